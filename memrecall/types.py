@@ -1,0 +1,241 @@
+"""The data that crosses memrecall's borders, validated where it enters.
+
+Text that one of the databases cannot keep (NUL, lone surrogates) is refused here, so that both
+databases accept exactly the same input.
+"""
+
+import math
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from memrecall.errors import InvalidArgument
+
+ID_LENGTH = 64
+NAME_LENGTH = 255
+LABEL_LENGTH = 50
+MESSAGE_LENGTH = 1_000_000
+MEMORY_BYTES = 100 * 1024
+JSON_DEPTH = 32
+
+
+class Role(StrEnum):
+    """Who a message comes from, as chat models use the word."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+    OTHER = "other"
+
+
+class Origin(StrEnum):
+    """Where a memory came from: set by the code that writes it, never by its text."""
+
+    USER = "user"
+    ASSISTANT = "assistant"
+    TOOL = "tool"
+    IMPORT = "import"
+
+
+def check_text(name: str, value: str) -> str:
+    """Return `value` if every database can store it; otherwise say which character is at fault."""
+    if "\0" in value:
+        raise InvalidArgument(
+            f"{name} contains a NUL character at position {value.index(chr(0))}",
+            hint="Remove it: no database here can store it in text",
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidArgument(
+            f"{name} contains half of a surrogate pair at position {error.start}",
+            hint="Decode the text with the right encoding before storing it",
+        ) from None
+    return value
+
+
+def check_id(name: str, value: str) -> str:
+    """Return `value` if it can be an id: 1 to 64 printable characters."""
+    check_text(name, value)
+    if not 1 <= len(value) <= ID_LENGTH or not value.isprintable() or value != value.strip():
+        shown = value if len(value) <= 80 else value[:77] + "..."
+        raise InvalidArgument(
+            f"{name} {shown!r} is not an id",
+            hint=f"Use 1 to {ID_LENGTH} printable characters with no space at the ends",
+        )
+    return value
+
+
+def check_json(name: str, value: Any, depth: int = 0) -> Any:
+    """Return `value` if it is JSON that both databases keep unchanged."""
+    if depth > JSON_DEPTH:
+        raise InvalidArgument(f"{name} is nested deeper than {JSON_DEPTH} levels")
+    if isinstance(value, str):
+        check_text(name, value)
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArgument(f"{name} contains {value}, which JSON cannot express")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise InvalidArgument(f"{name} has the key {key!r}, which is not a string")
+            check_text(name, key)
+            check_json(name, item, depth + 1)
+    elif isinstance(value, list):
+        for item in value:
+            check_json(name, item, depth + 1)
+    elif value is not None and not isinstance(value, bool | int | float):
+        raise InvalidArgument(f"{name} contains a {type(value).__name__}, which JSON has not")
+    return value
+
+
+def parse_time(value: object, name: str = "time") -> datetime:
+    """Read an RFC 3339 or ISO 8601 time as UTC; a time without a zone is UTC already."""
+    moment = value
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value.strip())
+        except ValueError:
+            moment = None
+    if not isinstance(moment, datetime):
+        raise InvalidArgument(
+            f"{name} {value!r} is not a time", hint="Write it like 2026-01-26T10:47:00Z"
+        )
+    try:
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+    except OverflowError:
+        raise InvalidArgument(f"{name} {value!r} lies outside the years 1 to 9999") from None
+
+
+def format_time(moment: datetime) -> str:
+    """Write a time as RFC 3339 in UTC."""
+    return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
+
+
+def _from_caller_error(check: Any) -> BeforeValidator:
+    """Let pydantic report a CallerError as one of its own, beside the field's name."""
+
+    def validate(value: object) -> object:
+        try:
+            return check(value)
+        except InvalidArgument as error:
+            raise ValueError(str(error)) from None
+
+    return BeforeValidator(validate)
+
+
+def _id(value: object) -> object:
+    return check_id("the value", value) if isinstance(value, str) else value
+
+
+def _text(value: object) -> object:
+    return check_text("the text", value) if isinstance(value, str) else value
+
+
+CleanText = Annotated[str, _from_caller_error(_text)]
+Id = Annotated[str, _from_caller_error(_id)]
+Name = Annotated[CleanText, StringConstraints(max_length=NAME_LENGTH)]
+Label = Annotated[CleanText, StringConstraints(min_length=1, max_length=LABEL_LENGTH)]
+Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, "the value"))]
+JsonObject = Annotated[
+    dict[str, Any], _from_caller_error(lambda value: check_json("the object", value))
+]
+
+
+class _Input(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class NewMessage(_Input):
+    """A message to be stored. Without `ts` it was said now; without `message_id` it gets one."""
+
+    content: Annotated[CleanText, StringConstraints(max_length=MESSAGE_LENGTH)]
+    role: Role
+    message_id: Id | None = None
+    ts: Moment | None = None
+    speaker: Name | None = None
+    content_type: Label = "text"
+    parent_message_id: Id | None = None
+    metadata: JsonObject = Field(default_factory=dict)
+
+
+class Message(BaseModel):
+    """A stored message: raw evidence, never rewritten."""
+
+    model_config = ConfigDict(frozen=True)
+
+    message_id: str
+    ts: datetime
+    user_id: str
+    role: Role
+    content: str
+    speaker: str | None = None
+    session_id: str
+    agent_id: str
+    content_type: str = "text"
+    parent_message_id: str | None = None
+    metadata: dict[str, Any] = Field(default_factory=dict)
+    create_time: datetime
+    sequence_no: int
+
+
+class Keyword(_Input):
+    """A word that stands for a memory, with its weight."""
+
+    keyword: Name
+    weight: float = Field(default=1.0, ge=0.0, le=1.0)
+
+
+class NewMemory(_Input):
+    """Something to be remembered. Without `memory_key` it gets one."""
+
+    content: CleanText
+    summary: CleanText = ""
+    memory_key: Id | None = None
+    memory_type: Label = "general"
+    layer: Literal["short", "long"] = "long"
+    keywords: tuple[Keyword, ...] = ()
+    metadata: JsonObject = Field(default_factory=dict)
+    sensitive: bool = False
+    valid_from: Moment | None = None
+    valid_to: Moment | None = None
+    source_message_ids: tuple[Id, ...] = ()
+
+
+class Provenance(BaseModel):
+    """Who wrote a memory and from what: set by the writing code and never changed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    origin: Origin
+    actor: str
+    session_id: str | None
+    time: datetime
+    sha256: str
+
+
+class MemoryRecord(BaseModel):
+    """A stored memory."""
+
+    model_config = ConfigDict(frozen=True)
+
+    memory_key: str
+    user_id: str
+    agent_id: str
+    session_id: str | None
+    summary: str
+    content: str
+    memory_type: str
+    layer: str
+    keywords: tuple[Keyword, ...]
+    metadata: dict[str, Any]
+    sensitive: bool
+    valid_from: datetime | None
+    valid_to: datetime | None
+    source_message_ids: tuple[str, ...]
+    provenance: Provenance
+    truncated: bool
+    created_at: datetime
+    updated_at: datetime
