@@ -1,0 +1,69 @@
+"""One spelling for what people write in many: width, compatibility forms, traditional characters.
+
+Case is left to the tokenizer, which still needs it to take `getUserName` apart.
+"""
+
+import unicodedata
+from functools import cache
+
+_FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
+_LIGHT_PUNCTUATION = {0x2026: 0x20, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
+_HAN_BLOCKS = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2FA20))
+
+
+@cache
+def _to_simplified() -> dict[int, int]:
+    """Traditional to simplified, character by character: finding needs no phrases."""
+    from opencc import OpenCC  # the tables load only when text is first read
+
+    codes = [code for block in _HAN_BLOCKS for code in block]
+    # A line each keeps the converter from reading neighbours as a phrase.
+    converted = OpenCC("t2s").convert("\n".join(map(chr, codes))).split("\n")
+    pairs = zip(codes, converted, strict=True)
+    table = {code: ord(out) for code, out in pairs if len(out) == 1 and ord(out) != code}
+    return {code: table.get(out, out) for code, out in table.items()}
+
+
+@cache
+def _one_to_one() -> dict[int, int]:
+    return _FULL_WIDTH | _LIGHT_PUNCTUATION | _to_simplified()
+
+
+def normalize(text: str) -> str:
+    """The text in one width, one composition and simplified characters; case is kept."""
+    return normalize_with_offsets(text)[0]
+
+
+def normalize_with_offsets(text: str) -> tuple[str, list[int] | None]:
+    """The normalised text, and for each of its characters where it stood (None: unmoved)."""
+    if text.isascii():
+        return text, None
+    plain = text.translate(_one_to_one())
+    if unicodedata.is_normalized("NFKC", plain):
+        return plain, None
+    return _compose_by_cluster(plain)
+
+
+def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
+    """NFKC one cluster (a character and its combining marks) at a time, to keep the offsets."""
+    pieces: list[str] = []
+    offsets: list[int] = []
+    for start, end in _clusters(text):
+        piece = unicodedata.normalize("NFKC", text[start:end]).translate(_one_to_one())
+        pieces.append(piece)
+        offsets.extend([start] * len(piece))
+    return "".join(pieces), offsets
+
+
+def _clusters(text: str) -> list[tuple[int, int]]:
+    starts = [i for i, char in enumerate(text) if i == 0 or not unicodedata.combining(char)]
+    return list(zip(starts, [*starts[1:], len(text)], strict=True))
+
+
+def strip_accents(word: str) -> str:
+    """`café` as `cafe`, so that either spelling finds the other."""
+    if word.isascii():
+        return word
+    decomposed = unicodedata.normalize("NFD", word)
+    bare = "".join(char for char in decomposed if not unicodedata.combining(char))
+    return unicodedata.normalize("NFC", bare)

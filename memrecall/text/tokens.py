@@ -1,0 +1,143 @@
+"""What text is found by: characters of Chinese, stems of Latin words, identifiers whole and in parts.
+
+`analyze` gives *atoms*, which have a place in the text (phrases are matched on them), and *extras*,
+which are further names for what stands there: `db_config_001` has the atoms db, config, 001 and
+itself as an extra. Bigrams of neighbouring Chinese characters are formed from the atoms by the
+index. A change of any rule here must raise `TEXT_VERSION`: stored rows are then analysed anew.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, lru_cache
+
+from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
+
+TEXT_VERSION = 1
+BREAK = "|"  # between Chinese characters that punctuation separates; no atom looks like it
+LONGEST_EXTRA = 128
+
+# Scripts written without spaces: Han with its extensions and marks, kana, Hangul.
+_CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+_WORD = rf"(?:[^\W_{_CJK}]+(?:'[^\W_{_CJK}]+)*)"
+_SCAN = re.compile(
+    rf"(?P<cjk>[{_CJK}]+)"
+    rf"|(?P<lang>[A-Za-z](?:\+\+|\#)(?!\w))"  # C++, C#, F#
+    rf"|(?P<chunk>{_WORD}(?:[._\-/\\@:~+=&%]+{_WORD})*)"
+    r"|(?P<stop>[^\w\s])"
+)
+_WORDS = re.compile(_WORD)
+_CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_IS_CJK = re.compile(rf"[{_CJK}]")
+
+
+@dataclass(frozen=True, slots=True)
+class Analysis:
+    """The searchable form of a text."""
+
+    atoms: list[str]
+    extras: list[str]
+
+    def to_search_text(self) -> str:
+        """One line that `from_search_text` reads back: atoms, a tab, extras."""
+        return " ".join(self.atoms) + "\t" + " ".join(self.extras)
+
+    @classmethod
+    def from_search_text(cls, line: str) -> "Analysis":
+        """The analysis that was written as this line."""
+        atoms, _, extras = line.partition("\t")
+        return cls(atoms.split(), extras.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """An atom and where it stands in the original text."""
+
+    term: str
+    start: int
+    end: int
+
+
+def is_cjk(term: str) -> bool:
+    """Whether a term is a single character of a script written without spaces."""
+    return len(term) == 1 and _IS_CJK.match(term) is not None
+
+
+def analyze(text: str) -> Analysis:
+    """The atoms and extras of a text, in order."""
+    atoms: list[str] = []
+    extras: list[str] = []
+    after_stop = False
+    for match in _SCAN.finditer(normalize(text)):
+        kind = match.lastgroup
+        if kind == "stop":
+            after_stop = True
+            continue
+        if kind == "cjk":
+            if after_stop and atoms and is_cjk(atoms[-1]):
+                atoms.append(BREAK)
+            atoms.extend(match.group())
+        elif kind == "lang":
+            atoms.append(match.group().casefold())
+        else:
+            terms, more = _read_chunk(match.group())
+            atoms.extend(terms)
+            extras.extend(more)
+        after_stop = False
+    return Analysis(atoms, extras)
+
+
+def locate(text: str) -> Iterator[Located]:
+    """The atoms of a text with their places in it, for highlights."""
+    plain, offsets = normalize_with_offsets(text)
+    for match in _SCAN.finditer(plain):
+        if match.lastgroup == "stop":
+            continue
+        for term, start, end in _place(match):
+            if offsets is None:
+                yield Located(term, start, end)
+            else:
+                after = offsets[end] if end < len(offsets) else len(text)
+                yield Located(term, offsets[start], max(after, offsets[start] + 1))
+
+
+def _place(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
+    if match.lastgroup == "lang":
+        yield match.group().casefold(), match.start(), match.end()
+        return
+    if match.lastgroup == "cjk":
+        for at, char in enumerate(match.group(), match.start()):
+            yield char, at, at + 1
+        return
+    for word in _WORDS.finditer(match.group()):
+        yield stem(word.group()), match.start() + word.start(), match.start() + word.end()
+
+
+@lru_cache(maxsize=50_000)
+def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The stems of a chunk's words; and as extras the whole and the parts inside its words."""
+    words = _WORDS.findall(chunk)
+    extras: list[str] = []
+    if len(words) > 1 and len(chunk) <= LONGEST_EXTRA:
+        extras.append(strip_accents(chunk.casefold()))
+    for word in words:
+        parts = [] if "'" in word else _CAMEL.findall(word)
+        if len(parts) > 1:
+            extras.extend(stem(part) for part in parts)
+    return tuple(map(stem, words)), tuple(extras)
+
+
+@cache
+def _stemmer() -> object:
+    from Stemmer import Stemmer
+
+    return Stemmer("english")
+
+
+@lru_cache(maxsize=50_000)
+def stem(word: str) -> str:
+    """The form under which a word is filed: folded, unaccented, an English stem if it is Latin."""
+    folded = strip_accents(word.casefold())
+    if folded.isascii() and folded.replace("'", "").isalpha():
+        folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]
+    return folded.replace("'", "")
