@@ -137,6 +137,7 @@ def _text(value: object) -> object:
 CleanText = Annotated[str, _from_caller_error(_text)]
 Id = Annotated[str, _from_caller_error(_id)]
 Name = Annotated[CleanText, StringConstraints(max_length=NAME_LENGTH)]
+Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
 Label = Annotated[CleanText, StringConstraints(min_length=1, max_length=LABEL_LENGTH)]
 Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, "the value"))]
 JsonObject = Annotated[
@@ -155,7 +156,7 @@ class NewMessage(_Input):
     role: Role
     message_id: Id | None = None
     ts: Moment | None = None
-    speaker: Name | None = None
+    speaker: Speaker = None
     content_type: Label = "text"
     parent_message_id: Id | None = None
     metadata: JsonObject = Field(default_factory=dict)

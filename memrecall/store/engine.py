@@ -1,0 +1,178 @@
+"""One database, opened: connections, transactions and nothing of what they carry.
+
+SQLite needs care that its defaults do not take (see `_configure_sqlite`): a write begins with
+`BEGIN IMMEDIATE`, because a transaction that reads first and writes later fails at once when
+another writer came between, whatever the busy timeout says.
+"""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any, Literal, TypeVar
+
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+
+from memrecall.errors import InvalidArgument, StorageUnreachable
+from memrecall.store.faults import typed_faults
+from memrecall.store.locations import describe, read_location, sqlite_file
+
+Durability = Literal["full", "normal"]
+Result = TypeVar("Result")
+
+_BEGIN = "memrecall_begin"
+_CONNECT_SECONDS = 10
+
+
+class Database:
+    """A connection pool on one SQLite file or PostgreSQL database."""
+
+    def __init__(self, engine: AsyncEngine, url: URL) -> None:
+        self._engine = engine
+        self._write_lock = asyncio.Lock()
+        self.is_sqlite = url.drivername.startswith("sqlite")
+        self.file = sqlite_file(url)
+        self.place = describe(url)
+
+    @classmethod
+    def connect(
+        cls,
+        location: str,
+        *,
+        create: bool = True,
+        durability: Durability = "full",
+        lock_timeout: float = 10.0,
+    ) -> "Database":
+        """A pool for `location`; nothing is read yet. With `create=False` a file must be there."""
+        url = read_location(location)
+        if not url.drivername.startswith("sqlite"):
+            return cls(_postgresql_engine(url, lock_timeout), url)
+        _prepare_file(url, create)
+        return cls(_sqlite_engine(url, durability, lock_timeout), url)
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        await self._engine.dispose()
+
+    @asynccontextmanager
+    async def read(self) -> AsyncIterator[AsyncConnection]:
+        """A connection whose statements all see the same moment."""
+        options: dict[str, Any] = {_BEGIN: "BEGIN"}
+        if not self.is_sqlite:
+            options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        with typed_faults(self.place):
+            async with self._engine.connect() as connection:
+                yield await connection.execution_options(**options)
+
+    @asynccontextmanager
+    async def peek(self) -> AsyncIterator[AsyncConnection]:
+        """A connection for single statements, each on its own: the cheapest way to look."""
+        options = {} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
+        with typed_faults(self.place):
+            async with self._engine.connect() as connection:
+                yield await connection.execution_options(**options)
+
+    async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+        """Do `work` in one transaction. Begun work ends even if the caller is cancelled."""
+        task = asyncio.ensure_future(self._transact(work))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            # The caller must not be told "cancelled" while the outcome is still open.
+            await asyncio.wait([task])
+            raise
+
+    async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
+        with typed_faults(self.place):
+            if not self.is_sqlite:
+                async with self._engine.begin() as connection:
+                    return await work(connection)
+            # One writer at a time in this process: waiting in line is fairer than SQLite's polling.
+            async with self._write_lock, self._engine.connect() as connection:
+                await connection.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
+                async with connection.begin():
+                    return await work(connection)
+
+    async def scrub(self) -> None:
+        """Let erased bytes leave the write-ahead log too (SQLite); harmless elsewhere."""
+        if self.is_sqlite:
+            async with self.peek() as connection:
+                await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+
+
+def _prepare_file(url: URL, create: bool) -> None:
+    file = sqlite_file(url)
+    if file is None:
+        raise InvalidArgument(
+            "a SQLite database in memory cannot be shared by connections",
+            hint="Give a file path, in a temporary folder if it should not stay",
+        )
+    if file.is_dir():
+        raise StorageUnreachable(f"{file} is a folder", hint="Give the path of a file in it")
+    if file.exists():
+        return
+    if not create:
+        raise StorageUnreachable(
+            f"there is no database at {file}", hint="`memrecall import` and `add` make one"
+        )
+    if not file.parent.is_dir():
+        raise StorageUnreachable(
+            f"the folder {file.parent} does not exist", hint="Make it, or choose another --db"
+        )
+    try:
+        # People's messages: readable by their owner alone. The log files inherit the mode.
+        os.close(os.open(file, os.O_CREAT | os.O_RDWR, 0o600))
+    except OSError as error:
+        raise StorageUnreachable(
+            f"cannot make {file}: {error.strerror}", hint="Choose another place with --db"
+        ) from error
+
+
+def _sqlite_engine(url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
+    engine = create_async_engine(url, connect_args={"timeout": lock_timeout})
+
+    @event.listens_for(engine.sync_engine, "connect")
+    def configure(connection: Any, _record: object) -> None:
+        _configure_sqlite(connection, durability)
+
+    @event.listens_for(engine.sync_engine, "begin")
+    def begin(connection: Connection) -> None:
+        statement = connection.get_execution_options().get(_BEGIN)
+        if statement:
+            connection.exec_driver_sql(statement)
+
+    return engine
+
+
+def _configure_sqlite(connection: Any, durability: Durability) -> None:
+    connection.isolation_level = None  # this module says BEGIN itself
+    cursor = connection.cursor()
+    for pragma in (
+        "journal_mode=WAL",
+        f"synchronous={'FULL' if durability == 'full' else 'NORMAL'}",
+        "foreign_keys=ON",
+        "trusted_schema=OFF",
+        "cell_size_check=ON",
+        "mmap_size=0",
+        "secure_delete=ON",  # erased means overwritten
+    ):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _postgresql_engine(url: URL, lock_timeout: float) -> AsyncEngine:
+    return create_async_engine(
+        url,
+        pool_pre_ping=True,
+        connect_args={
+            "timeout": _CONNECT_SECONDS,
+            "server_settings": {
+                "application_name": "memrecall",
+                "lock_timeout": str(int(lock_timeout * 1000)),
+                "idle_in_transaction_session_timeout": "60000",
+                "timezone": "UTC",
+            },
+        },
+    )

@@ -1,0 +1,109 @@
+"""What changed: the rows and vectors of one user after a given change number.
+
+Whoever derives something from a user's rows (the search index) keeps it current from here. Erasure
+leaves no row behind to tell of it, so it changes the user's `epoch`: derived data starts anew.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Select, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.store.engine import Database
+from memrecall.store.tables import memories, messages, users, vectors
+
+# Every change has its own number, so a range of numbers bounds the rows held at once.
+CHANGES_PER_READ = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class UserMark:
+    """How far a user's data has come."""
+
+    epoch: str
+    version: int
+    status: int
+    time_zone: str
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """The rows that have a change number in one range. Up to `through` nothing is missing."""
+
+    through: int
+    messages: list[Any]
+    memories: list[Any]
+    vectors: list[Any]
+
+
+_MARK = (users.c.epoch, users.c.version, users.c.status, users.c.time_zone)
+_MESSAGE = (
+    messages.c.message_id.label("key"),
+    messages.c.change_no,
+    messages.c.ts,
+    messages.c.role,
+    messages.c.speaker,
+    messages.c.agent_id,
+    messages.c.session_id,
+    messages.c.sequence_no,
+    messages.c.search_text,
+)
+_MEMORY = (
+    memories.c.memory_key.label("key"),
+    memories.c.change_no,
+    memories.c.created_at.label("ts"),
+    memories.c.memory_type,
+    memories.c.agent_id,
+    memories.c.session_id,
+    memories.c.sensitive,
+    memories.c.valid_from,
+    memories.c.valid_to,
+    memories.c.deleted_at,
+    memories.c.search_text,
+)
+_VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.change_no, vectors.c.vector)
+
+
+class ChangeFeed:
+    """Reads one user's changes."""
+
+    def __init__(self, database: Database, user_id: str) -> None:
+        self._database = database
+        self._user_id = user_id
+
+    async def mark(self) -> UserMark | None:
+        """Where the user stands now; None for an unknown user."""
+        wanted = select(*_MARK).where(users.c.user_id == self._user_id)
+        async with self._database.peek() as connection:
+            row = (await connection.execute(wanted)).first()
+        return UserMark(*row) if row else None
+
+    async def changes(self, after: int, through: int, model: str | None) -> AsyncIterator[Changes]:
+        """The changes numbered from after+1 to `through`, with the vectors of `model`."""
+        async with self._database.read() as connection:
+            while after < through:
+                upto = min(after + CHANGES_PER_READ, through)
+                yield await self._range(connection, after, upto, model)
+                after = upto
+
+    async def _range(
+        self, connection: AsyncConnection, after: int, upto: int, model: str | None
+    ) -> Changes:
+        async def fetch(statement: Select[Any], table: Any) -> list[Any]:
+            numbered = statement.where(
+                table.c.user_id == self._user_id,
+                table.c.change_no > after,
+                table.c.change_no <= upto,
+            )
+            result = await connection.execute(numbered.order_by(table.c.change_no))
+            return list(result.all())
+
+        made = select(*_VECTOR).where(vectors.c.model == model)
+        return Changes(
+            through=upto,
+            messages=await fetch(select(*_MESSAGE), messages),
+            memories=await fetch(select(*_MEMORY), memories),
+            vectors=[] if model is None else await fetch(made, vectors),
+        )

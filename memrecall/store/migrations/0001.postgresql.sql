@@ -1,0 +1,149 @@
+CREATE TABLE agents (
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  agent_name VARCHAR(255) NOT NULL,
+  agent_type VARCHAR(50),
+  description TEXT,
+  config JSONB,
+  status SMALLINT DEFAULT 1 NOT NULL,
+  create_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  update_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  creator VARCHAR(64),
+  PRIMARY KEY (agent_id)
+);
+
+CREATE INDEX ix_agents_create_time ON agents (create_time);
+
+CREATE INDEX ix_agents_status ON agents (status);
+
+CREATE TABLE memrecall_meta (
+  name VARCHAR(50) NOT NULL,
+  value TEXT NOT NULL,
+  PRIMARY KEY (name)
+);
+
+CREATE TABLE users (
+  user_id VARCHAR(64) COLLATE "C" NOT NULL,
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  user_name VARCHAR(255),
+  user_type VARCHAR(50),
+  profile JSONB,
+  time_zone VARCHAR(64) DEFAULT 'UTC' NOT NULL,
+  status SMALLINT DEFAULT 1 NOT NULL,
+  create_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  update_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  last_active_time TIMESTAMP WITH TIME ZONE,
+  version BIGINT DEFAULT 0 NOT NULL,
+  epoch VARCHAR(32) NOT NULL,
+  PRIMARY KEY (user_id),
+  FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+CREATE INDEX ix_users_agent ON users (agent_id);
+
+CREATE INDEX ix_users_agent_status ON users (agent_id, status);
+
+CREATE INDEX ix_users_last_active_time ON users (last_active_time);
+
+CREATE TABLE sessions (
+  user_id VARCHAR(64) COLLATE "C" NOT NULL,
+  session_id VARCHAR(64) COLLATE "C" NOT NULL,
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  session_name VARCHAR(255),
+  session_type VARCHAR(50),
+  context JSONB,
+  status SMALLINT DEFAULT 1 NOT NULL,
+  create_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  update_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  end_time TIMESTAMP WITH TIME ZONE,
+  last_sequence_no BIGINT DEFAULT 0 NOT NULL,
+  last_create_time TIMESTAMP WITH TIME ZONE,
+  PRIMARY KEY (user_id, session_id),
+  FOREIGN KEY(user_id) REFERENCES users (user_id),
+  FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+CREATE INDEX ix_sessions_agent_user ON sessions (agent_id, user_id);
+
+CREATE INDEX ix_sessions_create_time ON sessions (create_time);
+
+CREATE INDEX ix_sessions_status_create_time ON sessions (status, create_time);
+
+CREATE TABLE vectors (
+  user_id VARCHAR(64) COLLATE "C" NOT NULL,
+  kind VARCHAR(20) NOT NULL,
+  key VARCHAR(64) COLLATE "C" NOT NULL,
+  model VARCHAR(255) NOT NULL,
+  dimensions INTEGER NOT NULL,
+  vector BYTEA NOT NULL,
+  change_no BIGINT NOT NULL,
+  PRIMARY KEY (user_id, kind, key),
+  FOREIGN KEY(user_id) REFERENCES users (user_id)
+);
+
+CREATE INDEX ix_vectors_change ON vectors (user_id, change_no);
+
+CREATE TABLE memories (
+  user_id VARCHAR(64) COLLATE "C" NOT NULL,
+  memory_key VARCHAR(64) COLLATE "C" NOT NULL,
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  session_id VARCHAR(64) COLLATE "C",
+  summary TEXT DEFAULT '' NOT NULL,
+  content TEXT NOT NULL,
+  memory_type VARCHAR(50) DEFAULT 'general' NOT NULL,
+  layer VARCHAR(10) DEFAULT 'long' NOT NULL,
+  keywords JSONB NOT NULL,
+  metadata JSONB NOT NULL,
+  sensitive BOOLEAN NOT NULL,
+  valid_from TIMESTAMP WITH TIME ZONE,
+  valid_to TIMESTAMP WITH TIME ZONE,
+  source_message_ids JSONB NOT NULL,
+  provenance JSONB NOT NULL,
+  truncated BOOLEAN NOT NULL,
+  created_at TIMESTAMP WITH TIME ZONE NOT NULL,
+  updated_at TIMESTAMP WITH TIME ZONE NOT NULL,
+  deleted_at TIMESTAMP WITH TIME ZONE,
+  search_text TEXT NOT NULL,
+  change_no BIGINT NOT NULL,
+  PRIMARY KEY (user_id, memory_key),
+  FOREIGN KEY(user_id, session_id) REFERENCES sessions (user_id, session_id),
+  FOREIGN KEY(user_id) REFERENCES users (user_id),
+  FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+CREATE INDEX ix_memories_change ON memories (user_id, change_no);
+
+CREATE INDEX ix_memories_created_at ON memories (user_id, created_at);
+
+CREATE TABLE messages (
+  user_id VARCHAR(64) COLLATE "C" NOT NULL,
+  message_id VARCHAR(64) COLLATE "C" NOT NULL,
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  session_id VARCHAR(64) COLLATE "C" NOT NULL,
+  role VARCHAR(20) NOT NULL,
+  speaker VARCHAR(255),
+  content TEXT NOT NULL,
+  content_type VARCHAR(50) DEFAULT 'text' NOT NULL,
+  metadata JSONB,
+  parent_message_id VARCHAR(64) COLLATE "C",
+  ts TIMESTAMP WITH TIME ZONE NOT NULL,
+  create_time TIMESTAMP WITH TIME ZONE DEFAULT CURRENT_TIMESTAMP NOT NULL,
+  sequence_no BIGINT NOT NULL,
+  search_text TEXT NOT NULL,
+  change_no BIGINT NOT NULL,
+  PRIMARY KEY (user_id, message_id),
+  FOREIGN KEY(user_id) REFERENCES users (user_id),
+  FOREIGN KEY(user_id, session_id) REFERENCES sessions (user_id, session_id),
+  CONSTRAINT uk_messages_create_time UNIQUE (user_id, agent_id, session_id, create_time),
+  CONSTRAINT uk_messages_sequence UNIQUE (user_id, session_id, sequence_no),
+  FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+CREATE INDEX ix_messages_change ON messages (user_id, change_no);
+
+CREATE INDEX ix_messages_create_time ON messages (create_time);
+
+CREATE INDEX ix_messages_session_create_time ON messages (user_id, session_id, create_time);
+
+CREATE INDEX ix_messages_ts ON messages (user_id, ts DESC, message_id);
+
+CREATE INDEX ix_messages_user_create_time ON messages (user_id, create_time);

@@ -1,0 +1,188 @@
+"""Agents, users and sessions: list them, disable or end them, erase them.
+
+These are an operator's verbs. Erasing goes over one owner at a time.
+"""
+
+import secrets
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.store.claims import lock_users
+from memrecall.store.engine import Database
+from memrecall.store.tables import agents, memories, messages, sessions, users, vectors
+
+LIST_SIZE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerList:
+    """Some rows of agents, users or sessions in the order of their ids, and where to go on."""
+
+    items: tuple[dict[str, Any], ...]
+    next_after: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """How much an erasure removed."""
+
+    messages: int = 0
+    memories: int = 0
+    vectors: int = 0
+    sessions: int = 0
+
+    def as_dict(self) -> dict[str, int]:
+        """The counts by name."""
+        return asdict(self)
+
+
+class Owners:
+    """The operator's view of who there is."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def list_agents(self, after: str = "", limit: int = LIST_SIZE) -> OwnerList:
+        """Agents by id."""
+        return await self._list(select(agents), agents.c.agent_id, after, limit)
+
+    async def list_users(
+        self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
+    ) -> OwnerList:
+        """Users by id, perhaps of one agent."""
+        hidden = {"epoch", "version"}
+        wanted = select(*(column for column in users.c if column.name not in hidden))
+        if agent_id is not None:
+            wanted = wanted.where(users.c.agent_id == agent_id)
+        return await self._list(wanted, users.c.user_id, after, limit)
+
+    async def list_sessions(
+        self, user_id: str, after: str = "", limit: int = LIST_SIZE
+    ) -> OwnerList:
+        """One user's sessions by id, each with its number of messages."""
+        wanted = select(*(c for c in sessions.c if c.name != "last_create_time"))
+        wanted = wanted.where(sessions.c.user_id == user_id)
+        return await self._list(wanted, sessions.c.session_id, after, limit)
+
+    async def _list(self, wanted: Any, key: Any, after: str, limit: int) -> OwnerList:
+        if not 1 <= limit <= 10_000:
+            raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 10000")
+        async with self._database.peek() as connection:
+            ordered = wanted.where(key > after).order_by(key).limit(limit + 1)
+            rows = (await connection.execute(ordered)).mappings().all()
+        items = tuple(dict(row) for row in rows[:limit])
+        return OwnerList(items, items[-1][key.name] if len(rows) > limit else None)
+
+    async def set_agent_enabled(self, agent_id: str, enabled: bool) -> None:
+        """Allow or forbid new writes and recalls of an agent."""
+        await self._set(agents, {"agent_id": agent_id}, status=int(enabled))
+
+    async def set_user_enabled(self, user_id: str, enabled: bool) -> None:
+        """Allow or forbid new writes and recalls of a user."""
+        await self._set(users, {"user_id": user_id}, status=int(enabled))
+
+    async def set_time_zone(self, user_id: str, time_zone: str) -> None:
+        """Where the user lives: "yesterday" and days are read in that zone."""
+        try:
+            ZoneInfo(time_zone)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise InvalidArgument(
+                f"time zone {time_zone!r} is not known", hint="Write it like Asia/Shanghai"
+            ) from None
+        await self._set(users, {"user_id": user_id}, time_zone=time_zone)
+
+    async def end_session(self, user_id: str, session_id: str) -> None:
+        """Close a session: its messages stay, new ones are refused."""
+        key = {"user_id": user_id, "session_id": session_id}
+        await self._set(sessions, key, status=0, end_time=datetime.now(UTC))
+
+    async def _set(self, table: Any, key: dict[str, str], **values: Any) -> None:
+        where = [table.c[name] == value for name, value in key.items()]
+
+        async def work(connection: AsyncConnection) -> int:
+            stamped = update(table).where(*where).values(**values, update_time=datetime.now(UTC))
+            return (await connection.execute(stamped)).rowcount
+
+        if not await self._database.transact(work):
+            named = " ".join(f"{name} {value!r}" for name, value in key.items())
+            raise NotFound(f"there is no {named}", hint=f"`memrecall {table.name} list`")
+
+    async def erase_session(self, user_id: str, session_id: str) -> Erased:
+        """Remove a session with its messages, and the memories that were labelled with it."""
+        return await self._erase(user_id, session_id)
+
+    async def erase_user(self, user_id: str) -> Erased:
+        """Remove every row of a user."""
+        return await self._erase(user_id, None)
+
+    async def erase_agent(self, agent_id: str) -> None:
+        """Remove an agent that has no users or rows left."""
+
+        async def work(connection: AsyncConnection) -> int:
+            for table in (users, sessions, messages, memories):
+                wanted = select(func.count()).select_from(table).where(table.c.agent_id == agent_id)
+                if await connection.scalar(wanted):
+                    raise Conflict(
+                        f"agent {agent_id!r} still has {table.name}", hint="Erase its users first"
+                    )
+            gone = await connection.execute(delete(agents).where(agents.c.agent_id == agent_id))
+            return gone.rowcount
+
+        if not await self._database.transact(work):
+            raise NotFound(f"there is no agent_id {agent_id!r}", hint="`memrecall agents list`")
+
+    async def _erase(self, user_id: str, session_id: str | None) -> Erased:
+        erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
+        await self._database.scrub()
+        return erased
+
+
+async def _erase(connection: AsyncConnection, user_id: str, session_id: str | None) -> Erased:
+    if not await lock_users(connection, [user_id]):
+        raise NotFound(f"there is no user_id {user_id!r}", hint="`memrecall users list`")
+    gone = {
+        "vectors": await _erase_vectors(connection, user_id, session_id),
+        "messages": await _erase_from(connection, messages, user_id, session_id),
+        "memories": await _erase_from(connection, memories, user_id, session_id),
+        "sessions": await _erase_from(connection, sessions, user_id, session_id),
+    }
+    if session_id is None:
+        await connection.execute(delete(users).where(users.c.user_id == user_id))
+    elif not gone["sessions"]:
+        raise NotFound(f"there is no session_id {session_id!r}", hint="`memrecall sessions list`")
+    else:
+        fresh = update(users).where(users.c.user_id == user_id)
+        await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
+    return Erased(**gone)
+
+
+async def _erase_from(
+    connection: AsyncConnection, table: Any, user_id: str, session_id: str | None
+) -> int:
+    statement = delete(table).where(table.c.user_id == user_id)
+    if session_id is not None:
+        statement = statement.where(table.c.session_id == session_id)
+    return (await connection.execute(statement)).rowcount
+
+
+async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
+    if session_id is None:
+        return await _erase_from(connection, vectors, user_id, None)
+    gone = 0
+    kinds: tuple[tuple[Literal["message", "memory"], Any, Any], ...] = (
+        ("message", messages, messages.c.message_id),
+        ("memory", memories, memories.c.memory_key),
+    )
+    for kind, table, key in kinds:
+        of_session = select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
+        statement = delete(vectors).where(
+            vectors.c.user_id == user_id, vectors.c.kind == kind, vectors.c.key.in_(of_session)
+        )
+        gone += (await connection.execute(statement)).rowcount
+    return gone

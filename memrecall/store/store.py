@@ -1,0 +1,133 @@
+"""The store: one opened database and the rooms in it, each bound to a scope."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import func, select
+
+from memrecall.errors import SchemaTooNew
+from memrecall.scope import Scope
+from memrecall.store.engine import Database, Durability
+from memrecall.store.feed import ChangeFeed
+from memrecall.store.memories import Memories
+from memrecall.store.messages import Entry, Written, write_messages
+from memrecall.store.migrations import LATEST, upgrade
+from memrecall.store.owners import Owners
+from memrecall.store.tables import agents, memories, messages, meta, sessions, users, vectors
+from memrecall.store.timeline import Timeline
+from memrecall.store.vectors import VectorStore
+from memrecall.text import TEXT_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFacts:
+    """What the database says about itself."""
+
+    database_id: str
+    cursor_secret: bytes
+    text_version: int
+    embedding_model: str | None
+
+
+class Store:
+    """An open database whose schema is current. Get one from `Store.open`."""
+
+    def __init__(self, database: Database, facts: StoreFacts) -> None:
+        self._database = database
+        self.facts = facts
+        self.owners = Owners(database)
+
+    @classmethod
+    async def open(
+        cls,
+        location: str,
+        *,
+        create: bool = True,
+        durability: Durability = "full",
+        lock_timeout: float = 10.0,
+    ) -> "Store":
+        """Open a database and bring its schema up to date."""
+        database = Database.connect(
+            location, create=create, durability=durability, lock_timeout=lock_timeout
+        )
+        try:
+            await upgrade(database)
+            facts = await _read_facts(database)
+        except BaseException:
+            await database.close()
+            raise
+        return cls(database, facts)
+
+    async def close(self) -> None:
+        """Give the database back."""
+        await self._database.close()
+
+    async def __aenter__(self) -> "Store":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def place(self) -> str:
+        """Where the database is, without its password."""
+        return self._database.place
+
+    @property
+    def database(self) -> Database:
+        """The database itself, for the rooms of the store."""
+        return self._database
+
+    def timeline(self, scope: Scope) -> Timeline:
+        """The messages of one scope."""
+        return Timeline(self._database, scope, self.facts.cursor_secret)
+
+    def memories(self, scope: Scope) -> Memories:
+        """The memories of one scope."""
+        return Memories(self._database, scope)
+
+    def feed(self, user_id: str) -> ChangeFeed:
+        """The changes of one user."""
+        return ChangeFeed(self._database, user_id)
+
+    def vectors(self, model: str) -> VectorStore:
+        """The vectors of one model."""
+        return VectorStore(self._database, model)
+
+    async def write_messages(self, entries: list[Entry]) -> Written:
+        """Store a batch that may be of several scopes, all or nothing: for trusted imports."""
+        return await write_messages(self._database, entries)
+
+    async def count(self, user_id: str | None = None) -> dict[str, int]:
+        """How many rows there are, of one user or of all."""
+        counts: dict[str, int] = {}
+        tables = [sessions, messages, memories, vectors]
+        if user_id is None:
+            tables = [agents, users, *tables]
+        async with self._database.peek() as connection:
+            for table in tables:
+                wanted = select(func.count()).select_from(table)
+                if user_id is not None:
+                    wanted = wanted.where(table.c.user_id == user_id)
+                counts[table.name] = int(await connection.scalar(wanted) or 0)
+        return counts
+
+
+async def _read_facts(database: Database) -> StoreFacts:
+    async with database.peek() as connection:
+        rows = (await connection.execute(select(meta.c.name, meta.c.value))).all()
+    said = {row.name: row.value for row in rows}
+    text_version = int(said["text_version"])
+    if text_version > TEXT_VERSION:
+        raise SchemaTooNew(
+            f"{database.place} was indexed by a newer memrecall (text version {text_version})",
+            hint="Upgrade memrecall: pip install -U memrecall",
+        )
+    return StoreFacts(
+        database_id=said["database_id"],
+        cursor_secret=bytes.fromhex(said["cursor_secret"]),
+        text_version=text_version,
+        embedding_model=said.get("embedding_model"),
+    )
+
+
+SCHEMA = LATEST

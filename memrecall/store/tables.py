@@ -1,0 +1,216 @@
+"""The tables. The key of every table of user data begins with the owner, `user_id`.
+
+Nothing relies on a sequence shared by all owners: a user's rows are numbered by that user's own
+`version`, from which each change takes the next number (`change_no`). Readers that keep something
+derived from the rows ask for the changes after the last number they saw.
+"""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Boolean,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    func,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
+
+metadata = MetaData()
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """Microseconds in UTC, aware in Python on both databases."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """SQLite gives times back without a zone; they were UTC when written."""
+        if value is None or value.tzinfo is not None:
+            return value
+        return value.replace(tzinfo=UTC)
+
+
+def _id() -> String:
+    # Byte order on PostgreSQL too, so that both databases sort ids alike.
+    plain = String(ID_LENGTH)
+    return plain.with_variant(String(ID_LENGTH, collation="C"), "postgresql")  # type: ignore[return-value]
+
+
+def _json() -> JSON:
+    return JSON().with_variant(JSONB(), "postgresql")  # type: ignore[return-value]
+
+
+def _time(name: str, **options: Any) -> Column[datetime]:
+    return Column(name, UtcTime(), **options)
+
+
+def _stamps() -> tuple[Column[datetime], Column[datetime]]:
+    return (
+        _time("create_time", nullable=False, server_default=func.current_timestamp()),
+        _time("update_time", nullable=False, server_default=func.current_timestamp()),
+    )
+
+
+def _status() -> Column[int]:
+    return Column("status", SmallInteger, nullable=False, server_default=text("1"))
+
+
+meta = Table(
+    "memrecall_meta",
+    metadata,
+    Column("name", String(LABEL_LENGTH), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+agents = Table(
+    "agents",
+    metadata,
+    Column("agent_id", _id(), primary_key=True),
+    Column("agent_name", String(NAME_LENGTH), nullable=False),
+    Column("agent_type", String(LABEL_LENGTH)),
+    Column("description", Text),
+    Column("config", _json()),
+    _status(),
+    *_stamps(),
+    Column("creator", String(ID_LENGTH)),
+    Index("ix_agents_status", "status"),
+    Index("ix_agents_create_time", "create_time"),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("user_id", _id(), primary_key=True),
+    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("user_name", String(NAME_LENGTH)),
+    Column("user_type", String(LABEL_LENGTH)),
+    Column("profile", _json()),
+    Column("time_zone", String(ID_LENGTH), nullable=False, server_default="UTC"),
+    _status(),
+    *_stamps(),
+    _time("last_active_time"),
+    # The number of the user's latest change, and a mark that differs after any erasure.
+    Column("version", BigInteger, nullable=False, server_default=text("0")),
+    Column("epoch", String(32), nullable=False),
+    Index("ix_users_agent", "agent_id"),
+    Index("ix_users_agent_status", "agent_id", "status"),
+    Index("ix_users_last_active_time", "last_active_time"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
+    Column("session_id", _id(), nullable=False),
+    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("session_name", String(NAME_LENGTH)),
+    Column("session_type", String(LABEL_LENGTH)),
+    Column("context", _json()),
+    _status(),
+    *_stamps(),
+    _time("end_time"),
+    # Counters live here, so that erased messages never give their numbers to later ones.
+    Column("last_sequence_no", BigInteger, nullable=False, server_default=text("0")),
+    _time("last_create_time"),
+    PrimaryKeyConstraint("user_id", "session_id"),
+    Index("ix_sessions_agent_user", "agent_id", "user_id"),
+    Index("ix_sessions_status_create_time", "status", "create_time"),
+    Index("ix_sessions_create_time", "create_time"),
+)
+
+messages = Table(
+    "messages",
+    metadata,
+    Column("user_id", _id(), nullable=False),
+    Column("message_id", _id(), nullable=False),
+    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("session_id", _id(), nullable=False),
+    Column("role", String(20), nullable=False),
+    Column("speaker", String(NAME_LENGTH)),
+    Column("content", Text, nullable=False),
+    Column("content_type", String(LABEL_LENGTH), nullable=False, server_default="text"),
+    Column("metadata", _json()),
+    Column("parent_message_id", _id()),
+    _time("ts", nullable=False),
+    _time("create_time", nullable=False, server_default=func.current_timestamp()),
+    Column("sequence_no", BigInteger, nullable=False),
+    Column("search_text", Text, nullable=False),
+    Column("change_no", BigInteger, nullable=False),
+    PrimaryKeyConstraint("user_id", "message_id"),
+    ForeignKeyConstraint(["user_id"], ["users.user_id"]),
+    ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
+    UniqueConstraint(
+        "user_id", "agent_id", "session_id", "create_time", name="uk_messages_create_time"
+    ),
+    UniqueConstraint("user_id", "session_id", "sequence_no", name="uk_messages_sequence"),
+    Index("ix_messages_session_create_time", "user_id", "session_id", "create_time"),
+    Index("ix_messages_user_create_time", "user_id", "create_time"),
+    Index("ix_messages_create_time", "create_time"),
+    Index("ix_messages_change", "user_id", "change_no"),
+)
+Index("ix_messages_ts", messages.c.user_id, messages.c.ts.desc(), messages.c.message_id)
+
+memories = Table(
+    "memories",
+    metadata,
+    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
+    Column("memory_key", _id(), nullable=False),
+    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("session_id", _id()),
+    Column("summary", Text, nullable=False, server_default=""),
+    Column("content", Text, nullable=False),
+    Column("memory_type", String(LABEL_LENGTH), nullable=False, server_default="general"),
+    Column("layer", String(10), nullable=False, server_default="long"),
+    Column("keywords", _json(), nullable=False),
+    Column("metadata", _json(), nullable=False),
+    Column("sensitive", Boolean, nullable=False),
+    _time("valid_from"),
+    _time("valid_to"),
+    Column("source_message_ids", _json(), nullable=False),
+    Column("provenance", _json(), nullable=False),
+    Column("truncated", Boolean, nullable=False),
+    _time("created_at", nullable=False),
+    _time("updated_at", nullable=False),
+    _time("deleted_at"),
+    Column("search_text", Text, nullable=False),
+    Column("change_no", BigInteger, nullable=False),
+    PrimaryKeyConstraint("user_id", "memory_key"),
+    ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
+    Index("ix_memories_created_at", "user_id", "created_at"),
+    Index("ix_memories_change", "user_id", "change_no"),
+)
+
+vectors = Table(
+    "vectors",
+    metadata,
+    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
+    Column("kind", String(20), nullable=False),
+    Column("key", _id(), nullable=False),
+    Column("model", String(NAME_LENGTH), nullable=False),
+    Column("dimensions", Integer, nullable=False),
+    Column("vector", LargeBinary, nullable=False),
+    Column("change_no", BigInteger, nullable=False),
+    PrimaryKeyConstraint("user_id", "kind", "key"),
+    Index("ix_vectors_change", "user_id", "change_no"),
+)

@@ -1,0 +1,167 @@
+"""One user's messages in the order they were said."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, and_, or_, select
+from sqlalchemy.sql import ColumnElement
+
+from memrecall.errors import InvalidArgument, NotFound
+from memrecall.scope import Scope
+from memrecall.store.cursors import open_cursor, seal_cursor
+from memrecall.store.engine import Database
+from memrecall.store.messages import Entry, Written, write_messages
+from memrecall.store.tables import messages
+from memrecall.types import Message, NewMessage, Role, parse_time
+
+PAGE_SIZE = 50
+LARGEST_PAGE = 200
+NEIGHBORS_BEFORE = 20
+NEIGHBORS_AFTER = 0
+
+
+@dataclass(frozen=True, slots=True)
+class MessagePage:
+    """Some messages, and the cursor of those that follow (None: there are no more)."""
+
+    items: tuple[Message, ...]
+    next_cursor: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MessageFilter:
+    """Which messages of a timeline are wanted. `since` is included, `until` is not."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    role: Role | None = None
+    session_id: str | None = None
+
+    def fingerprint(self) -> list[str | None]:
+        """What a cursor is bound to: the same filter gives the same list."""
+        times = [moment and moment.isoformat() for moment in (self.since, self.until)]
+        return [*times, self.role, self.session_id]
+
+
+class Timeline:
+    """The messages of one scope: write them, read them by time, look around one."""
+
+    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
+        self._database = database
+        self._scope = scope
+        self._secret = cursor_secret
+
+    async def add(self, batch: Sequence[NewMessage]) -> Written:
+        """Store a batch, all or nothing; the same again is no new row."""
+        return await write_messages(self._database, [Entry(self._scope, m) for m in batch])
+
+    async def get(self, message_id: str) -> Message:
+        """The message of that id; NotFound if this scope has none."""
+        found = await self.get_many([message_id])
+        if not found:
+            raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
+        return found[0]
+
+    async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
+        """Those of the messages that exist, in no particular order."""
+        wanted = self._select().where(messages.c.message_id.in_(list(message_ids)))
+        return await self._fetch(wanted)
+
+    async def page(
+        self,
+        filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the seed's word; frozen
+        *,
+        page_size: int = PAGE_SIZE,
+        cursor: str | None = None,
+    ) -> MessagePage:
+        """Messages from the latest to the earliest, `page_size` at a time."""
+        check_page_size(page_size)
+        wanted = self._filtered(filter)
+        binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
+        if cursor is not None:
+            ts, message_id = open_cursor(self._secret, binding, cursor)
+            wanted = wanted.where(_said_before(parse_time(ts), message_id))
+        newest_first = wanted.order_by(messages.c.ts.desc(), messages.c.message_id)
+        # One more than asked tells whether there is a next page.
+        found = await self._fetch(newest_first.limit(page_size + 1))
+        items = tuple(found[:page_size])
+        if len(found) <= page_size:
+            return MessagePage(items)
+        place = [items[-1].ts.isoformat(), items[-1].message_id]
+        return MessagePage(items, seal_cursor(self._secret, binding, place))
+
+    async def neighbors(
+        self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
+    ) -> MessagePage:
+        """The message with those said just before and after it, from the earliest on."""
+        check_count("before", before)
+        check_count("after", after)
+        anchor = await self.get(message_id)
+        earlier = self._select().where(_reads_before(anchor))
+        later = self._select().where(_reads_after(anchor))
+        backwards = earlier.order_by(messages.c.ts.desc(), messages.c.message_id.desc())
+        forwards = later.order_by(messages.c.ts, messages.c.message_id)
+        prior = await self._fetch(backwards.limit(before)) if before else []
+        following = await self._fetch(forwards.limit(after)) if after else []
+        return MessagePage((*reversed(prior), anchor, *following))
+
+    def _select(self) -> Select[Any]:
+        wanted = select(messages).where(messages.c.user_id == self._scope.user_id)
+        if self._scope.agent_id is not None:
+            wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
+        return wanted
+
+    def _filtered(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
+        wanted = self._select()
+        if filter.since is not None:
+            wanted = wanted.where(messages.c.ts >= filter.since)
+        if filter.until is not None:
+            wanted = wanted.where(messages.c.ts < filter.until)
+        if filter.role is not None:
+            wanted = wanted.where(messages.c.role == filter.role.value)
+        if filter.session_id is not None:
+            wanted = wanted.where(messages.c.session_id == filter.session_id)
+        return wanted
+
+    async def _fetch(self, statement: Select[Any]) -> list[Message]:
+        async with self._database.peek() as connection:
+            rows = (await connection.execute(statement)).mappings().all()
+        return [to_message(dict(row)) for row in rows]
+
+
+def to_message(row: dict[str, Any]) -> Message:
+    """A row of the table as a message."""
+    return Message.model_validate({**row, "metadata": row["metadata"] or {}})
+
+
+def check_page_size(page_size: int) -> None:
+    """Refuse a page that is empty or larger than a service can afford."""
+    if not 1 <= page_size <= LARGEST_PAGE:
+        raise InvalidArgument(
+            f"page_size {page_size} is out of range", hint=f"Use 1 to {LARGEST_PAGE}"
+        )
+
+
+def check_count(name: str, value: int) -> None:
+    """Refuse a number of neighbours that is negative or too large."""
+    if not 0 <= value <= LARGEST_PAGE:
+        raise InvalidArgument(f"{name} {value} is out of range", hint=f"Use 0 to {LARGEST_PAGE}")
+
+
+def _said_before(ts: datetime, message_id: str) -> ColumnElement[bool]:
+    """What follows a place on a page: earlier, or as early with a greater id."""
+    tie = and_(messages.c.ts == ts, messages.c.message_id > message_id)
+    # The bound on ts alone lets the index seek; the rest decides the tie.
+    return and_(messages.c.ts <= ts, or_(messages.c.ts < ts, tie))
+
+
+def _reads_before(anchor: Message) -> ColumnElement[bool]:
+    tie = and_(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
+    return and_(messages.c.ts <= anchor.ts, or_(messages.c.ts < anchor.ts, tie))
+
+
+def _reads_after(anchor: Message) -> ColumnElement[bool]:
+    tie = and_(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
+    return and_(messages.c.ts >= anchor.ts, or_(messages.c.ts > anchor.ts, tie))
