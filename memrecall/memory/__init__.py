@@ -1,0 +1,7 @@
+"""What applications call."""
+
+from memrecall.memory.importing import BadLine, Importer, ImportReport
+from memrecall.memory.library import Library
+from memrecall.memory.reindexing import Reindexer
+
+__all__ = ["BadLine", "ImportReport", "Importer", "Library", "Reindexer"]

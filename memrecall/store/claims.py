@@ -173,7 +173,10 @@ async def _claim_sessions(
     for row in rows:
         if not row["status"]:
             raise Disabled(
-                f"session {row['session_id']!r} has ended", hint="Write to another session"
+                f"session {row['session_id']!r} has ended",
+                hint="Write to another session",
+                user_id=row["user_id"],
+                session_id=row["session_id"],
             )
     return {
         (row["user_id"], row["session_id"]): SessionCounter(
@@ -186,4 +189,5 @@ async def _claim_sessions(
 def require_enabled(kind: str, name: str, status: int) -> None:
     """Refuse a disabled agent or user by name."""
     if not status:
-        raise Disabled(f"{kind} {name!r} is disabled", hint=f"`memrecall {kind}s enable {name}`")
+        hint = f"`memrecall {kind}s enable {name}`"
+        raise Disabled(f"{kind} {name!r} is disabled", hint=hint, **{f"{kind}_id": name})

@@ -62,11 +62,11 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
     known = await _known(connection, entries)
     rows: list[dict[str, Any]] = []
     fresh: list[bool] = []
-    for entry in entries:
+    for position, entry in enumerate(entries):
         stored = known.get(_key(entry))
         fresh.append(stored is None)
         if stored is not None:
-            _require_same(entry, stored)
+            _require_same(entry, stored, position)
             continue
         row = _row(entry, claims)
         rows.append(row)
@@ -87,7 +87,7 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     keys = sorted({_key(entry) for entry in entries})
     taken = await select_by_keys(
         connection,
-        select(memories.c.memory_key),
+        select(memories.c.user_id, memories.c.memory_key),
         [memories.c.user_id, memories.c.memory_key],
         keys,
     )
@@ -95,6 +95,8 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
         raise Conflict(
             f"message_id {taken[0]['memory_key']!r} is the key of a memory",
             hint="Give the message another id",
+            user_id=taken[0]["user_id"],
+            message_id=taken[0]["memory_key"],
         )
     columns = (messages.c.content, messages.c.ts, messages.c.role, messages.c.speaker)
     rows = await select_by_keys(
@@ -106,7 +108,9 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
-def _require_same(entry: Entry, stored: RowMapping | dict[str, Any]) -> None:
+def _require_same(
+    entry: Entry, stored: RowMapping | dict[str, Any], position: int
+) -> None:
     said = entry.message
     given: dict[str, object] = {
         "content": said.content,
@@ -119,8 +123,10 @@ def _require_same(entry: Entry, stored: RowMapping | dict[str, Any]) -> None:
         raise Conflict(
             f"message {said.message_id!r} is already stored with another {different[0]}",
             hint="Messages are evidence and never rewritten; give the new one its own id",
+            user_id=entry.scope.user_id,
             message_id=said.message_id,
             fields=different,
+            position=position,
         )
 
 

@@ -1,16 +1,20 @@
 """The store: one opened database and the rooms in it, each bound to a scope."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from sqlalchemy import func, select
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
+from memrecall.store.analysis import analyse_anew
+from memrecall.store.claims import require_enabled
 from memrecall.store.engine import Database, Durability
-from memrecall.store.feed import ChangeFeed
+from memrecall.store.feed import ChangeFeed, UserMark
 from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
-from memrecall.store.migrations import LATEST, upgrade
+from memrecall.store.migrations import schema_version, upgrade
 from memrecall.store.owners import Owners
 from memrecall.store.tables import agents, memories, messages, meta, sessions, users, vectors
 from memrecall.store.timeline import Timeline
@@ -73,6 +77,11 @@ class Store:
         return self._database.place
 
     @property
+    def file(self) -> Path | None:
+        """The file of a SQLite database."""
+        return self._database.file
+
+    @property
     def database(self) -> Database:
         """The database itself, for the rooms of the store."""
         return self._database
@@ -96,6 +105,25 @@ class Store:
     async def write_messages(self, entries: list[Entry]) -> Written:
         """Store a batch that may be of several scopes, all or nothing: for trusted imports."""
         return await write_messages(self._database, entries)
+
+    def analyse_anew(self) -> AsyncIterator[int]:
+        """Make the search text of all rows anew; yields how many rows each batch had."""
+        return analyse_anew(self._database)
+
+    async def schema_version(self) -> int:
+        """The version of the schema."""
+        async with self._database.read() as connection:
+            return await schema_version(connection)
+
+    async def require_active(self, mark: UserMark, scope: Scope) -> None:
+        """Refuse to answer for a disabled user or through a disabled agent."""
+        require_enabled("user", scope.user_id, mark.status)
+        if scope.agent_id is None:
+            return
+        wanted = select(agents.c.status).where(agents.c.agent_id == scope.agent_id)
+        async with self._database.peek() as connection:
+            status = await connection.scalar(wanted)
+        require_enabled("agent", scope.agent_id, 1 if status is None else status)
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:
         """How many rows there are, of one user or of all."""
@@ -129,5 +157,3 @@ async def _read_facts(database: Database) -> StoreFacts:
         embedding_model=said.get("embedding_model"),
     )
 
-
-SCHEMA = LATEST

@@ -1,4 +1,4 @@
-"""What text is found by: characters of Chinese, stems of Latin words, identifiers whole and in parts.
+"""What text is found by: Chinese characters, stems of Latin words, identifiers and their parts.
 
 `analyze` gives *atoms*, which have a place in the text (phrases are matched on them), and *extras*,
 which are further names for what stands there: `db_config_001` has the atoms db, config, 001 and
@@ -119,12 +119,22 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     words = _WORDS.findall(chunk)
     extras: list[str] = []
     if len(words) > 1 and len(chunk) <= LONGEST_EXTRA:
-        extras.append(strip_accents(chunk.casefold()))
+        extras.append(_fold(chunk))
     for word in words:
         parts = [] if "'" in word else _CAMEL.findall(word)
         if len(parts) > 1:
             extras.extend(stem(part) for part in parts)
     return tuple(map(stem, words)), tuple(extras)
+
+
+def last_word(text: str) -> str:
+    """The last word of a text, folded as terms are but not stemmed: what a prefix is typed as."""
+    words = _WORDS.findall(normalize(text))
+    return _fold(words[-1]) if words else ""
+
+
+def _fold(word: str) -> str:
+    return strip_accents(word.casefold())
 
 
 @cache
@@ -137,7 +147,7 @@ def _stemmer() -> object:
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
     """The form under which a word is filed: folded, unaccented, an English stem if it is Latin."""
-    folded = strip_accents(word.casefold())
+    folded = _fold(word)
     if folded.isascii() and folded.replace("'", "").isalpha():
         folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]
     return folded.replace("'", "")

@@ -1,0 +1,159 @@
+"""`import`, `messages` and `neighbors`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memrecall.cli import options, output
+
+_BAD_LINES_SHOWN = 20
+EXIT_PARTLY = 1
+
+
+def register(app: typer.Typer) -> None:
+    """Add this family's commands."""
+    app.command("import")(import_messages)
+    app.command("messages")(list_messages)
+    app.command("neighbors")(show_neighbors)
+
+
+def import_messages(
+    file: Annotated[Path, typer.Argument(help="A file of JSON lines, one message a line.")],
+    db: options.Db = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="The user of lines that name none.")
+    ] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Import nothing if any line is bad.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Import messages. Bad lines are reported with their number; the good ones go in.
+
+    Exit code 0: all lines are in; 1: some were bad.
+    """
+    report, failure = options.run(_import(file, db, user, strict))
+    if json:
+        output.print_json(_report_fields(report, failure))
+    else:
+        _print_report(report, failure)
+    if report.bad:
+        raise typer.Exit(EXIT_PARTLY)
+
+
+async def _import(file: Path, db: str | None, user: str | None, strict: bool) -> tuple[Any, str]:
+    from memrecall.memory import Importer
+
+    size = file.stat().st_size if file.is_file() else 0
+    async with await options.open_library(db, create=True) as library:
+        with output.progress_bar("importing", size, unit="bytes") as advance:
+            importer = Importer(library, default_user=user)
+            report = await importer.run(file, strict=strict, progress=advance)
+            await library.vectors.settle()
+        return report, library.vectors.failure
+
+
+def _report_fields(report: Any, failure: str) -> dict[str, Any]:
+    return {
+        "lines": report.lines,
+        "stored": report.stored,
+        "repeated": report.repeated,
+        "users": len(report.users),
+        "bad": [{"line": bad.line, "reason": bad.reason} for bad in report.bad],
+        "refused": report.refused,
+        "not_embedded": failure,
+    }
+
+
+def _print_report(report: Any, failure: str) -> None:
+    terminal = output.console()
+    if report.refused:
+        terminal.print("[red]nothing imported[/red]: --strict, and some lines are bad")
+    else:
+        again = f", {report.repeated} were there already" if report.repeated else ""
+        terminal.print(f"{report.stored} messages of {len(report.users)} users imported{again}")
+    if failure:
+        terminal.print(f"[yellow]found by keywords only for now[/yellow]: {output.escape(failure)}")
+    for bad in report.bad[:_BAD_LINES_SHOWN]:
+        output.console(errors=True).print(f"line {bad.line}: {output.escape(bad.reason)}")
+    hidden = len(report.bad) - _BAD_LINES_SHOWN
+    if hidden > 0:
+        output.console(errors=True).print(f"… and {hidden} more bad lines; --json lists them all")
+
+
+def list_messages(
+    user: options.User,
+    db: options.Db = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    role: options.RoleName = None,
+    session: options.Session = None,
+    agent: options.Agent = None,
+    limit: Annotated[int, typer.Option("--limit", help="Messages a page, at most 200.")] = 50,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """Read a user's messages, the latest first."""
+    page = options.run(_page(user, db, since, until, role, session, agent, limit, cursor))
+    _show(page, json)
+
+
+async def _page(
+    user: str,
+    db: str | None,
+    since: str | None,
+    until: str | None,
+    role: str | None,
+    session: str | None,
+    agent: str | None,
+    limit: int,
+    cursor: str | None,
+) -> Any:
+    from memrecall.scope import Scope
+    from memrecall.store import MessageFilter
+
+    wanted = MessageFilter(
+        since=options.read_time("--since", since),
+        until=options.read_time("--until", until),
+        role=options.read_role(role),
+        session_id=session,
+    )
+    async with await options.open_library(db) as library:
+        timeline = library.store.timeline(Scope(user, agent))
+        return await timeline.page(wanted, page_size=limit, cursor=cursor)
+
+
+def show_neighbors(
+    message_id: Annotated[str, typer.Argument(help="The message to look around.")],
+    user: options.User,
+    db: options.Db = None,
+    before: Annotated[int, typer.Option("--before", help="Messages before it.")] = 20,
+    after: Annotated[int, typer.Option("--after", help="Messages after it.")] = 0,
+    agent: options.Agent = None,
+    json: options.Json = False,
+) -> None:
+    """Read what was said around a message, the earliest first."""
+    _show(options.run(_neighbors(message_id, user, db, before, after, agent)), json)
+
+
+async def _neighbors(
+    message_id: str, user: str, db: str | None, before: int, after: int, agent: str | None
+) -> Any:
+    from memrecall.scope import Scope
+
+    async with await options.open_library(db) as library:
+        timeline = library.store.timeline(Scope(user, agent))
+        return await timeline.neighbors(message_id, before=before, after=after)
+
+
+def _show(page: Any, json: bool) -> None:
+    if json:
+        items = [output.message_fields(message) for message in page.items]
+        output.print_json({"items": items, "next_cursor": page.next_cursor})
+        return
+    output.print_messages(page.items)
+    if not page.items:
+        output.console().print("no messages")
+    if page.next_cursor:
+        output.console().print(f"[dim]more: --cursor {page.next_cursor}[/dim]")

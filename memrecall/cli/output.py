@@ -1,0 +1,69 @@
+"""How results look: one JSON object, or something a person likes to read."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+import typer
+
+from memrecall.types import format_time
+
+
+@cache
+def console(*, errors: bool = False) -> Any:
+    """The terminal; colours only where there is one."""
+    from rich.console import Console
+
+    return Console(stderr=errors, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on one line, in UTF-8."""
+    typer.echo(json.dumps(value, ensure_ascii=False, default=_plain))
+
+
+def _plain(value: Any) -> Any:
+    return format_time(value) if isinstance(value, datetime) else str(value)
+
+
+def message_fields(message: Any) -> dict[str, Any]:
+    """A message with the fields of the query API, and what else is known of it."""
+    return dict(message.model_dump())
+
+
+def print_messages(items: Any) -> None:
+    """Messages as a conversation."""
+    for message in items:
+        who = message.speaker or message.role.value
+        line = f"[dim]{short_time(message.ts)}[/dim] [bold]{escape(who)}[/bold]"
+        console().print(f"{line}  {escape(message.content)}  [dim]{escape(message.message_id)}[/dim]")
+
+
+def short_time(moment: datetime) -> str:
+    """A time as people read it in a list."""
+    return moment.strftime("%Y-%m-%d %H:%M")
+
+
+def escape(text: str) -> str:
+    """Text that must not be read as markup, nor move the cursor."""
+    from rich.markup import escape as escape_markup
+
+    printable = "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+    return escape_markup(printable)
+
+
+@contextmanager
+def progress_bar(title: str, total: int, *, unit: str) -> Iterator[Any]:
+    """A bar on the error stream; silent where that is not a terminal."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    terminal = console(errors=True)
+    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
+    with Progress(
+        *columns, TimeRemainingColumn(), console=terminal, disable=not terminal.is_terminal
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda step: bar.advance(task, step)

@@ -1,0 +1,184 @@
+"""An embedder behind HTTP: any server that speaks OpenAI's /embeddings."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from memrecall.embedding.batched import BATCH_SIZE, BatchedEmbedder
+from memrecall.errors import EmbedderFailed, InvalidArgument
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx
+    import numpy.typing as npt
+
+# Seconds to wait before the second and the third attempt, if the server names none itself.
+PAUSES = (0.5, 1.0)
+LONGEST_PAUSE = 10.0
+EXCERPT_LENGTH = 200
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(strict=True)
+
+    index: int
+    embedding: list[float]
+
+
+class _Answer(BaseModel):
+    data: list[_Item]
+
+
+class _MayPass(EmbedderFailed):
+    """A failure worth another attempt, after `pause` seconds if the server named them."""
+
+    def __init__(self, message: str, *, hint: str = "", pause: float | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.pause = pause
+
+
+class RemoteEmbedder(BatchedEmbedder):
+    """Embeds through any OpenAI-compatible server, trying three times before it gives up.
+
+    The stored name is "openai:" and the model's, with "@" and the dimensions if they were asked
+    for. The host is no part of it, so that a server can move and its vectors stay. The API key
+    appears in no message and no repr. `timeout` bounds one attempt, in seconds.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        api_key: str | None = None,
+        dimensions: int | None = None,
+        batch_size: int = BATCH_SIZE,
+        timeout: float = 30.0,
+    ) -> None:
+        self._url = _check_url(base_url).rstrip("/") + "/embeddings"
+        name = f"openai:{model}" if dimensions is None else f"openai:{model}@{dimensions}"
+        super().__init__(name, source=self._url, dimensions=dimensions, batch_size=batch_size)
+        if not timeout > 0:
+            raise InvalidArgument(f"timeout is {timeout}", hint="Give seconds above 0")
+        self._key = _check_key(api_key)
+        self._timeout = timeout
+        self._request: dict[str, Any] = {"model": model, "encoding_format": "float"}
+        if dimensions is not None:
+            self._request["dimensions"] = dimensions
+        self._tls: ssl.SSLContext | None = None
+
+    async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
+        # A client of httpx belongs to one event loop, so each batch has its own; the TLS context,
+        # which is what makes a client dear (30 ms), is shared.
+        async with self._make_client() as client:
+            answer = await self._ask(client, {**self._request, "input": texts})
+        return self._read(answer, len(texts))
+
+    def _make_client(self) -> httpx.AsyncClient:
+        import httpx
+
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        try:
+            self._tls = self._tls or httpx.create_ssl_context()
+            return httpx.AsyncClient(headers=headers, verify=self._tls, timeout=self._timeout)
+        except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
+            hint = "Check the environment's settings for proxies and certificates"
+            raise EmbedderFailed(f"{self._url} cannot be asked: {error}", hint=hint) from error
+
+    async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
+        for pause in PAUSES:
+            try:
+                return await self._ask_once(client, body)
+            except _MayPass as failure:
+                await asyncio.sleep(pause if failure.pause is None else failure.pause)
+        return await self._ask_once(client, body)
+
+    async def _ask_once(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
+        import httpx
+
+        try:
+            async with asyncio.timeout(self._timeout):  # httpx bounds each read, not their sum
+                response = await client.post(self._url, json=body)
+        except (TimeoutError, httpx.TimeoutException) as error:
+            raise _MayPass(f"{self._url} did not answer in {self._timeout:g} seconds") from error
+        except httpx.TransportError as error:
+            problem = f"{type(error).__name__}: {error}"
+            hint = "Check base_url and whether the server runs"
+            raise _MayPass(f"{self._url} cannot be reached: {problem}", hint=hint) from error
+        except (httpx.DecodingError, httpx.InvalidURL) as error:
+            raise EmbedderFailed(f"{self._url} cannot be read: {error}") from error
+        if response.is_success:
+            return response.content
+        raise self._refusal(response)
+
+    def _refusal(self, response: httpx.Response) -> EmbedderFailed:
+        status = response.status_code
+        message = f"{self._url} answered with status {status}"
+        if status == 429 or status >= 500:
+            pause = _read_retry_after(response.headers.get("retry-after", ""))
+            return _MayPass(message, hint="Try again later", pause=pause)
+        if status in (401, 403):
+            return EmbedderFailed(message, hint="Check the API key")
+        hint = "Check base_url and the model's name"
+        return EmbedderFailed(f"{message}: {self._excerpt(response.text)}", hint=hint)
+
+    def _excerpt(self, text: str) -> str:
+        """Give the beginning of a server's answer, without the key that some servers repeat."""
+        shown = text.replace(self._key, "***") if self._key else text
+        return " ".join(shown.split())[:EXCERPT_LENGTH] or "no reason given"
+
+    def _read(self, answer: bytes, count: int) -> list[list[float]]:
+        try:
+            items = sorted(_Answer.model_validate_json(answer).data, key=lambda item: item.index)
+        except ValidationError as error:
+            # Its own text would repeat the answer.
+            problem = error.errors(include_input=False, include_url=False)[0]["msg"]
+            raise EmbedderFailed(f"{self._url} gave a malformed answer: {problem}") from None
+        if [item.index for item in items] != list(range(count)):
+            indexes = f"{len(items)} vectors that do not match the {count} texts sent"
+            raise EmbedderFailed(f"{self._url} gave a malformed answer: {indexes}")
+        return [item.embedding for item in items]
+
+
+def _check_url(url: str) -> str:
+    """Return `url` if requests can go there and errors may show it."""
+    hint = "Write it like https://api.openai.com/v1"
+    if set(url) & set("@?#"):  # where secrets hide: so the value is not shown
+        raise InvalidArgument("base_url has a user, a query or a fragment", hint=hint)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidArgument(f"base_url {url!r} is not an HTTP address", hint=hint)
+    return url
+
+
+def _check_key(key: str | None) -> str | None:
+    """Return the key if a header can carry it; the HTTP library's own complaint would show it."""
+    key = (key or "").strip()
+    if not re.fullmatch(r"[!-~]*", key):
+        raise InvalidArgument("api_key has a character that is not printable ASCII")
+    return key or None
+
+
+def _read_retry_after(value: str) -> float | None:
+    """Read a Retry-After header, seconds or a date, as seconds to wait; None if unreadable."""
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
+        seconds = float(value)
+    else:
+        try:
+            moment = parsedate_to_datetime(value)
+        except ValueError:
+            return None
+        zoned = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+        seconds = (zoned - datetime.now(UTC)).total_seconds()
+    return min(max(seconds, 0.0), LONGEST_PAUSE)

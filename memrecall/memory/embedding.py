@@ -1,0 +1,107 @@
+"""Vectors follow the rows: stored first, embedded next, and never the other way round.
+
+A row is found by its words as soon as it is stored. If the embedder fails, the row waits: a later
+search of its user, or `memrecall reindex`, has it embedded.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+from memrecall.embedding import Embedder
+from memrecall.errors import EmbedderFailed, StorageError
+from memrecall.store import RowKey, Store, VectorStore
+
+log = logging.getLogger(__name__)
+
+BATCH = 256
+TOP_UP = 128  # rows left over that one search has embedded in passing
+_AT_ONCE = 2  # large jobs under way: one with the embedder, one with the store
+_SMALL = 16  # a chat turn never waits behind an import
+
+
+class VectorWriter:
+    """Embeds stored rows in the background."""
+
+    def __init__(self, store: Store, embedder: Embedder | None) -> None:
+        self._store = store
+        self._embedder = embedder
+        self._checked = False
+        self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
+        self.failure = ""
+
+    async def submit(self, rows: Sequence[tuple[RowKey, str]]) -> None:
+        """Have these rows embedded soon. Waits only while large jobs are under way already."""
+        if self._embedder is None or not rows:
+            return
+        vectors = await self._vectors(self._embedder)
+        while len(rows) > _SMALL and len(self._jobs) >= _AT_ONCE:
+            await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
+        self._start(self._embed(vectors, self._embedder, list(rows)), {r.user_id for r, _ in rows})
+
+    async def top_up(self, user_id: str) -> None:
+        """Have a few of a user's left-over rows embedded, unless a job for the user is running."""
+        if self._embedder is None or any(user_id in users for users in self._jobs.values()):
+            return
+        self._start(self._embed_left_over(user_id), {user_id})
+
+    async def settle(self, user_id: str | None = None) -> None:
+        """Wait for the jobs under way now, perhaps only those with rows of one user."""
+        jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
+        if jobs:
+            await asyncio.wait(jobs)
+
+    async def catch_up(self, progress: Callable[[int], None]) -> int:
+        """Embed every row that has no vector of this model. Can be stopped and goes on later."""
+        if self._embedder is None:
+            raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
+        vectors = self._store.vectors(self._embedder.model)
+        done = 0
+        while count := await self._embed_pending(vectors, self._embedder, BATCH, None):
+            done += count
+            progress(count)
+        return done
+
+    def _start(self, work: "asyncio._CoroutineLike[None]", users: set[str]) -> None:
+        job = asyncio.create_task(work)
+        self._jobs[job] = frozenset(users)
+        job.add_done_callback(self._jobs.pop)
+
+    async def _vectors(self, embedder: Embedder) -> VectorStore:
+        vectors = self._store.vectors(embedder.model)
+        if not self._checked:
+            await vectors.check_model()
+            self._checked = True
+        return vectors
+
+    async def _embed(
+        self, vectors: VectorStore, embedder: Embedder, rows: list[tuple[RowKey, str]]
+    ) -> None:
+        try:
+            for start in range(0, len(rows), BATCH):
+                part = rows[start : start + BATCH]
+                matrix = await embedder.embed([text for _, text in part])
+                await vectors.write([row for row, _ in part], matrix)
+        except (EmbedderFailed, StorageError) as error:
+            self._leave_for_later(error)
+
+    async def _embed_left_over(self, user_id: str) -> None:
+        assert self._embedder is not None  # noqa: S101 -- `top_up` has looked
+        try:
+            vectors = await self._vectors(self._embedder)
+            await self._embed_pending(vectors, self._embedder, TOP_UP, user_id)
+        except (EmbedderFailed, StorageError) as error:
+            self._leave_for_later(error)
+
+    async def _embed_pending(
+        self, vectors: VectorStore, embedder: Embedder, limit: int, user_id: str | None
+    ) -> int:
+        pending = await vectors.pending(limit, user_id)
+        if pending:
+            matrix = await embedder.embed([item.text for item in pending])
+            await vectors.write([item.row for item in pending], matrix)
+        return len(pending)
+
+    def _leave_for_later(self, error: EmbedderFailed | StorageError) -> None:
+        self.failure = str(error)
+        log.warning("rows are stored but wait for their vectors: %s", error)

@@ -1,0 +1,191 @@
+"""Messages from JSON lines: the good lines go in, batch by batch; the bad ones are told apart."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memrecall.errors import CallerError, InvalidArgument
+from memrecall.memory.library import Library
+from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store import Entry
+from memrecall.types import NewMessage
+
+BATCH = 1_000
+_SCOPE_FIELDS = ("user_id", "agent_id", "session_id")
+_MESSAGE_FIELDS = frozenset(NewMessage.model_fields)
+_REQUIRED = ("message_id", "ts", "role", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that was not imported, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import did."""
+
+    lines: int = 0
+    stored: int = 0
+    repeated: int = 0
+    users: set[str] = field(default_factory=set)
+    bad: list[BadLine] = field(default_factory=list)
+    refused: bool = False  # strict, and something was wrong: nothing was imported
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    line: int
+    entry: Entry
+
+
+class Importer:
+    """Imports one file into a library."""
+
+    def __init__(self, library: Library, *, default_user: str | None = None) -> None:
+        self._library = library
+        self._default_user = default_user
+
+    async def run(
+        self, path: Path, *, strict: bool = False, progress: Callable[[int], None] = lambda n: None
+    ) -> ImportReport:
+        """Import a file; `progress` is told how many bytes were read. Strict: all lines or none."""
+        report = ImportReport()
+        batch: list[_Numbered] = []
+        everything: list[_Numbered] = []
+        for number, line in _numbered_lines(path, progress):
+            report.lines += 1
+            entry = self._read(number, line, report)
+            if entry is None:
+                continue
+            if strict:
+                everything.append(entry)
+                continue
+            batch.append(entry)
+            if len(batch) == BATCH:
+                await self._store(batch, report)
+                batch = []
+        if strict:
+            await self._store_all(everything, report)
+        else:
+            await self._store(batch, report)
+        return report
+
+    def _read(self, number: int, line: bytes, report: ImportReport) -> _Numbered | None:
+        try:
+            return _Numbered(number, read_entry(line, self._default_user))
+        except CallerError as error:
+            report.bad.append(BadLine(number, str(error)))
+            return None
+
+    async def _store(self, batch: list[_Numbered], report: ImportReport) -> None:
+        """Store a batch whole; if a line of it conflicts, the others without it."""
+        while batch:
+            try:
+                written = await self._library.add_entries([item.entry for item in batch])
+            except CallerError as error:
+                guilty = _guilty(batch, error)
+                report.bad.extend(BadLine(item.line, str(error)) for item in guilty)
+                batch = [item for item in batch if item not in guilty]
+                continue
+            self._count(batch, written.stored, report)
+            return
+
+    async def _store_all(self, entries: list[_Numbered], report: ImportReport) -> None:
+        if report.bad:
+            report.refused = True
+            return
+        try:
+            written = await self._library.add_entries([item.entry for item in entries])
+        except CallerError as error:
+            guilty = _guilty(entries, error)
+            report.bad.extend(BadLine(item.line, str(error)) for item in guilty)
+            report.refused = True
+            return
+        self._count(entries, written.stored, report)
+
+    def _count(self, batch: list[_Numbered], stored: int, report: ImportReport) -> None:
+        report.stored += stored
+        report.repeated += len(batch) - stored
+        report.users.update(item.entry.scope.user_id for item in batch)
+
+
+def _guilty(batch: list[_Numbered], error: CallerError) -> list[_Numbered]:
+    """The lines that an error is about; all of them if it names none."""
+    if "position" in error.details:
+        return [batch[error.details["position"]]]
+    about = error.details
+    named = [
+        item
+        for item in batch
+        if about.get("message_id") in (None, item.entry.message.message_id)
+        and all(about.get(name) in (None, _owner(item, name)) for name in _SCOPE_FIELDS)
+    ]
+    return named or batch
+
+
+def _owner(item: _Numbered, name: str) -> str:
+    return getattr(item.entry.scope, name) or DEFAULT_NAME
+
+
+def _numbered_lines(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                progress(len(line))
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+        ) from None
+
+
+def read_entry(line: bytes, default_user: str | None = None) -> Entry:
+    """One line as a message with its scope; a CallerError says what is wrong with it."""
+    data = _read_object(line)
+    scope = {name: data.get(name) or None for name in _SCOPE_FIELDS}
+    scope["user_id"] = scope["user_id"] or default_user
+    for name, value in scope.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"{name} {value!r} is not a string")
+    missing = [name for name in _REQUIRED if data.get(name) is None]
+    if not scope["user_id"]:
+        missing.insert(0, "user_id")
+    if missing:
+        raise InvalidArgument(f"{missing[0]} is missing")
+    fields = {name: data[name] for name in _MESSAGE_FIELDS & data.keys()}
+    try:
+        message = NewMessage.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        raise InvalidArgument(first_fault(error)) from None
+    return Entry(Scope(**scope), message)
+
+
+def _read_object(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidArgument(f"a {type(data).__name__}, not an object")
+    return data
+
+
+def first_fault(error: ValidationError) -> str:
+    """The first thing that is wrong with an input, in one line."""
+    fault = error.errors(include_url=False)[0]
+    place = ".".join(map(str, fault["loc"]))
+    said = fault["msg"].removeprefix("Value error, ")
+    given = repr(fault["input"])
+    shown = given if len(given) <= 60 else given[:57] + "..."
+    return said if shown in said else f"{place} {shown}: {said}"

@@ -1,0 +1,135 @@
+"""The indexes that are in memory, always current. The only room of search that asks the store.
+
+Every use asks for the user's mark first, one small query, and fetches what is new: a write by any
+process is seen at once. All users together stay within a byte budget; the least recently used go.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from memrecall.search.columns import Columns
+from memrecall.search.snapshot import SnapshotFolder
+from memrecall.store import Store, UserMark
+
+# Below this many new rows, building again is faster than writing and reading a file.
+_WORTH_SAVING = 500
+
+
+@dataclass(slots=True)
+class _Slot:
+    """One user's place in the cache."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    columns: Columns | None = None
+    saved_rows: int = 0
+    users: int = 0
+    nbytes: int = 0
+
+
+class IndexCache:
+    """Current columns by user, within a byte budget."""
+
+    def __init__(
+        self, store: Store, model: str | None, snapshots: SnapshotFolder | None, byte_budget: int
+    ) -> None:
+        self._store = store
+        self._model = model
+        self._snapshots = snapshots
+        self._byte_budget = byte_budget
+        self._slots: OrderedDict[str, _Slot] = OrderedDict()
+
+    @asynccontextmanager
+    async def current(self, user_id: str) -> AsyncIterator[tuple[UserMark, Columns] | None]:
+        """The user's mark and columns, held still while in use; None for an unknown user."""
+        mark = await self._store.feed(user_id).mark()
+        if mark is None:
+            self.forget(user_id)
+            yield None
+            return
+        slot = self._slots.setdefault(user_id, _Slot())
+        self._slots.move_to_end(user_id)
+        slot.users += 1
+        try:
+            async with slot.lock:
+                columns = await self._refresh(user_id, slot, mark)
+                yield mark, columns
+        finally:
+            slot.users -= 1
+            self._shrink()
+
+    def forget(self, user_id: str) -> None:
+        """Drop what is kept of a user, in memory and on disk."""
+        slot = self._slots.get(user_id)
+        if slot is not None and not slot.users:
+            del self._slots[user_id]
+        if self._snapshots is not None:
+            self._snapshots.forget(user_id)
+
+    def nbytes(self) -> int:
+        """How much memory the indexes take together."""
+        return sum(slot.nbytes for slot in self._slots.values())
+
+    async def _refresh(self, user_id: str, slot: _Slot, mark: UserMark) -> Columns:
+        columns = slot.columns
+        if columns is None or columns.epoch != mark.epoch or columns.version > mark.version:
+            columns = await self._load(user_id, slot, mark)
+        if columns.version < mark.version:
+            await self._catch_up(user_id, columns, mark.version)
+            await self._save_if_grown(user_id, slot, columns)
+        slot.columns = columns
+        slot.nbytes = columns.nbytes()
+        return columns
+
+    async def _load(self, user_id: str, slot: _Slot, mark: UserMark) -> Columns:
+        """The saved columns if they fit this user's history, else empty ones."""
+        slot.saved_rows = 0
+        if self._snapshots is None:
+            return Columns(mark.epoch)
+        saved = await asyncio.to_thread(
+            self._snapshots.load, user_id, mark.epoch, self._model
+        )
+        if saved is None or not await self._is_past_of(user_id, saved, mark):
+            return Columns(mark.epoch)
+        slot.saved_rows = saved.rows
+        return saved
+
+    async def _is_past_of(self, user_id: str, saved: Columns, mark: UserMark) -> bool:
+        """Whether the database still has the snapshot's last row as the snapshot knows it.
+
+        After a restored backup the numbers may have been given out again, to other rows.
+        """
+        if saved.version > mark.version:
+            return False
+        last = saved.last_row()
+        return last is None or await self._store.feed(user_id).has(*last)
+
+    async def _catch_up(self, user_id: str, columns: Columns, version: int) -> None:
+        changes = self._store.feed(user_id).changes(columns.version, version, self._model)
+        async for run in changes:
+            # Array work on thousands of rows would keep the event loop from other users.
+            if len(run.messages) + len(run.vectors) > 200:
+                await asyncio.to_thread(columns.apply, run)
+            else:
+                columns.apply(run)
+        columns.tidy()
+
+    async def _save_if_grown(self, user_id: str, slot: _Slot, columns: Columns) -> None:
+        grown = columns.rows - slot.saved_rows
+        if self._snapshots is None or grown < max(_WORTH_SAVING, slot.saved_rows // 10):
+            return
+        await asyncio.to_thread(self._snapshots.save, user_id, columns, self._model)
+        slot.saved_rows = columns.rows
+
+    def _shrink(self) -> None:
+        """Drop the least recently used indexes that nobody is using, down to the budget."""
+        total = self.nbytes()
+        for user_id in list(self._slots):
+            if total <= self._byte_budget:
+                return
+            slot = self._slots[user_id]
+            if not slot.users:
+                total -= slot.nbytes
+                del self._slots[user_id]

@@ -1,0 +1,70 @@
+"""Rows of the index as hits: the words are fetched from the store, for those few that are shown."""
+
+from collections.abc import Sequence
+
+from memrecall.scope import Scope
+from memrecall.search.columns import Columns
+from memrecall.search.request import KINDS, Hit, Why
+from memrecall.store import Store
+from memrecall.types import MemoryRecord, Message
+
+
+async def fetch_hits(
+    store: Store,
+    scope: Scope,
+    columns: Columns,
+    rows: Sequence[int],
+    scores: Sequence[float],
+    whys: Sequence[Why],
+) -> list[Hit]:
+    """The hits of some rows, in their order. A row erased meanwhile is left out."""
+    named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in rows]
+    messages: dict[str, Message] = {}
+    memories: dict[str, MemoryRecord] = {}
+    said = [key for kind, key in named if kind == "message"]
+    if said:
+        messages = {m.message_id: m for m in await store.timeline(scope).get_many(said)}
+    kept = [key for kind, key in named if kind == "memory"]
+    if kept:
+        memories = {m.memory_key: m for m in await store.memories(scope).get_many(kept)}
+    hits: list[Hit] = []
+    for (kind, key), score, why in zip(named, scores, whys, strict=True):
+        if kind == "message" and key in messages:
+            hits.append(_message_hit(messages[key], score, why))
+        elif kind == "memory" and key in memories:
+            hits.append(_memory_hit(memories[key], score, why))
+    return hits
+
+
+def _message_hit(message: Message, score: float, why: Why) -> Hit:
+    return Hit(
+        key=message.message_id,
+        kind="message",
+        score=score,
+        ts=message.ts,
+        role=message.role.value,
+        speaker=message.speaker,
+        content=message.content,
+        session_id=message.session_id,
+        memory_type="message",
+        why=why,
+        metadata=message.metadata,
+    )
+
+
+def _memory_hit(memory: MemoryRecord, score: float, why: Why) -> Hit:
+    return Hit(
+        key=memory.memory_key,
+        kind="memory",
+        score=score,
+        ts=memory.created_at,
+        role=None,
+        speaker=None,
+        content=memory.content,
+        session_id=memory.session_id,
+        memory_type=memory.memory_type,
+        why=why,
+        summary=memory.summary,
+        keywords=tuple(keyword.keyword for keyword in memory.keywords),
+        metadata=memory.metadata,
+    )

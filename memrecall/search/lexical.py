@@ -1,0 +1,196 @@
+"""Finding by words: BM25 over the postings, and the query language over the same arrays."""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.search.columns import Columns, Mask
+from memrecall.search.vocabulary import BREAK_ID, bigram_key
+from memrecall.text.query import And, Not, Or, Phrase, Prefix, Query, Term
+from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
+from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
+
+Floats = npt.NDArray[np.float32]
+
+K1 = 1.2
+B = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class LexicalScores:
+    """BM25 of each row, and the highest score that any row could have reached."""
+
+    scores: Floats
+    best_possible: float
+
+    def coverage(self) -> Floats:
+        """How much of the query's weight each row has, 0 to 1."""
+        if self.best_possible <= 0:
+            return np.zeros_like(self.scores)
+        return self.scores / np.float32(self.best_possible)
+
+
+def query_terms(text: str) -> Analysis:
+    """What a plain question is searched by: its analysis without words that tell nothing."""
+    full = analyze(text)
+    atoms = [a for a in full.atoms if a not in STOP_TERMS and a not in STOP_CHARS]
+    # "the who", 他的: a question of nothing but such words means them.
+    if not any(a != BREAK for a in atoms):
+        return full
+    return Analysis(atoms, full.extras)
+
+
+def term_keys(columns: Columns, full: Analysis, kept: Analysis) -> Counter[int]:
+    """The postings to look at, with how often each was asked. Negative: the user never said it."""
+    find = columns.vocabulary.get
+    asked = [(term, find(term)) for term in (*kept.atoms, *kept.extras) if term != BREAK]
+    for first, second in zip(full.atoms, full.atoms[1:], strict=False):
+        if is_cjk(first) and is_cjk(second):
+            one, two = find(first), find(second)
+            pair = None if one is None or two is None else bigram_key(one, two)
+            asked.append((first + second, pair))
+    unknown: dict[str, int] = {}
+    counts: Counter[int] = Counter()
+    for name, key in asked:
+        counts[unknown.setdefault(name, -len(unknown) - 1) if key is None else key] += 1
+    return counts
+
+
+def bm25(columns: Columns, text: str, alive: Mask) -> LexicalScores:
+    """Score every row against plain text. Dead rows count for nothing."""
+    counts = term_keys(columns, analyze(text), query_terms(text))
+    return _score(columns, counts, alive)
+
+
+def bm25_words(columns: Columns, words: Iterable[str], alive: Mask) -> LexicalScores:
+    """Score every row against the words of a query, all of them wanted."""
+    counts: Counter[int] = Counter()
+    for word in words:
+        analysis = analyze(word)
+        counts += term_keys(columns, analysis, analysis)
+    return _score(columns, counts, alive)
+
+
+def _score(columns: Columns, counts: Counter[int], alive: Mask) -> LexicalScores:
+    scores = np.zeros(columns.rows, dtype=np.float32)
+    total = int(np.count_nonzero(alive))
+    if not counts or not total:
+        return LexicalScores(scores, 0.0)
+    keys = np.fromiter(counts, dtype=np.int64, count=len(counts))
+    places = [segment.places(keys) for segment in columns.segments]
+    everyone = total == columns.rows
+    lengths = np.concatenate([segment.lengths for segment in columns.segments])
+    average = float(lengths[alive].mean()) if not everyone else float(lengths.mean())
+    norms = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
+    best = 0.0
+    for at, asked in enumerate(counts.values()):
+        spans = [place[at] for place in places]
+        found = _document_frequency(columns, spans, None if everyone else alive)
+        weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
+        best += weight * (K1 + 1)
+        if found:
+            _add_term(columns, spans, weight, norms, scores)
+    return LexicalScores(scores, best)
+
+
+def _document_frequency(
+    columns: Columns, spans: Sequence[tuple[int, int]], alive: Mask | None
+) -> int:
+    if alive is None:
+        return sum(end - start for start, end in spans)
+    found = first_row = 0
+    for segment, (start, end) in zip(columns.segments, spans, strict=True):
+        living = alive[first_row : first_row + segment.rows]
+        found += int(np.count_nonzero(living[segment.docs[start:end]]))
+        first_row += segment.rows
+    return found
+
+
+def _add_term(
+    columns: Columns,
+    spans: Sequence[tuple[int, int]],
+    weight: float,
+    norms: Floats,
+    scores: Floats,
+) -> None:
+    first_row = 0
+    for segment, (start, end) in zip(columns.segments, spans, strict=True):
+        if start != end:
+            docs = segment.docs[start:end]
+            said = segment.frequencies[start:end].astype(np.float32)
+            norm = norms[first_row : first_row + segment.rows][docs]
+            norm += said
+            said *= np.float32(weight * (K1 + 1))
+            said /= norm
+            scores[first_row : first_row + segment.rows][docs] += said
+        first_row += segment.rows
+
+
+def match(columns: Columns, query: Query) -> Mask:
+    """The rows for which a query of the query language is true."""
+    match query:
+        case Term() | Phrase():
+            return match_words(columns, query.text)
+        case Prefix():
+            return _match_prefix(columns, query.text)
+        case Not():
+            return ~match(columns, query.part)
+        case And():
+            return np.logical_and.reduce([match(columns, part) for part in query.parts])
+        case Or():
+            return np.logical_or.reduce([match(columns, part) for part in query.parts])
+
+
+def match_words(columns: Columns, text: str) -> Mask:
+    """The rows where these words stand, in this order and next to each other."""
+    atoms = [atom for atom in analyze(text).atoms if atom != BREAK]
+    numbers = [columns.vocabulary.get(atom, -1) for atom in atoms]
+    if not numbers or -1 in numbers:
+        return np.zeros(columns.rows, dtype=np.bool_)
+    if len(numbers) == 1:
+        return _rows_with_any(columns, numbers)
+    return _rows_with_phrase(columns, [[number] for number in numbers])
+
+
+def _match_prefix(columns: Columns, text: str) -> Mask:
+    atoms = [atom for atom in analyze(text).atoms if atom != BREAK]
+    *before, last = atoms
+    if is_cjk(last):
+        return match_words(columns, text)  # Chinese goes on after any character
+    # Terms are stems: "configuration*" must find what is filed under "configur".
+    written = last_word(text)
+    ending = columns.vocabulary.starting_with(written)
+    filed = columns.vocabulary.get(stem(written))
+    choices = sorted({*ending, *([] if filed is None else [filed])} - {BREAK_ID})
+    fixed = [columns.vocabulary.get(atom, -1) for atom in before]
+    if not choices or -1 in fixed:
+        return np.zeros(columns.rows, dtype=np.bool_)
+    if not fixed:
+        return _rows_with_any(columns, choices)
+    return _rows_with_phrase(columns, [*([number] for number in fixed), choices])
+
+
+def _rows_with_any(columns: Columns, numbers: Sequence[int]) -> Mask:
+    found = np.zeros(columns.rows, dtype=np.bool_)
+    keys = np.array(numbers, dtype=np.int64)
+    first_row = 0
+    for segment in columns.segments:
+        part = found[first_row : first_row + segment.rows]
+        for start, end in segment.places(keys):
+            part[segment.docs[start:end]] = True
+        first_row += segment.rows
+    return found
+
+
+def _rows_with_phrase(columns: Columns, phrase: Sequence[Sequence[int]]) -> Mask:
+    found = np.zeros(columns.rows, dtype=np.bool_)
+    places = [np.array(choices, dtype=np.int32) for choices in phrase]
+    first_row = 0
+    for segment in columns.segments:
+        found[first_row + segment.rows_with_phrase(places)] = True
+        first_row += segment.rows
+    return found

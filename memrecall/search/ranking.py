@@ -1,0 +1,81 @@
+"""From evidence to one order: standardised parts, summed with fixed weights.
+
+Each side's scores are standardised over the user's living rows, so that a side that cannot tell
+rows apart stays silent, whatever its scale. Beside them stand two absolute measures, how much of
+the question a row covers and its cosine: in a small collection standard scores alone say little.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.search.columns import Mask
+
+Floats = npt.NDArray[np.float32]
+
+_LARGEST = 8.0  # one rare word in a hundred thousand rows stands out, but not without bound
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """How much each kind of evidence counts, and where relevance 0.5 lies."""
+
+    lexical: float
+    coverage: float
+    semantic: float
+    cosine: float
+    neighbours: float
+    time: float
+    bias: float
+
+
+HYBRID = Weights(0.30, 3.0, 0.45, 3.0, 0.20, 1.2, -3.4)
+KEYWORD = Weights(0.40, 4.0, 0.0, 0.0, 0.0, 0.0, -3.0)
+SEMANTIC = Weights(0.0, 0.0, 0.60, 4.0, 0.0, 0.0, -3.4)
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What speaks for each row, one array a kind."""
+
+    lexical: Floats
+    coverage: Floats
+    semantic: Floats
+    cosine: Floats
+    neighbours: Floats
+    time: Floats
+
+
+def standardise(scores: Floats, counted: Mask) -> Floats:
+    """Scores as standard deviations from the mean of the counted rows."""
+    sample = scores[counted].astype(np.float64)
+    spread = float(sample.std()) if len(sample) else 0.0
+    if spread < 1e-9:
+        return np.zeros_like(scores)
+    centred = (scores - np.float32(sample.mean())) / np.float32(spread)
+    return np.clip(centred, -_LARGEST, _LARGEST)
+
+
+def combine(evidence: Evidence, weights: Weights) -> Floats:
+    """One score a row: larger is better, 0 is a relevance of one half."""
+    total = np.full(len(evidence.lexical), weights.bias, dtype=np.float32)
+    for name in ("lexical", "coverage", "semantic", "cosine", "neighbours", "time"):
+        weight = getattr(weights, name)
+        if weight:
+            total += np.float32(weight) * getattr(evidence, name)
+    # Steps that rounding errors cannot cross: ties are ties on every machine and database.
+    return np.round(total, 4)
+
+
+def relevance(total: float) -> float:
+    """A combined score as a number from 0 to 1."""
+    return round(1 / (1 + math.exp(-total)), 4)
+
+
+def logit(share: float) -> float:
+    """The combined score that has this relevance."""
+    if share <= 0:
+        return -math.inf
+    return math.inf if share >= 1 else math.log(share / (1 - share))

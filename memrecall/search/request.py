@@ -1,0 +1,119 @@
+"""What is asked of the search engine, and what it answers."""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from memrecall.errors import InvalidArgument
+from memrecall.types import Role, check_text
+
+Mode = Literal["keyword", "semantic", "hybrid"]
+Syntax = Literal["plain", "query"]
+Kind = Literal["message", "memory"]
+
+MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
+SYNTAXES: tuple[Syntax, ...] = ("plain", "query")
+KINDS: tuple[Kind, ...] = ("message", "memory")
+LARGEST_LIMIT = 200
+LONGEST_QUERY = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SearchRequest:
+    """A search. `since` is included, `until` is not; empty filters let everything through."""
+
+    query: str
+    mode: Mode = "hybrid"
+    syntax: Syntax = "plain"
+    limit: int = 10
+    threshold: float = 0.0
+    since: datetime | None = None
+    until: datetime | None = None
+    role: Role | None = None
+    kind: Kind | None = None
+    memory_types: tuple[str, ...] = ()
+    session_id: str | None = None
+    keywords: tuple[str, ...] = ()  # at least one must match
+    expansions: tuple[str, ...] = ()  # help, but need not match
+    exclude: frozenset[str] = frozenset()  # keys that the caller has already
+    now: datetime | None = None  # what "yesterday" is counted from; None: the clock
+    cursor: str | None = None
+
+    def __post_init__(self) -> None:
+        check_text("the query", self.query)
+        if not self.query.strip():
+            raise InvalidArgument("the query is empty", hint="Say what to look for")
+        if len(self.query) > LONGEST_QUERY:
+            raise InvalidArgument(
+                f"the query has {len(self.query)} characters",
+                hint=f"Use at most {LONGEST_QUERY}",
+            )
+        _require_one_of("mode", self.mode, MODES)
+        _require_one_of("syntax", self.syntax, SYNTAXES)
+        if self.kind is not None:
+            _require_one_of("kind", self.kind, KINDS)
+        if not 1 <= self.limit <= LARGEST_LIMIT:
+            raise InvalidArgument(
+                f"limit {self.limit} is out of range", hint=f"Use 1 to {LARGEST_LIMIT}"
+            )
+        if not 0.0 <= self.threshold <= 1.0:
+            raise InvalidArgument(
+                f"threshold {self.threshold} is out of range", hint="Use 0.0 to 1.0"
+            )
+        for word in (*self.keywords, *self.expansions):
+            check_text("a keyword", word)
+
+    def binding(self) -> list[object]:
+        """What a cursor of this search is bound to: everything but the page itself."""
+        filters = (self.since, self.until, self.role, self.kind, self.session_id)
+        words = (self.memory_types, self.keywords, self.expansions, sorted(self.exclude))
+        what = (self.query, self.mode, self.syntax, self.threshold)
+        return ["search", *what, *map(str, filters), *map(list, words)]
+
+
+def _require_one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InvalidArgument(f"{name} {value!r} is not known", hint=f"Use {', '.join(choices)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """What put a row where it stands: the parts of its score, then the plain measures."""
+
+    lexical: float
+    semantic: float
+    neighbours: float
+    time: float
+    coverage: float
+    cosine: float
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A row that was found."""
+
+    key: str
+    kind: Kind
+    score: float
+    ts: datetime
+    role: str | None
+    speaker: str | None
+    content: str
+    session_id: str | None
+    memory_type: str
+    why: Why
+    summary: str = ""
+    keywords: tuple[str, ...] = ()
+    metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchPage:
+    """The answer: some hits, how many there are in all, and in words what else is to be said."""
+
+    results: tuple[Hit, ...] = ()
+    total_found: int = 0
+    message: str = ""
+    withheld: int = 0
+    unembedded: int = 0  # rows that only their words could find, this time
+    next_cursor: str | None = None

@@ -1,0 +1,163 @@
+"""The plain columns of an index: what a row is, not what it says."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+NEVER = np.iinfo(np.int64).max
+ALWAYS = np.iinfo(np.int64).min
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
+
+MESSAGE, MEMORY = 0, 1
+
+# Name and type of each column; all have a value for every row.
+FIELDS: dict[str, type[np.generic]] = {
+    "kind": np.uint8,
+    "role": np.uint8,
+    "agent": np.int32,
+    "session": np.int32,
+    "speaker": np.int32,
+    "memory_type": np.int32,
+    "ts": np.int64,
+    "place": np.int64,
+    "born": np.int64,
+    "died": np.int64,
+    "vector_born": np.int64,
+    "sensitive": np.bool_,
+    "valid_from": np.int64,
+    "valid_to": np.int64,
+}
+
+
+def to_micros(moment: datetime) -> int:
+    """Microseconds since 1970, exactly."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def role_number(role: str) -> int:
+    """The number of a role in the `role` column."""
+    return _ROLES[role]
+
+
+class Names(dict[str, int]):
+    """Small numbers for repeated strings (sessions, speakers); -1 is "not known"."""
+
+    def __missing__(self, name: str) -> int:
+        self[name] = number = len(self)
+        return number
+
+    def find(self, name: str) -> int:
+        """The number of a name without making one."""
+        return self.get(name, -1)
+
+
+class RowTable:
+    """Growing columns. Reading a column gives a view of its filled part."""
+
+    def __init__(self) -> None:
+        self._size = 0
+        self._columns = {name: np.zeros(16, dtype=kind) for name, kind in FIELDS.items()}
+        self.keys: list[str] = []
+        self.names = Names()
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getattr__(self, name: str) -> npt.NDArray[Any]:
+        if name.startswith("_") or name not in FIELDS:
+            raise AttributeError(name)
+        return self._columns[name][: self._size]
+
+    def nbytes(self) -> int:
+        """About how much memory this takes."""
+        columns = sum(column.nbytes for column in self._columns.values())
+        return columns + 80 * len(self.keys) + 150 * len(self.names)
+
+    def extend_messages(self, rows: Sequence[Any]) -> None:
+        """Add messages as the change feed gives them."""
+        names = self.names
+        self._extend(
+            [row.key for row in rows],
+            kind=MESSAGE,
+            role=[_ROLES[row.role] for row in rows],
+            agent=[names[row.agent_id] for row in rows],
+            session=[names[row.session_id] for row in rows],
+            speaker=[names[row.speaker] if row.speaker else -1 for row in rows],
+            memory_type=-1,
+            ts=[to_micros(row.ts) for row in rows],
+            place=[row.sequence_no for row in rows],
+            born=[row.change_no for row in rows],
+            died=NEVER,
+            vector_born=NEVER,
+            sensitive=False,
+            valid_from=ALWAYS,
+            valid_to=NEVER,
+        )
+
+    def extend_memories(self, rows: Sequence[Any]) -> None:
+        """Add memories as the change feed gives them; a deleted one is born dead."""
+        names = self.names
+        self._extend(
+            [row.key for row in rows],
+            kind=MEMORY,
+            role=_ROLES[""],
+            agent=[names[row.agent_id] for row in rows],
+            session=[names[row.session_id] if row.session_id else -1 for row in rows],
+            speaker=-1,
+            memory_type=[names[row.memory_type] for row in rows],
+            ts=[to_micros(row.ts) for row in rows],
+            place=0,
+            born=[row.change_no for row in rows],
+            died=[NEVER if row.deleted_at is None else row.change_no for row in rows],
+            vector_born=NEVER,
+            sensitive=[row.sensitive for row in rows],
+            valid_from=[to_micros(row.valid_from) if row.valid_from else ALWAYS for row in rows],
+            valid_to=[to_micros(row.valid_to) if row.valid_to else NEVER for row in rows],
+        )
+
+    def _extend(self, keys: list[str], **values: int | Sequence[int]) -> None:
+        size = self._size + len(keys)
+        if size > len(self._columns["kind"]):
+            self._reserve(max(size, self._size * 3 // 2))
+        for name, value in values.items():
+            self._columns[name][self._size : size] = value
+        self.keys.extend(keys)
+        self._size = size
+
+    def _reserve(self, capacity: int) -> None:
+        for name, column in self._columns.items():
+            grown = np.zeros(capacity, dtype=column.dtype)
+            grown[: self._size] = column[: self._size]
+            self._columns[name] = grown
+
+    def kill(self, row: int, change_no: int) -> None:
+        """A row ends with this change."""
+        self._columns["died"][row] = change_no
+
+    def neighbours(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The row before and after each message of a session, -1 where there is none."""
+        before = np.full(self._size, -1, dtype=np.int32)
+        after = np.full(self._size, -1, dtype=np.int32)
+        spoken = np.flatnonzero(self.kind == MESSAGE)
+        keys = (self.place[spoken], self.ts[spoken], self.session[spoken])
+        ordered = spoken[np.lexsort(keys)].astype(np.int32)
+        same = self.session[ordered[1:]] == self.session[ordered[:-1]]
+        before[ordered[1:][same]] = ordered[:-1][same]
+        after[ordered[:-1][same]] = ordered[1:][same]
+        return before, after
+
+    def dump(self) -> dict[str, npt.NDArray[Any]]:
+        """The filled part of every column."""
+        return {name: self._columns[name][: self._size] for name in FIELDS}
+
+    def load(self, columns: dict[str, npt.NDArray[Any]], keys: list[str], names: list[str]) -> None:
+        """Take over what `dump` gave."""
+        self._columns = {name: np.array(columns[name]) for name in FIELDS}
+        self._size = len(keys)
+        self.keys = keys
+        self.names = Names((name, number) for number, name in enumerate(names))

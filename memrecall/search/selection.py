@@ -1,0 +1,121 @@
+"""Which rows may be found, and the first of them in order."""
+
+from datetime import datetime
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.search.columns import Columns, Mask
+from memrecall.search.lexical import match_words
+from memrecall.search.request import KINDS, SearchRequest
+from memrecall.search.rows import role_number, to_micros
+from memrecall.scope import Permission, Scope
+
+Rows = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+
+class Place(NamedTuple):
+    """Where a row stands in the order: score, then the later first, then the key."""
+
+    score: float
+    ts: int
+    key: str
+
+
+class Visible(NamedTuple):
+    """The rows that pass the filters; and those that only a missing permission hides."""
+
+    open: Mask
+    withheld: Mask
+
+
+def visible_rows(
+    columns: Columns, scope: Scope, request: SearchRequest, alive: Mask, now: datetime
+) -> Visible:
+    """Apply scope and filters, before anything is ranked."""
+    table = columns.table
+    passed = alive & _valid_at(columns, now) & _asked_for(columns, request)
+    if scope.agent_id is not None:
+        passed &= table.agent == table.names.find(scope.agent_id)
+    if request.session_id is not None:
+        passed &= table.session == table.names.find(request.session_id)
+    for key in request.exclude:
+        for kind in KINDS:
+            row = columns.row_of(kind, key)
+            if row is not None:
+                passed[row] = False
+    if scope.allows(Permission.SENSITIVE):
+        return Visible(passed, np.zeros_like(passed))
+    return Visible(passed & ~table.sensitive, passed & table.sensitive)
+
+
+def _valid_at(columns: Columns, now: datetime) -> Mask:
+    moment = to_micros(now)
+    valid: Mask = (columns.table.valid_from <= moment) & (columns.table.valid_to > moment)
+    return valid
+
+
+def _asked_for(columns: Columns, request: SearchRequest) -> Mask:
+    table = columns.table
+    passed = np.ones(columns.rows, dtype=np.bool_)
+    if request.since is not None:
+        passed &= table.ts >= to_micros(request.since)
+    if request.until is not None:
+        passed &= table.ts < to_micros(request.until)
+    if request.role is not None:
+        passed &= table.role == role_number(request.role)
+    if request.kind is not None:
+        passed &= table.kind == KINDS.index(request.kind)
+    if request.memory_types:
+        types = [table.names.find(name) for name in request.memory_types]
+        messages_too = "message" in request.memory_types
+        passed &= np.isin(table.memory_type, types) | (messages_too & (table.kind == 0))
+    if request.keywords:
+        passed &= np.logical_or.reduce([match_words(columns, w) for w in request.keywords])
+    return passed
+
+
+def first_rows(
+    columns: Columns, rows: Rows, scores: Floats, limit: int, after: Place | None
+) -> list[int]:
+    """The first `limit` of the rows by score, time and key, perhaps after a place."""
+    if after is not None:
+        rows = _rows_after(columns, rows, scores, after)
+    rows = _cut(rows, scores[rows], limit)
+    if len(rows) > limit:
+        # Many rows share the last score: time decides before keys are compared one by one.
+        last = scores[rows].min()
+        better, level = rows[scores[rows] > last], rows[scores[rows] == last]
+        level = _cut(level, columns.table.ts[level], limit - len(better))
+        rows = np.concatenate([better, level])
+    return sorted(rows.tolist(), key=lambda row: _order(columns, scores, row))[:limit]
+
+
+def place_of(columns: Columns, scores: Floats, row: int) -> Place:
+    """Where a row stands."""
+    return Place(float(scores[row]), int(columns.table.ts[row]), columns.table.keys[row])
+
+
+def _order(columns: Columns, scores: Floats, row: int) -> tuple[float, int, str]:
+    place = place_of(columns, scores, row)
+    return -place.score, -place.ts, place.key
+
+
+def _cut(rows: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
+    """The rows with the `limit` largest values, and all that are level with the last of them."""
+    if limit <= 0 or len(rows) <= limit:
+        return rows[: max(limit, 0)] if limit <= 0 else rows
+    least = np.partition(values, len(values) - limit)[len(values) - limit]
+    return rows[values >= least]
+
+
+def _rows_after(columns: Columns, rows: Rows, scores: Floats, place: Place) -> Rows:
+    score, ts = scores[rows], columns.table.ts[rows]
+    level = score == np.float32(place.score)
+    behind = (score < np.float32(place.score)) | (level & (ts < place.ts))
+    tied = np.flatnonzero(level & (ts == place.ts))
+    for at in tied:
+        behind[at] = columns.table.keys[rows[at]] > place.key
+    return rows[behind]

@@ -1,0 +1,64 @@
+"""One user's vectors as a matrix that grows without being copied."""
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.errors import EmbeddingModelMismatch
+from memrecall.store import STORED_AS
+
+_BLOCK = 2048
+
+
+class VectorBlocks:
+    """Row i's vector lies in block i // 2048; rows without one are zero."""
+
+    def __init__(self) -> None:
+        self._blocks: dict[int, npt.NDArray[np.float32]] = {}
+        self.dimensions = 0
+
+    def nbytes(self) -> int:
+        """How much memory the blocks take."""
+        return sum(block.nbytes for block in self._blocks.values())
+
+    def put(self, row: int, packed: bytes) -> None:
+        """Enter the stored form of a row's vector."""
+        vector = np.frombuffer(packed, dtype=STORED_AS)
+        if not self.dimensions:
+            self.dimensions = len(vector)
+        if len(vector) != self.dimensions:
+            raise EmbeddingModelMismatch(
+                f"a vector has {len(vector)} dimensions where others have {self.dimensions}",
+                hint="`memrecall reindex` makes them anew",
+            )
+        self._block(row // _BLOCK)[row % _BLOCK] = vector
+
+    def _block(self, number: int) -> npt.NDArray[np.float32]:
+        if number not in self._blocks:
+            self._blocks[number] = np.zeros((_BLOCK, self.dimensions), dtype=np.float32)
+        return self._blocks[number]
+
+    def similarities(self, query: npt.NDArray[np.float32], rows: int) -> npt.NDArray[np.float32]:
+        """The cosine of the query with each row; 0 where a row has no vector."""
+        cosines = np.zeros(rows, dtype=np.float32)
+        for number, block in self._blocks.items():
+            start = number * _BLOCK
+            part = cosines[start : start + _BLOCK]
+            np.matmul(block[: len(part)], query, out=part)
+        return cosines
+
+    def dump(self, rows: int) -> npt.NDArray[np.float16]:
+        """All rows' vectors in their stored form."""
+        matrix = np.zeros((rows, self.dimensions), dtype=STORED_AS)
+        for number, block in self._blocks.items():
+            part = matrix[number * _BLOCK : (number + 1) * _BLOCK]
+            part[:] = block[: len(part)]
+        return matrix
+
+    def load(self, matrix: npt.NDArray[np.float16]) -> None:
+        """Take over what `dump` gave."""
+        self.dimensions = matrix.shape[1]
+        if not self.dimensions:
+            return
+        for start in range(0, len(matrix), _BLOCK):
+            part = matrix[start : start + _BLOCK]
+            self._block(start // _BLOCK)[: len(part)] = part

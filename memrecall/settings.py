@@ -1,0 +1,140 @@
+"""Settings in one place: an argument beats the environment, which beats the file.
+
+The environment names a setting as `MEMRECALL_` and its name in capitals (`MEMRECALL_DB`). The file
+is TOML with the same names in small letters.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, cast
+
+from memrecall.errors import InvalidArgument
+
+PREFIX = "MEMRECALL_"
+_SECRET = "api_key"  # noqa: S105 -- the name of a setting, not a secret
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that can be set, with what holds when nothing is."""
+
+    db: str = ""
+    embedder: str = "local"
+    embedder_base_url: str = ""
+    model: str = ""
+    base_url: str = ""
+    api_key: str = ""
+    durability: Literal["full", "normal"] = "full"
+    lock_timeout: float = 10.0
+    index_memory_mb: int = 1024
+    snapshots: bool = True
+    cache_dir: str = ""
+
+    def shown(self) -> dict[str, Any]:
+        """The settings as they may be printed: the key only as set or not."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values[_SECRET] = "set" if self.api_key else ""
+        return values
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Settings in force, and where each one came from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+    file: Path | None
+
+
+def load_settings(
+    arguments: Mapping[str, Any] | None = None,
+    environment: Mapping[str, str] | None = None,
+    file: Path | None = None,
+) -> Loaded:
+    """Gather the settings; a value of the wrong kind is an error that names its source."""
+    environment = os.environ if environment is None else environment
+    file, from_file = _read_file(file, environment)
+    sources = (
+        (str(file), from_file),
+        ("environment", _read_environment(environment)),
+        ("argument", {k: v for k, v in (arguments or {}).items() if v is not None}),
+    )
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for source, given in sources:
+        for name, value in given.items():
+            values[name] = _convert(name, value, source)
+            origins[name] = source
+    if not values.get("db"):
+        values["db"] = str(default_database())
+    if not values.get("cache_dir"):
+        values["cache_dir"] = str(_folders().user_cache_path)
+    return Loaded(Settings(**values), origins, file)
+
+
+def default_database() -> Path:
+    """The database in the user's data folder."""
+    return _folders().user_data_path / "memrecall.db"
+
+
+def _folders() -> Any:
+    from platformdirs import PlatformDirs
+
+    return PlatformDirs("memrecall", appauthor=False)
+
+
+def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
+    names = {PREFIX + field.name.upper(): field.name for field in fields(Settings)}
+    # Set to nothing counts as not set: the usual way to switch a variable off.
+    return {names[key]: value for key, value in environment.items() if key in names and value}
+
+
+def _read_file(
+    file: Path | None, environment: Mapping[str, str]
+) -> tuple[Path | None, dict[str, Any]]:
+    """The settings file: the one named, or the one in the user's configuration folder if any."""
+    named = file or (Path(named) if (named := environment.get(PREFIX + "CONFIG")) else None)
+    path = named or _folders().user_config_path / "config.toml"
+    try:
+        given = tomllib.loads(path.read_text("utf-8"))
+    except FileNotFoundError:
+        if named is None:
+            return None, {}
+        raise InvalidArgument(
+            f"there is no settings file {path}", hint=f"Check {PREFIX}CONFIG"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise InvalidArgument(f"the settings file {path} cannot be read: {error}") from None
+    unknown = sorted(set(given) - {field.name for field in fields(Settings)})
+    if unknown:
+        raise InvalidArgument(
+            f"{path} sets {unknown[0]!r}, which is not a setting", hint="`memrecall doctor` lists them"
+        )
+    return path, given
+
+
+def _convert(name: str, value: Any, source: str) -> Any:
+    wanted = type(getattr(Settings(), name))
+    try:
+        converted = _as_bool(value) if wanted is bool else wanted(value)
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"{name} = {value!r} (from {source}) is not a {wanted.__name__}"
+        ) from None
+    if name == "durability" and converted not in ("full", "normal"):
+        raise InvalidArgument(f"durability {value!r} is not known", hint="Use full or normal")
+    if wanted in (int, float) and cast(float, converted) <= 0:
+        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be above 0")
+    return converted
+
+
+def _as_bool(value: Any) -> bool:
+    said = str(value).strip().lower()
+    if said in ("1", "true", "yes", "on"):
+        return True
+    if said in ("0", "false", "no", "off"):
+        return False
+    raise ValueError(value)

@@ -1,0 +1,168 @@
+"""The words of a text that are worth showing or searching.
+
+A word scores by how specific it is, how long it is and how often it comes up. Identifiers, paths,
+e-mail addresses and versions stay whole; Chinese is cut into words by the segmenter.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+from memrecall.text.normalize import normalize_with_offsets
+from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS, STOP_WORDS
+from memrecall.text.tokens import _SCAN, LONGEST_EXTRA, stem
+
+
+@dataclass(frozen=True, slots=True)
+class WeightedWord:
+    """A word and how much it says about its text, from 0 to 1 (the most telling word)."""
+
+    word: str
+    weight: float
+
+
+class _Kind(IntEnum):
+    """How specific a word is; the value multiplies its score."""
+
+    OTHER = 1
+    VERB = 2
+    NOUN = 3
+    PROPER_NOUN = 4
+    IDENTIFIER = 5
+
+
+@dataclass(slots=True)
+class _Candidate:
+    word: str  # as it was first written
+    kind: _Kind
+    count: int = 1
+
+    def score(self) -> float:
+        # Two Chinese characters say about as much as five Latin letters.
+        size = len(self.word) / (2.5 if self.word.isascii() else 1)
+        return self.kind * (1 + min(size, 4) / 4) * (1 + math.log2(self.count))
+
+
+def extract_keywords(text: str, limit: int = 10) -> list[WeightedWord]:
+    """The most telling words of the text, best first; of equals, the one that came first."""
+    candidates: dict[str, _Candidate] = {}
+    for key, word, kind in _read_words(text):
+        if known := candidates.get(key):
+            known.count += 1
+            known.kind = max(known.kind, kind)
+        else:
+            candidates[key] = _Candidate(word, kind)
+    ranked = sorted(candidates.values(), key=_Candidate.score, reverse=True)[: max(limit, 0)]
+    return [WeightedWord(c.word, round(c.score() / ranked[0].score(), 4)) for c in ranked]
+
+
+def _read_words(text: str) -> Iterator[tuple[str, str, _Kind]]:
+    """Every candidate: the key that equal words share, the word as written, its kind."""
+    plain, offsets = normalize_with_offsets(text)
+    for key, kind, start, end in _scan(plain):
+        if offsets is not None:
+            start, end = offsets[start], offsets[end] if end < len(offsets) else len(text)
+        yield key, text[start:end], kind
+
+
+def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
+    for match in _SCAN.finditer(plain):
+        if match.lastgroup == "cjk":
+            yield from _scan_chinese(match.group(), match.start())
+        elif match.lastgroup == "lang":
+            yield match.group().casefold(), _Kind.IDENTIFIER, match.start(), match.end()
+        elif match.lastgroup == "chunk":
+            start = _find_root(plain, match.start(), match.group())
+            end = match.end() - (2 if match.group().endswith(("'s", "'S")) else 0)
+            kind = _judge_latin(plain[start:end], _opens_sentence(plain, start))
+            if kind:
+                yield _latin_key(plain[start:end]), kind, start, end
+
+
+_KIND_OF_TAG = {
+    "nr": _Kind.PROPER_NOUN,
+    "ns": _Kind.PROPER_NOUN,
+    "nt": _Kind.PROPER_NOUN,
+    "nz": _Kind.PROPER_NOUN,
+    "n": _Kind.NOUN,
+    "vn": _Kind.NOUN,
+    "j": _Kind.NOUN,  # abbreviations
+    "v": _Kind.VERB,
+    "a": _Kind.OTHER,
+    "b": _Kind.OTHER,
+    "i": _Kind.OTHER,  # idioms
+    "l": _Kind.OTHER,
+    "s": _Kind.OTHER,  # places
+    "t": _Kind.OTHER,  # times
+    "z": _Kind.OTHER,
+}
+# The segmenter takes names for longer than they are: 张三在.
+_NEVER_END_NAMES = "在和与是的了把被对"
+
+
+def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]:
+    from rjieba import tag  # loading its dictionary takes a moment
+
+    for written, pos in tag(run):
+        word = written.rstrip(_NEVER_END_NAMES) if pos == "nr" and len(written) > 2 else written
+        kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
+        if kind and not _is_empty_word(word, kind):
+            yield word, kind, start, start + len(word)
+        start += len(written)
+
+
+def _is_empty_word(word: str, kind: _Kind) -> bool:
+    if word in STOP_WORDS or STOP_CHARS.issuperset(word):
+        return True
+    return len(word) == 1 and kind < _Kind.NOUN
+
+
+_PARTS = re.compile(r"[^\W_]+")
+_INNER_CAPITAL = re.compile(r"[^\W\d_A-Z][A-Z]")
+_PLAIN_COMPOUND = re.compile(r"[^\W\d_]+(?:['\-/][^\W\d_]+)+")  # well-known, client/server
+_SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "\n")
+
+
+def _find_root(plain: str, start: int, chunk: str) -> int:
+    """Where a path begins, with its `/`, `./` or `~/`: chunks begin with a letter."""
+    for root in ("~/", "../", "./"):
+        if plain.endswith(root, 0, start):
+            return start - len(root)
+    return start - 1 if "/" in chunk and plain.endswith("/", 0, start) else start
+
+
+def _opens_sentence(plain: str, start: int) -> bool:
+    before = plain[max(start - 4, 0) : start].rstrip(" \t\"'(")
+    return not before or before.endswith(_SENTENCE_ENDS)
+
+
+def _latin_key(word: str) -> str:
+    return word.casefold() if len(_PARTS.findall(word)) > 1 and "'" not in word else stem(word)
+
+
+def _judge_latin(word: str, opens_sentence: bool) -> _Kind | None:
+    """The kind of a Latin word, or None if it says nothing."""
+    parts = _PARTS.findall(word)
+    if len(word) > LONGEST_EXTRA or _is_empty(word, parts):
+        return None
+    if word.isdigit():
+        return _Kind.OTHER
+    if _is_identifier(word, parts):
+        return _Kind.IDENTIFIER
+    if word.isupper() or (word[0].isupper() and not opens_sentence):
+        return _Kind.PROPER_NOUN
+    return _Kind.NOUN
+
+
+def _is_empty(word: str, parts: list[str]) -> bool:
+    if stem(word) in STOP_TERMS or all(stem(part) in STOP_TERMS for part in parts):
+        return True
+    return all(len(part) == 1 for part in parts) and (len(parts) == 1 or word.islower())
+
+
+def _is_identifier(word: str, parts: list[str]) -> bool:
+    if len(parts) > 1 and not _PLAIN_COMPOUND.fullmatch(word):
+        return True
+    return any(char.isdigit() for char in word) or bool(_INNER_CAPITAL.search(word))

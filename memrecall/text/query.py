@@ -1,0 +1,267 @@
+"""The query language of lexical search: words, "phrases", AND, OR, NOT, parentheses, prefix*.
+
+Operators are upper-case. NOT binds tightest, then AND, then OR; neighbours without an operator
+mean AND. The syntax characters also work in full width, as Chinese keyboards write them. A query
+that cannot be read raises `QuerySyntaxError` with the place of the mistake.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias, assert_never
+
+from memrecall.errors import QuerySyntaxError
+from memrecall.text.normalize import normalize
+from memrecall.text.tokens import analyze
+
+LONGEST_QUERY = 10_000
+DEEPEST_NESTING = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A word; like for every part of a query, where it stood does not count in comparisons."""
+
+    text: str
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words that must stand next to each other; `position` is that of the opening quote."""
+
+    text: str
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """The beginning of a word, without its star."""
+
+    text: str
+    position: int = field(default=0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And:
+    """Everything of two or more parts; none of them is itself an `And`."""
+
+    parts: tuple["Query", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or:
+    """At least one of two or more parts; none of them is itself an `Or`."""
+
+    parts: tuple["Query", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    """Whatever the part does not find."""
+
+    part: "Query"
+
+
+Leaf: TypeAlias = Term | Phrase | Prefix
+Query: TypeAlias = Leaf | And | Or | Not
+
+
+@dataclass(frozen=True, slots=True)
+class _Sign:
+    symbol: str
+    position: int
+
+
+_OPERATORS = frozenset({"AND", "OR", "NOT"})
+_END = ""  # the symbol after the last token
+_STARS = "*＊"
+# Input methods mix these up, so that any of them closes what any of them opened.
+_QUOTES = '"＂“”'
+_LEXER = re.compile(
+    rf"(?P<space>\s+)"
+    rf"|(?P<open>[(（])"
+    rf"|(?P<close>[)）])"
+    rf"|[{_QUOTES}](?P<quoted>[^{_QUOTES}]*)[{_QUOTES}]"
+    rf"|「(?P<cornered>[^」]*)」"
+    rf"|(?P<stray>[{_QUOTES}「」])"
+    rf"|(?P<word>[^\s()（）{_QUOTES}「」]+)"
+)
+
+
+def parse_query(text: str) -> Query:
+    """The query that the text writes down."""
+    if len(text) > LONGEST_QUERY:
+        raise QuerySyntaxError(
+            f"a query of {len(text)} characters is longer than {LONGEST_QUERY}", LONGEST_QUERY
+        )
+    tokens = list(_read_tokens(text))
+    if not tokens:
+        raise QuerySyntaxError("the query is empty", 0)
+    return _Parser([*tokens, _Sign(_END, len(text))]).parse()
+
+
+def to_text(query: Query) -> str:
+    """A text that `parse_query` reads as this query."""
+    match query:
+        case Term(text):
+            return text
+        case Prefix(text):
+            return f"{text}*"
+        case Phrase(text):
+            # A phrase with a quote in it was written in corner brackets and needs them again.
+            return f"「{text}」" if any(quote in text for quote in _QUOTES) else f'"{text}"'
+        case Not(part):
+            return f"NOT {_enclose(part) if isinstance(part, And | Or) else to_text(part)}"
+        case And(parts):
+            return " ".join(_enclose(x) if isinstance(x, Or) else to_text(x) for x in parts)
+        case Or(parts):
+            return " OR ".join(map(to_text, parts))
+        case _:
+            assert_never(query)
+
+
+def _enclose(query: Query) -> str:
+    return f"({to_text(query)})"
+
+
+def positive_words(query: Query) -> list[str]:
+    """The words, phrases and prefixes (with their star) that are not under a NOT, in order."""
+    match query:
+        case Term(text) | Phrase(text):
+            return [text]
+        case Prefix(text):
+            return [f"{text}*"]
+        case Not():
+            return []
+        case And(parts) | Or(parts):
+            return [word for part in parts for word in positive_words(part)]
+        case _:
+            assert_never(query)
+
+
+def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
+    for match in _LEXER.finditer(text):
+        value, position = match.group(match.lastgroup or 0), match.start()
+        match match.lastgroup:
+            case "open":
+                yield _Sign("(", position)
+            case "close":
+                yield _Sign(")", position)
+            case "quoted" | "cornered":
+                yield _read_phrase(value, position)
+            case "word":
+                yield _read_word(value, position)
+            case "stray":
+                raise QuerySyntaxError(f"the quotation mark {value} has no partner", position)
+
+
+def _read_phrase(text: str, position: int) -> Phrase:
+    if not text.strip():
+        raise QuerySyntaxError("the phrase is empty", position)
+    return Phrase(_searchable(text, position), position)
+
+
+def _read_word(word: str, position: int) -> Leaf | _Sign:
+    operator = normalize(word)
+    if operator in _OPERATORS:
+        return _Sign(operator, position)
+    text = word.rstrip(_STARS)
+    if not text:
+        raise QuerySyntaxError("the * has no word before it", position)
+    kind = Term if text == word else Prefix
+    return kind(_searchable(text, position), position)
+
+
+def _searchable(text: str, position: int) -> str:
+    if not analyze(text).atoms:
+        shown = text if len(text) <= 40 else f"{text[:37]}..."
+        raise QuerySyntaxError(f"{shown!r} contains nothing to search for", position)
+    return text
+
+
+class _Parser:
+    """Recursive descent, a method for each strength of binding."""
+
+    def __init__(self, tokens: Sequence[Leaf | _Sign]) -> None:
+        self._tokens = tokens
+        self._at = 0
+        self._depth = 0
+
+    def parse(self) -> Query:
+        query = self._read_or()
+        rest = self._tokens[self._at]
+        if not _is_sign(rest, _END):
+            raise QuerySyntaxError("the parenthesis ) was never opened", rest.position)
+        return query
+
+    def _read_or(self) -> Query:
+        parts = [self._read_and()]
+        while self._take("OR"):
+            parts.append(self._read_and())
+        return _join(Or, parts)
+
+    def _read_and(self) -> Query:
+        parts = [self._read_operand()]
+        while self._take("AND") or self._sees_operand():
+            parts.append(self._read_operand())
+        return _join(And, parts)
+
+    def _read_operand(self) -> Query:
+        token = self._tokens[self._at]
+        if isinstance(token, Leaf):
+            self._at += 1
+            return token
+        if token.symbol not in ("(", "NOT"):
+            raise self._missing_operand(token)
+        return self._read_nested(token)
+
+    def _read_nested(self, sign: _Sign) -> Query:
+        if self._depth == DEEPEST_NESTING:
+            raise QuerySyntaxError(f"nested deeper than {DEEPEST_NESTING} levels", sign.position)
+        self._depth += 1
+        self._at += 1
+        query = Not(self._read_operand()) if sign.symbol == "NOT" else self._read_enclosed(sign)
+        self._depth -= 1
+        return query
+
+    def _read_enclosed(self, opening: _Sign) -> Query:
+        query = self._read_or()
+        if not self._take(")"):
+            raise _unclosed(opening)
+        return query
+
+    def _take(self, symbol: str) -> bool:
+        taken = _is_sign(self._tokens[self._at], symbol)
+        self._at += taken
+        return taken
+
+    def _sees_operand(self) -> bool:
+        token = self._tokens[self._at]
+        return not isinstance(token, _Sign) or token.symbol in ("(", "NOT")
+
+    def _missing_operand(self, token: _Sign) -> QuerySyntaxError:
+        before = self._tokens[self._at - 1] if self._at else None
+        if isinstance(before, _Sign) and before.symbol in _OPERATORS:
+            return QuerySyntaxError(f"{before.symbol} has nothing after it", before.position)
+        if token.symbol in _OPERATORS:
+            return QuerySyntaxError(f"{token.symbol} has nothing before it", token.position)
+        if isinstance(before, _Sign) and token.symbol == _END:
+            return _unclosed(before)
+        return QuerySyntaxError("the parenthesis ) has nothing before it", token.position)
+
+
+def _unclosed(opening: _Sign) -> QuerySyntaxError:
+    return QuerySyntaxError("the parenthesis ( is never closed", opening.position)
+
+
+def _is_sign(token: Leaf | _Sign, symbol: str) -> bool:
+    return isinstance(token, _Sign) and token.symbol == symbol
+
+
+def _join(kind: type[And] | type[Or], parts: list[Query]) -> Query:
+    """The parts as one query, without a layer for those that are already of its kind."""
+    if len(parts) == 1:
+        return parts[0]
+    layers = (part.parts if isinstance(part, kind) else (part,) for part in parts)
+    return kind(tuple(part for layer in layers for part in layer))

@@ -1,0 +1,208 @@
+"""The time words of English, as tables; the text was made lower case before."""
+
+from datetime import datetime
+
+from memrecall.text import feasts
+from memrecall.text.calendar_cycles import (
+    SEASONS,
+    Cycle,
+    any_part,
+    calendar_part,
+    clock,
+    day_of_month,
+    day_part,
+    day_span,
+    last,
+    month,
+    month_day,
+    quarter,
+    season,
+    this,
+    upcoming,
+    weekday,
+    weekend,
+)
+from memrecall.text.calendar_ranges import Range, Unit, floor, whole
+from memrecall.text.times_en_counts import COUNT_STARTS
+from memrecall.text.times_en_counts import RULES as COUNTED
+from memrecall.text.times_rules import Edge, Marker, Rule, Standing, any_of, every
+
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+# Without sat and sun, which are words of their own.
+_SHORT_WEEKDAYS = {"mon": 0, "tue": 1, "tues": 1, "wed": 2, "thu": 3, "thur": 3, "thurs": 3, "fri": 4}
+_MONTHS = (
+    "january february march april may june july august september october november december"
+).split()
+_LONG_MONTHS = {name: number for number, name in enumerate(_MONTHS, 1)}
+_SHORT_MONTHS = {name[:3]: _LONG_MONTHS[name] for name in _MONTHS if name != "may"} | {"sept": 9}
+_MONTH_NUMBERS = _LONG_MONTHS | _SHORT_MONTHS
+# Words of other meanings, which need company to be months.
+_SHY_MONTHS = ("may", "march")
+_DAY_PARTS = ("morning", "noon", "afternoon", "evening", "night", "midnight")
+_SEASONS = {name: season(name) for name in SEASONS} | {"fall": season("autumn")}
+_CYCLES: dict[str, Cycle] = (
+    {name: weekday(number) for number, name in enumerate(_WEEKDAYS)}
+    | {name: weekday(number) for name, number in _SHORT_WEEKDAYS.items()}
+    | {name: month(number) for name, number in _MONTH_NUMBERS.items()}
+    | _SEASONS
+    | feasts.ENGLISH
+    | {"weekend": weekend()}
+)
+_OFFSETS = {"last": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
+_DAY_OFFSETS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_PARTS = {"beginning": "start", "start": "start", "middle": "middle", "end": "end"}
+
+_MONTH = any_of(sorted(_MONTH_NUMBERS, key=len, reverse=True)) + "[.]?"
+_SURE_MONTH = any_of(name for name in _MONTHS if name not in _SHY_MONTHS)
+_SHY_MONTH = any_of(_SHY_MONTHS)
+_NAME = any_of(sorted(_CYCLES, key=len, reverse=True))
+_YEAR = r"(?:19|20)\d\d"
+_ORDINAL = "(?:st|nd|rd|th)"
+# March 3 miles, in 2000 words: a number before a noun counts things.
+_NOT_COUNTING = (
+    "(?! ?%| (?:items?|words?|lines?|people|users?|times|dollars?|tokens?|files?|rows?|steps?"
+    "|points?|bytes?|ms|px|km|miles?|hours?|days?|weeks?|percent)(?![a-z]))"
+)
+_NOT_DECIMAL = r"(?![:/\d]|[.,]\d)"
+# "This may be": a month only before what no verb can be.
+_SEEN_AS_MONTH = r"(?=$|\s?[^\sa-z]| (?:i|we|you|he|she|they|the|my|our|and|for|at|with)(?![a-z]))"
+
+
+def _cycle(_now: datetime, name: str) -> Cycle:
+    return _CYCLES[name]
+
+
+def _pointed(now: datetime, pointer: str, name: str) -> Range:
+    cycle, word = _CYCLES[name], pointer.split()[-1]
+    if word == "this":
+        return this(cycle, now)
+    if word in ("next", "coming"):
+        # People say "next weekend" for the one after the one to come.
+        soon = whole(now, "week" if (word, name) == ("next", "weekend") else "day").end
+        return upcoming(cycle, soon)
+    return last(cycle, now)
+
+
+def _nearby(now: datetime, pointer: str, unit: Unit) -> Range:
+    return whole(now, unit, _OFFSETS[pointer])
+
+
+def _nearby_day(now: datetime, word: str) -> Range:
+    return whole(now, "day", _DAY_OFFSETS[word])
+
+
+def _part_of_today(now: datetime, part: str) -> Range:
+    return day_part(part).at(whole(now, "day"))
+
+
+def _part_of_calendar(_now: datetime, part: str, unit: Unit) -> Cycle:
+    return calendar_part(_PARTS[part], unit)
+
+
+def _month_number(name: str) -> int:
+    return _MONTH_NUMBERS[name.rstrip(".")]
+
+
+def _month_day(_now: datetime, name: str, day: str, final: str | None = None) -> Cycle:
+    number = _month_number(name)
+    return day_span(number, int(day), int(final)) if final else month_day(number, int(day))
+
+
+def _day_month(now: datetime, day: str, name: str) -> Cycle:
+    return _month_day(now, name, day)
+
+
+def _month_year(now: datetime, name: str, year: str) -> Range:
+    return month(_month_number(name)).at(_year(now, year))
+
+
+def _year(now: datetime, digits: str) -> Range:
+    return whole(floor(now, "year").replace(year=int(digits)), "year")
+
+
+def _clock(_now: datetime, hour: str, minute: str | None, half: str) -> Cycle:
+    if not 1 <= int(hour) <= 12:
+        raise ValueError(f"{hour} {half}.m. is no time of day")
+    number = int(hour) % 12 + (12 if half == "p" else 0)
+    return clock(number, int(minute) if minute else None, exact=True)
+
+
+_RECURRING = (
+    Rule(r"(?:every|each)(?: (?:other|single|last|first|second|third|\d\d?(?:st|nd|rd|th)?))?", every),
+    Rule(f"(?:{any_of(_WEEKDAYS)}|weekend)s", every),
+)
+_NEARBY = (
+    Rule("day before yesterday", lambda now: whole(now, "day", -2)),
+    Rule("day after tomorrow", lambda now: whole(now, "day", 2)),
+    Rule("(week|month|year) before last", lambda now, unit: whole(now, unit, -2)),
+    Rule(f"({'|'.join(_DAY_OFFSETS)})", _nearby_day),
+    Rule("last night", lambda now: day_part("night").at(whole(now, "day", -1))),
+    Rule("tonight", lambda now: day_part("night").at(whole(now, "day"))),
+    Rule("this (morning|afternoon|evening)", _part_of_today),
+    Rule("(last|previous|this|current|next|coming) (week|month|year)", _nearby),
+    Rule(f"this ({_SHY_MONTH}){_SEEN_AS_MONTH}", lambda now, name: this(_CYCLES[name], now)),
+    Rule(
+        f"(last|past|this past|previous|this coming|coming|this(?! {_SHY_MONTH})|next) ({_NAME})",
+        _pointed,
+    ),
+)
+_CALENDAR = (
+    Rule(f"({_MONTH}),?(?: of)? ({_YEAR})", _month_year),
+    Rule(
+        rf"({_MONTH}) (\d\d?){_ORDINAL}?(?: ?(?:-|to) ?(\d\d?){_ORDINAL}?)?"
+        rf"(?![a-z]){_NOT_DECIMAL}{_NOT_COUNTING}",
+        _month_day,
+    ),
+    Rule(rf"(\d\d?){_ORDINAL}(?: of)? ({_MONTH})", _day_month),
+    Rule(rf"(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
+    Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?])", _day_month),
+    Rule(
+        rf"on the (\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])", lambda _now, day: day_of_month(int(day))
+    ),
+    Rule(f"on ({any_of(_SHORT_WEEKDAYS)})", _cycle),
+    Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(feasts.ENGLISH)})", _cycle),
+    Rule(f"({_SURE_MONTH})", _cycle),
+    Rule(f"({_SHY_MONTH})", _cycle, Standing.SHY),
+    Rule(f"({any_of(_SHORT_MONTHS)})", _cycle, Standing.LEANING),
+    Rule(f"({any_of(_SEASONS)})", _cycle, Standing.LEANING),
+    Rule("q([1-4])", lambda _now, number: quarter(int(number)), Standing.LEANING),
+    Rule(f"({_YEAR})(?![\u4e00-\u9fff]|-){_NOT_DECIMAL}{_NOT_COUNTING}", _year, Standing.LEANING),
+    Rule("(beginning|start|middle|end) of the (month|year)", _part_of_calendar),
+    Rule("(beginning|start|middle|end)(?= of)", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
+    Rule("(early|mid|late)(?: in)?", lambda _now, part: any_part(part), Standing.BOUND),
+)
+_TIMES_OF_DAY = (
+    Rule(f"({'|'.join(_DAY_PARTS)})", lambda _now, name: day_part(name), Standing.BOUND),
+    Rule(r"(\d\d?)(?::([0-5]\d))? ?([ap])[.]?m[.]?", _clock, Standing.BOUND),
+    Rule(r"(\d\d?) o'clock", lambda _now, hour: clock(int(hour)), Standing.BOUND),
+)
+RULES = tuple(
+    rule._replace(pattern=f"(?:{rule.pattern})(?![a-z0-9])")
+    for rule in (*_RECURRING, *COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
+)
+
+LEADS = tuple(
+    Marker(f"(?:{marker.pattern})(?: the)? ", marker.edge, marker.licenses)
+    for marker in (
+        Marker("before|prior to", Edge.BEFORE, licenses=True),
+        Marker("after", Edge.AFTER, licenses=True),
+        Marker("(?:ever )?since|starting(?: in| on| from)?", Edge.SINCE, licenses=True),
+        Marker("until|till|up to|up until", Edge.UNTIL, licenses=True),
+        Marker("by", Edge.UNTIL),
+        Marker("from|between", Edge.BETWEEN, licenses=True),
+        Marker("in|during|throughout|within|of", Edge.WITHIN, licenses=True),
+        Marker("on|at|over", Edge.WITHIN),
+    )
+)
+TAILS = (Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Edge.SINCE),)
+
+# The first words of all lines above; numbers are looked for apart.
+STARTS = any_of(
+    sorted(
+        {name.split()[0].split("'")[0] for name in (*_CYCLES, *_OFFSETS, *_DAY_OFFSETS, *_PARTS)}
+        | {*_DAY_PARTS, *COUNT_STARTS, "every", "each", "day", "week", "month", "year", "tonight"}
+        | {"before", "prior", "after", "ever", "since", "starting", "until", "till", "up", "by"}
+        | {"from", "between", "in", "during", "throughout", "within", "of", "on", "at", "over"}
+        | {"early", "mid", "late", "q[1-4]"}
+    )
+) + "s?(?![a-z0-9])"

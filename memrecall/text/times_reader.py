@@ -1,0 +1,224 @@
+"""Reads time expressions: finds the words, puts their pieces together, applies before and after.
+
+An expression is a chain of pieces, each placed in the one before it (去年 五月 三日) or, in English,
+in the one behind it (May of last year). Two chains with "to" between them are a stretch of time.
+Every step moves forward and looks at a bounded piece of the text, so reading takes linear time.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import NamedTuple
+
+from memrecall.text import times_digits, times_en, times_zh
+from memrecall.text.calendar_cycles import Cycle, inside, latest, upcoming
+from memrecall.text.calendar_ranges import Grain, Range, shift, whole
+from memrecall.text.han_numbers import NUMERALS
+from memrecall.text.times_rules import Edge, Matcher, Nothing, Piece, Standing, compile_pattern
+
+_LINKS = Matcher((*times_digits.RULES, *times_zh.RULES, *times_en.RULES))
+_LEADS = Matcher((*times_zh.LEADS, *times_en.LEADS))
+_TAILS = Matcher((*times_zh.TAILS, *times_en.TAILS))
+# A number is read from its first sign only: 十三号 is not looked at again from its 三.
+_START = compile_pattern(
+    rf"[{times_zh.STARTS}]|[{NUMERALS}几数好](?<![{NUMERALS}第].)|\b(?:\d|{times_en.STARTS})"
+)
+# What may stand between two pieces, between two of a recurring list, and before the other end.
+_GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
+_LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
+_TO = compile_pattern(r"\s?(?:[到至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?")
+_AND = compile_pattern(r"\s?and\b(?: the\b)?\s?")
+_BOTH = compile_pattern(r"\s?[和与跟]\s?")
+_BOTH_END = compile_pattern("之?间")
+
+
+class Found(NamedTuple):
+    """A time expression's place in the text and what it means; None is an open end."""
+
+    position: int
+    stop: int
+    start: datetime | None
+    end: datetime | None
+    grain: Grain
+
+
+class _Link(NamedTuple):
+    piece: Piece
+    standing: Standing
+    position: int
+    stop: int
+
+
+@dataclass(slots=True)
+class _Chain:
+    """Links that belong together; `meanings` holds what was meant after each of them."""
+
+    position: int
+    stop: int
+    meanings: list[Piece]
+
+    @property
+    def meaning(self) -> Piece:
+        return self.meanings[-1]
+
+
+def read_times(text: str, now: datetime) -> Iterator[Found]:
+    """Find the time expressions of a folded text, in order, as of a moment in the user's zone."""
+    reader = _Reader(text, now)
+    position = 0
+    while begin := _START.search(text, position):
+        position, found = reader.read(begin.start())
+        if found is not None:
+            yield found
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    text: str
+    now: datetime
+
+    def read(self, position: int) -> tuple[int, Found | None]:
+        """Read the expression at a position; return where to go on and what was found."""
+        chain, edge = self._read_chain(position), Edge.WITHIN
+        if chain is None and (lead := _LEADS.match(self.text, position)):
+            edge = lead.entry.edge
+            chain = self._read_chain(lead.stop, licensed=lead.entry.licenses)
+        if chain is None:
+            return position + 1, None
+        try:
+            found = self._read_stretch(position, chain, edge) or self._cut(position, chain, edge)
+        except (ValueError, OverflowError):
+            # It never comes round, or only outside the years that a datetime can hold.
+            found = None
+        return (chain.stop if found is None else found.stop), found
+
+    def _read_chain(
+        self, position: int, *, licensed: bool = False, left: _Chain | None = None
+    ) -> _Chain | None:
+        first = self._read_link(position)
+        if first is None or (first.standing is Standing.SHY and not licensed):
+            return None
+        meaning = self._borrow(left, first) if left else first.piece
+        chain = _Chain(position, first.stop, [meaning])
+        while self._extend(chain):
+            pass
+        joined = len(chain.meanings) > 1 or meaning is not first.piece
+        free = first.standing is Standing.FREE
+        leans = licensed and first.standing is not Standing.BOUND
+        return chain if free or joined or leans else None
+
+    def _read_link(self, position: int) -> _Link | None:
+        match = _LINKS.match(self.text, position)
+        if match is None:
+            return None
+        try:
+            piece = match.entry.make(self.now, *match.groups)
+        except (ValueError, OverflowError):
+            piece = Nothing.NEVER
+        return _Link(piece, match.entry.standing, position, match.stop)
+
+    def _extend(self, chain: _Chain) -> bool:
+        glue = _LIST_GLUE if chain.meaning is Nothing.EVERY else _GLUE
+        between = glue.match(self.text, chain.stop)
+        link = self._read_link(between.end() if between else chain.stop)
+        if link is None:
+            return False
+        # Only English names the larger thing last; 周三,下周 are two times.
+        backwards = self.text[link.position].isascii()
+        meaning = _combine(chain.meaning, link.piece, backwards=backwards)
+        if meaning is None:
+            return False
+        chain.meanings.append(meaning)
+        chain.stop = link.stop
+        return True
+
+    def _borrow(self, left: _Chain, first: _Link) -> Piece:
+        """Place 五点 of 下午三点到五点 in what its left side was placed in."""
+        if first.standing is not Standing.BOUND:
+            return first.piece
+        for around in reversed(left.meanings):
+            meaning = _combine(around, first.piece, backwards=False)
+            if isinstance(meaning, Range | Cycle):
+                return meaning
+        return first.piece
+
+    def _read_stretch(self, position: int, left: _Chain, edge: Edge) -> Found | None:
+        joints = [_TO, _BOTH, *([_AND] if edge is Edge.BETWEEN else [])]
+        for joint in joints:
+            between = joint.match(self.text, left.stop)
+            if between is None:
+                continue
+            right = self._read_chain(between.end(), licensed=True, left=left)
+            if right is None or (joint is _BOTH and not _BOTH_END.match(self.text, right.stop)):
+                return None
+            ends = self._ends(left.meaning, right.meaning)
+            return ends and Found(position, right.stop, *ends, "range")
+        return None
+
+    def _ends(self, left: Piece, right: Piece) -> tuple[datetime, datetime] | None:
+        """Settle both sides of a stretch: the right one follows the left one."""
+        if isinstance(left, Nothing) or isinstance(right, Nothing):
+            return None
+        if isinstance(right, Range):
+            first = left if isinstance(left, Range) else latest(left, right.start)
+            return (first.start, right.end) if first.start < right.end else None
+        first = self._settle(left)
+        final = upcoming(right, first.start)
+        if isinstance(left, Cycle) and final.start >= whole(self.now, "day").end:
+            # 三月到五月 said in April is last year's, as the whole of it is past.
+            first = latest(left, shift(first.start, "day", -1))
+            final = upcoming(right, first.start)
+        return first.start, final.end
+
+    def _cut(self, position: int, chain: _Chain, edge: Edge) -> Found | None:
+        if isinstance(chain.meaning, Nothing):
+            return None
+        stop = chain.stop
+        if edge in (Edge.WITHIN, Edge.BETWEEN) and (tail := _TAILS.match(self.text, stop)):
+            edge, stop = tail.entry.edge, tail.stop
+        settled = self._settle(chain.meaning)
+        start, end = _edges(settled, edge)
+        closed = start is not None and end is not None
+        return Found(position, stop, start, end, settled.grain if closed else "range")
+
+    def _settle(self, meaning: Range | Cycle) -> Range:
+        return meaning if isinstance(meaning, Range) else latest(meaning, self.now)
+
+
+def _combine(first: Piece, second: Piece, *, backwards: bool) -> Piece | None:
+    """Return what two neighbours mean together, or None if they are two times."""
+    if isinstance(first, Nothing):
+        return first if isinstance(second, Cycle) else None
+    if isinstance(second, Nothing):
+        return None
+    if isinstance(second, Cycle) and first.grain in second.within:
+        return _place(first, second)
+    if backwards and isinstance(first, Cycle) and second.grain in first.within:
+        return _place(second, first)
+    if first.grain == second.grain == "day" and _is_weekday(first) != _is_weekday(second):
+        # Monday, May 3: the date says it all.
+        return second if _is_weekday(first) else first
+    return None
+
+
+def _place(around: Range | Cycle, cycle: Cycle) -> Piece:
+    if isinstance(around, Cycle):
+        return inside(around, cycle)
+    try:
+        return cycle.at(around)
+    except (ValueError, OverflowError):
+        return Nothing.NEVER
+
+
+def _is_weekday(piece: Range | Cycle) -> bool:
+    return isinstance(piece, Cycle) and piece.within == ("week",)
+
+
+def _edges(settled: Range, edge: Edge) -> tuple[datetime | None, datetime | None]:
+    start, end = settled.start, settled.end
+    return {
+        Edge.BEFORE: (None, start),
+        Edge.UNTIL: (None, end),
+        Edge.AFTER: (end, None),
+        Edge.SINCE: (start, None),
+    }.get(edge, (start, end))

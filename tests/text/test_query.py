@@ -1,0 +1,241 @@
+"""The query language: what is read, what is refused and where, and that printing reads back."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.errors import QuerySyntaxError
+from memrecall.text.query import (
+    And,
+    Not,
+    Or,
+    Phrase,
+    Prefix,
+    Query,
+    Term,
+    parse_query,
+    positive_words,
+    to_text,
+)
+
+A, B, C, D = map(Term, "abcd")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a", A),
+        ("  a\u3000", A),
+        ("a b c", And((A, B, C))),
+        ("a AND b", And((A, B))),
+        ("a OR b", Or((A, B))),
+        ("NOT a", Not(A)),
+        ("NOT NOT a", Not(Not(A))),
+        ("a NOT b", And((A, Not(B)))),
+        ("a AND NOT b", And((A, Not(B)))),
+        ("a OR NOT b", Or((A, Not(B)))),
+        ("a b OR c d", Or((And((A, B)), And((C, D))))),
+        ("a AND b OR c", Or((And((A, B)), C))),
+        ("a OR b AND c", Or((A, And((B, C))))),
+        ("NOT a b", And((Not(A), B))),
+        ("NOT (a b)", Not(And((A, B)))),
+        ("(a OR b) c", And((Or((A, B)), C))),
+        ("(a)(b)", And((A, B))),
+        ("((a))", A),
+        ("a (b AND (c d))", And((A, B, C, D))),
+        ("a OR (b OR (c OR d))", Or((A, B, C, D))),
+        ("conf*", Prefix("conf")),
+        ("conf**", Prefix("conf")),
+        ("AND*", Prefix("AND")),
+        ('"a b"', Phrase("a b")),
+        ('a"b"c', And((A, Phrase("b"), C))),
+        ('"AND"', Phrase("AND")),
+        ('"a AND (b"', Phrase("a AND (b")),
+        ("北京 天气", And((Term("北京"), Term("天气")))),
+    ],
+)
+def test_reads_words_operators_and_groups(text: str, expected: Query) -> None:
+    assert parse_query(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("（a　OR　b）c", "(a OR b) c"),
+        ("a ＡＮＤ b", "a AND b"),
+        ("a ＯＲ ＮＯＴ b", "a OR NOT b"),
+        ("北京＊", "北京*"),
+        ("“北京 大学”", '"北京 大学"'),
+        ("「北京 大学」", '"北京 大学"'),
+        ("＂北京＂", '"北京"'),
+        ("”北京”", '"北京"'),
+        ('“北京"', '"北京"'),
+    ],
+)
+def test_full_width_syntax_means_the_same(text: str, plain: str) -> None:
+    assert parse_query(text) == parse_query(plain)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *("C++", "C#", "don't", "don’t", "a:b", "foo@bar.com", "/etc/x", "-x", "a*b", "*a", "x，y"),
+        *("and", "Or", "nOT", "ANDROID", "v1.2.3", "db_config_001", "北京", "‘x’"),
+    ],
+)
+def test_a_word_is_everything_up_to_space_quote_or_parenthesis(word: str) -> None:
+    assert parse_query(word) == Term(word)
+    assert parse_query(f"({word})") == Term(word)
+
+
+def test_positions_count_characters_of_the_original_text() -> None:
+    query = parse_query("（北京　OR “天 气”）conf＊")
+    assert isinstance(query, And)
+    either, prefix = query.parts
+    assert isinstance(either, Or)
+    leaves = [part for part in (*either.parts, prefix) if isinstance(part, Term | Phrase | Prefix)]
+    assert [leaf.position for leaf in leaves] == [1, 7, 13]
+
+
+@pytest.mark.parametrize(
+    ("text", "position", "message"),
+    [
+        ("", 0, "empty"),
+        (" \u3000\n", 0, "empty"),
+        ('a "b', 2, "no partner"),
+        ("“b", 0, "no partner"),
+        ("「b", 0, "no partner"),
+        ("a 」", 2, "no partner"),
+        ("「b”", 0, "no partner"),
+        ("(a", 0, "never closed"),
+        ("((a)", 0, "never closed"),
+        ("a (", 2, "never closed"),
+        ("a)", 1, "never opened"),
+        (")", 0, "nothing before"),
+        ("()", 1, "nothing before"),
+        ("AND x", 0, "AND has nothing before"),
+        ("x (OR y)", 3, "OR has nothing before"),
+        ("x AND", 2, "AND has nothing after"),
+        ("x OR ", 2, "OR has nothing after"),
+        ("x ＡＮＤ", 2, "AND has nothing after"),
+        ("x AND OR y", 2, "AND has nothing after"),
+        ("NOT", 0, "NOT has nothing after"),
+        ("(x NOT)", 3, "NOT has nothing after"),
+        ("x OR )", 2, "OR has nothing after"),
+        ('x ""', 2, "phrase is empty"),
+        ('"  "', 0, "phrase is empty"),
+        ("x *", 2, "no word before"),
+        ("＊＊", 0, "no word before"),
+        ('"x"*', 3, "no word before"),
+        ("x !!!", 2, "nothing to search for"),
+        ("x !!*", 2, "nothing to search for"),
+        ('"?!"', 0, "nothing to search for"),
+        ("😀", 0, "nothing to search for"),
+    ],
+)
+def test_errors_name_the_place(text: str, position: int, message: str) -> None:
+    with pytest.raises(QuerySyntaxError, match=message) as caught:
+        parse_query(text)
+    assert caught.value.position == position
+
+
+def test_nesting_is_limited() -> None:
+    assert parse_query("(" * 50 + "a" + ")" * 50) == A
+    for opening, width in (("(", 1), ("NOT ", 4)):
+        with pytest.raises(QuerySyntaxError, match="deeper than 50") as caught:
+            parse_query(opening * 2000 + "a")
+        assert caught.value.position == 50 * width
+
+
+def test_nesting_beside_each_other_is_not_nesting() -> None:
+    query = parse_query("(a) " * 2000)
+    assert isinstance(query, And)
+    assert len(query.parts) == 2000
+
+
+def test_length_is_limited() -> None:
+    assert parse_query("a" * 10_000) == Term("a" * 10_000)
+    with pytest.raises(QuerySyntaxError, match="10001 characters") as caught:
+        parse_query("a" * 10_001)
+    assert caught.value.position == 10_000
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        (And((A, Or((B, C)))), "a (b OR c)"),
+        (Or((And((A, B)), Not(C))), "a b OR NOT c"),
+        (Not(And((A, B))), "NOT (a b)"),
+        (Phrase('say "hi"'), '「say "hi"」'),
+        (Prefix("北京"), "北京*"),
+    ],
+)
+def test_prints_with_as_few_parentheses_as_possible(query: Query, expected: str) -> None:
+    assert to_text(query) == expected
+    assert parse_query(expected) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a", ["a"]),
+        ('a "b c" NOT d', ["a", "b c"]),
+        ("conf* OR (北京 NOT (x OR y))", ["conf*", "北京"]),
+        ("NOT a", []),
+        ("a a", ["a", "a"]),
+    ],
+)
+def test_positive_words_leave_out_what_is_negated(text: str, words: list[str]) -> None:
+    assert positive_words(parse_query(text)) == words
+
+
+_WORDS = st.sampled_from(
+    [
+        "a",
+        "and",
+        "C++",
+        "don't",
+        "a:b",
+        "foo@bar.com",
+        "/etc/x",
+        "-x",
+        "a*b",
+        "北京",
+        "数据库",
+        "１",
+    ]
+)
+_LEAVES = st.one_of(
+    _WORDS.map(Term),
+    _WORDS.map(Prefix),
+    st.sampled_from(["AND", "OR", "NOT"]).map(Prefix),
+    st.sampled_from(["北京 大学", "AND", "a (b", "(x)", " y ", "a*", '"q" z', "「x"]).map(Phrase),
+)
+
+
+def _compose(children: st.SearchStrategy[Query]) -> st.SearchStrategy[Query]:
+    """Queries of the shape that parsing gives: no And directly in an And, no Or in an Or."""
+
+    def parts(kind: type[And] | type[Or]) -> st.SearchStrategy[tuple[Query, ...]]:
+        fitting = children.filter(lambda child: not isinstance(child, kind))
+        return st.lists(fitting, min_size=2, max_size=4).map(tuple)
+
+    return st.one_of(children.map(Not), parts(And).map(And), parts(Or).map(Or))
+
+
+_QUERIES: st.SearchStrategy[Query] = st.recursive(_LEAVES, _compose, max_leaves=20)
+
+
+@given(_QUERIES)
+def test_a_printed_query_reads_back(query: Query) -> None:
+    assert parse_query(to_text(query)) == query
+
+
+@given(st.text(alphabet='ab AND OR NOT()（）"“”「」*＊北京! \n', max_size=60))
+def test_any_text_is_a_query_or_a_syntax_error_within_it(text: str) -> None:
+    try:
+        query, position = parse_query(text), 0
+    except QuerySyntaxError as error:
+        query, position = A, error.position
+    assert 0 <= position < max(len(text), 1)
+    assert parse_query(to_text(query)) == query
