@@ -77,7 +77,8 @@ def load_settings(
 
 def default_database() -> Path:
     """The database in the user's data folder."""
-    return _folders().user_data_path / "memrecall.db"
+    folder: Path = _folders().user_data_path
+    return folder / "memrecall.db"
 
 
 def _folders() -> Any:
@@ -111,7 +112,8 @@ def _read_file(
     unknown = sorted(set(given) - {field.name for field in fields(Settings)})
     if unknown:
         raise InvalidArgument(
-            f"{path} sets {unknown[0]!r}, which is not a setting", hint="`memrecall doctor` lists them"
+            f"{path} sets {unknown[0]!r}, which is not a setting",
+            hint="`memrecall doctor` lists them",
         )
     return path, given
 

@@ -1,9 +1,9 @@
 """The `memrecall` command: its families, and how a run ends."""
 
+import os
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
-import click
 import typer
 
 from memrecall import __version__
@@ -13,10 +13,12 @@ from memrecall.errors import MemrecallError
 EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
 EXIT_STOPPED = 130
 
+# What the parser raises for arguments it cannot take; its own module is not public.
+UsageError: Any = typer.BadParameter.__base__
+
 app = typer.Typer(
     name="memrecall",
     help="A colleague that recalls: search a user's messages and memories, offline.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -46,27 +48,34 @@ def _root(
 def run() -> NoReturn:
     """Parse the arguments, do the work, exit with what it comes to."""
     try:
-        code = app(standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as error:
-        error.show()
-        code = EXIT_WRONG
-    except click.UsageError as error:
-        command = error.ctx.command_path if error.ctx else "memrecall"
-        code = _fail(f"{error.format_message()} See `{command} --help`.")
-    except click.exceptions.Abort:
-        code = EXIT_STOPPED
+        code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
+    except UsageError as error:
+        code = _fail(_describe(error))
     except MemrecallError as error:
         code = _fail(str(error))
-    except KeyboardInterrupt:
-        print("stopped", file=sys.stderr)  # noqa: T201
-        code = EXIT_STOPPED
+    except (KeyboardInterrupt, typer.Abort):
+        code = _stop()
     except BrokenPipeError:
-        # The reader (head, less) has seen enough.
-        sys.stderr.close()
+        # The reader (head, less) has seen enough; the interpreter must not write to it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
 
 
+def _describe(error: Any) -> str:
+    """What is wrong with the arguments, and where to read more."""
+    said = error.format_message()
+    cause = error.__cause__  # of pydantic's making, where a value has the wrong type
+    given = f" Given: {cause.errors()[0]['input']!r}." if hasattr(cause, "errors") else ""
+    command = error.ctx.command_path if error.ctx else "memrecall"
+    return f"{said.rstrip('.')}.{given} See `{command} --help`"
+
+
 def _fail(message: str) -> int:
-    print("error: " + " ".join(message.split()), file=sys.stderr)  # noqa: T201
+    typer.echo("error: " + " ".join(message.split()), err=True)
     return EXIT_WRONG
+
+
+def _stop() -> int:
+    typer.echo("stopped", err=True)
+    return EXIT_STOPPED

@@ -33,7 +33,9 @@ def add(
     sensitive: Annotated[
         bool, typer.Option("--sensitive", help="Found only with a permission.")
     ] = False,
-    valid_from: Annotated[str | None, typer.Option("--valid-from", help="True from then on.")] = None,
+    valid_from: Annotated[
+        str | None, typer.Option("--valid-from", help="True from then on.")
+    ] = None,
     valid_to: Annotated[str | None, typer.Option("--valid-to", help="True until then.")] = None,
     agent: options.Agent = None,
     session: Annotated[str | None, typer.Option("--session", help="Its session.")] = None,

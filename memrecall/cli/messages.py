@@ -43,9 +43,9 @@ def import_messages(
 
 
 async def _import(file: Path, db: str | None, user: str | None, strict: bool) -> tuple[Any, str]:
-    from memrecall.memory import Importer
+    from memrecall.memory import Importer, file_size
 
-    size = file.stat().st_size if file.is_file() else 0
+    size = file_size(file)  # a file that is not there must not leave a new database behind
     async with await options.open_library(db, create=True) as library:
         with output.progress_bar("importing", size, unit="bytes") as advance:
             importer = Importer(library, default_user=user)
@@ -95,8 +95,10 @@ def list_messages(
     json: options.Json = False,
 ) -> None:
     """Read a user's messages, the latest first."""
-    page = options.run(_page(user, db, since, until, role, session, agent, limit, cursor))
-    _show(page, json)
+    page, known = options.run(_page(user, db, since, until, role, session, agent, limit, cursor))
+    _show(
+        page, json, "" if known else f"user {user!r} is not known: nothing is stored under this id"
+    )
 
 
 async def _page(
@@ -109,7 +111,7 @@ async def _page(
     agent: str | None,
     limit: int,
     cursor: str | None,
-) -> Any:
+) -> tuple[Any, bool]:
     from memrecall.scope import Scope
     from memrecall.store import MessageFilter
 
@@ -121,7 +123,9 @@ async def _page(
     )
     async with await options.open_library(db) as library:
         timeline = library.store.timeline(Scope(user, agent))
-        return await timeline.page(wanted, page_size=limit, cursor=cursor)
+        page = await timeline.page(wanted, page_size=limit, cursor=cursor)
+        known = bool(page.items) or await library.store.feed(user).mark() is not None
+        return page, known
 
 
 def show_neighbors(
@@ -147,13 +151,13 @@ async def _neighbors(
         return await timeline.neighbors(message_id, before=before, after=after)
 
 
-def _show(page: Any, json: bool) -> None:
+def _show(page: Any, json: bool, note: str = "") -> None:
     if json:
         items = [output.message_fields(message) for message in page.items]
-        output.print_json({"items": items, "next_cursor": page.next_cursor})
+        output.print_json({"items": items, "next_cursor": page.next_cursor, "message": note})
         return
     output.print_messages(page.items)
     if not page.items:
-        output.console().print("no messages")
+        output.console().print(output.escape(note) or "no messages")
     if page.next_cursor:
         output.console().print(f"[dim]more: --cursor {page.next_cursor}[/dim]")

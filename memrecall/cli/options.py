@@ -13,15 +13,15 @@ Result = TypeVar("Result")
 
 Db = Annotated[
     str | None,
-    typer.Option("--db", help="Database: a file, or a postgresql+asyncpg:// URL.", show_default=False),
+    typer.Option(
+        "--db", help="Database: a file, or a postgresql+asyncpg:// URL.", show_default=False
+    ),
 ]
 User = Annotated[str, typer.Option("--user", help="Whose rows.", show_default=False)]
 MaybeUser = Annotated[
     str | None, typer.Option("--user", help="Whose rows; all users without it.", show_default=False)
 ]
-Agent = Annotated[
-    str | None, typer.Option("--agent", help="Only what this agent has to do with.")
-]
+Agent = Annotated[str | None, typer.Option("--agent", help="Only what this agent has to do with.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Since = Annotated[
     str | None, typer.Option("--since", help="From this time on (2026-01-26T10:47:00Z).")

@@ -9,8 +9,6 @@ from typing import Any
 
 import typer
 
-from memrecall.types import format_time
-
 
 @cache
 def console(*, errors: bool = False) -> Any:
@@ -26,6 +24,8 @@ def print_json(value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
+    from memrecall.types import format_time
+
     return format_time(value) if isinstance(value, datetime) else str(value)
 
 
@@ -39,7 +39,9 @@ def print_messages(items: Any) -> None:
     for message in items:
         who = message.speaker or message.role.value
         line = f"[dim]{short_time(message.ts)}[/dim] [bold]{escape(who)}[/bold]"
-        console().print(f"{line}  {escape(message.content)}  [dim]{escape(message.message_id)}[/dim]")
+        console().print(
+            f"{line}  {escape(message.content)}  [dim]{escape(message.message_id)}[/dim]"
+        )
 
 
 def short_time(moment: datetime) -> str:
@@ -58,7 +60,13 @@ def escape(text: str) -> str:
 @contextmanager
 def progress_bar(title: str, total: int, *, unit: str) -> Iterator[Any]:
     """A bar on the error stream; silent where that is not a terminal."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     terminal = console(errors=True)
     columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))

@@ -16,9 +16,9 @@ AgentId = Annotated[str, typer.Argument(help="The agent's id.")]
 UserId = Annotated[str, typer.Argument(help="The user's id.")]
 SessionId = Annotated[str, typer.Argument(help="The session's id.")]
 
-agents = typer.Typer(help="Agents: list, disable, enable, erase.", no_args_is_help=True)
-users = typer.Typer(help="Users: list, disable, enable, time zone, erase.", no_args_is_help=True)
-sessions = typer.Typer(help="Sessions: list, end, erase.", no_args_is_help=True)
+agents = typer.Typer(help="Agents: list, disable, enable, erase.")
+users = typer.Typer(help="Users: list, disable, enable, time zone, erase.")
+sessions = typer.Typer(help="Sessions: list, end, erase.")
 
 
 def register(app: typer.Typer) -> None:

@@ -99,7 +99,9 @@ def print_page(page: Any, query: str) -> None:
         who = hit.speaker or hit.role or hit.memory_type
         head = f"[bold]{number:>2}[/bold]  [green]{hit.score:.2f}[/green]"
         where = f"{output.short_time(hit.ts)}  [bold]{output.escape(who)}[/bold]"
-        terminal.print(f"{head}  [dim]{hit.kind}[/dim] {where}  [dim]{output.escape(hit.key)}[/dim]")
+        terminal.print(
+            f"{head}  [dim]{hit.kind}[/dim] {where}  [dim]{output.escape(hit.key)}[/dim]"
+        )
         terminal.print(f"    {_passage(hit, query)}")
         terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
     if page.results:

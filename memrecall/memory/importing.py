@@ -1,6 +1,7 @@
 """Messages from JSON lines: the good lines go in, batch by batch; the bad ones are told apart."""
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,6 +136,21 @@ def _owner(item: _Numbered, name: str) -> str:
     return getattr(item.entry.scope, name) or DEFAULT_NAME
 
 
+def file_size(path: Path) -> int:
+    """How many bytes there are to import; an error if the file cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+    )
+
+
 def _numbered_lines(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
     try:
         with path.open("rb") as file:
@@ -143,9 +159,7 @@ def _numbered_lines(path: Path, progress: Callable[[int], None]) -> Iterator[tup
                 if line.strip():
                     yield number, line
     except OSError as error:
-        raise InvalidArgument(
-            f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
-        ) from None
+        raise _unreadable(path, error) from None
 
 
 def read_entry(line: bytes, default_user: str | None = None) -> Entry:
@@ -166,7 +180,7 @@ def read_entry(line: bytes, default_user: str | None = None) -> Entry:
         message = NewMessage.model_validate({k: v for k, v in fields.items() if v is not None})
     except ValidationError as error:
         raise InvalidArgument(first_fault(error)) from None
-    return Entry(Scope(**scope), message)
+    return Entry(Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message)
 
 
 def _read_object(line: bytes) -> dict[str, Any]:

@@ -88,9 +88,7 @@ class IndexCache:
         slot.saved_rows = 0
         if self._snapshots is None:
             return Columns(mark.epoch)
-        saved = await asyncio.to_thread(
-            self._snapshots.load, user_id, mark.epoch, self._model
-        )
+        saved = await asyncio.to_thread(self._snapshots.load, user_id, mark.epoch, self._model)
         if saved is None or not await self._is_past_of(user_id, saved, mark):
             return Columns(mark.epoch)
         slot.saved_rows = saved.rows

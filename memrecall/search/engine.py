@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memrecall.embedding import Embedder
-from memrecall.errors import EmbedderFailed, NotFound
+from memrecall.errors import EmbedderFailed
 from memrecall.scope import Scope
 from memrecall.search.cache import IndexCache
 from memrecall.search.columns import Columns, Mask

@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
@@ -140,9 +141,9 @@ def match(columns: Columns, query: Query) -> Mask:
         case Not():
             return ~match(columns, query.part)
         case And():
-            return np.logical_and.reduce([match(columns, part) for part in query.parts])
+            return reduce(np.logical_and, (match(columns, part) for part in query.parts))
         case Or():
-            return np.logical_or.reduce([match(columns, part) for part in query.parts])
+            return reduce(np.logical_or, (match(columns, part) for part in query.parts))
 
 
 def match_words(columns: Columns, text: str) -> Mask:

@@ -55,7 +55,8 @@ def standardise(scores: Floats, counted: Mask) -> Floats:
     if spread < 1e-9:
         return np.zeros_like(scores)
     centred = (scores - np.float32(sample.mean())) / np.float32(spread)
-    return np.clip(centred, -_LARGEST, _LARGEST)
+    clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST)
+    return clipped
 
 
 def combine(evidence: Evidence, weights: Weights) -> Floats:

@@ -69,9 +69,9 @@ def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:
     atoms_of: list[list[int]] = []
     extras_of: list[list[int]] = []
     for line in lines:
-        atoms, _, extras = line.partition("\t")
-        atoms_of.append([*map(number, atoms.split()), BREAK_ID])
-        extras_of.append([*map(number, extras.split())])
+        spoken_part, _, extra_part = line.partition("\t")
+        atoms_of.append([*map(number, spoken_part.split()), BREAK_ID])
+        extras_of.append([*map(number, extra_part.split())])
     atoms, atom_offsets = _flatten(atoms_of)
     extras, extra_offsets = _flatten(extras_of)
     row_of_atom = np.repeat(np.arange(len(lines), dtype=np.int32), np.diff(atom_offsets))

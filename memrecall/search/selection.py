@@ -6,11 +6,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from memrecall.scope import Permission, Scope
 from memrecall.search.columns import Columns, Mask
 from memrecall.search.lexical import match_words
 from memrecall.search.request import KINDS, SearchRequest
 from memrecall.search.rows import role_number, to_micros
-from memrecall.scope import Permission, Scope
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -105,16 +105,17 @@ def _order(columns: Columns, scores: Floats, row: int) -> tuple[float, int, str]
 
 def _cut(rows: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
     """The rows with the `limit` largest values, and all that are level with the last of them."""
-    if limit <= 0 or len(rows) <= limit:
-        return rows[: max(limit, 0)] if limit <= 0 else rows
+    if len(rows) <= limit:
+        return rows
     least = np.partition(values, len(values) - limit)[len(values) - limit]
-    return rows[values >= least]
+    enough: Mask = values >= least
+    return rows[enough]
 
 
 def _rows_after(columns: Columns, rows: Rows, scores: Floats, place: Place) -> Rows:
     score, ts = scores[rows], columns.table.ts[rows]
     level = score == np.float32(place.score)
-    behind = (score < np.float32(place.score)) | (level & (ts < place.ts))
+    behind: Mask = (score < np.float32(place.score)) | (level & (ts < place.ts))
     tied = np.flatnonzero(level & (ts == place.ts))
     for at in tied:
         behind[at] = columns.table.keys[rows[at]] > place.key

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 from sqlalchemy import bindparam, select, tuple_, update
@@ -19,12 +20,9 @@ _BATCH = 1_000
 async def analyse_anew(database: Database) -> AsyncIterator[int]:
     """Rewrite every row's search text, a batch a transaction; yields how many rows each had."""
     for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key)):
-        after = ("", "")
-        while True:
-            rows = await database.transact(lambda c, a=after, t=table, k=key: _batch(c, t, k, a))
-            if not rows:
-                break
-            after = rows[-1]
+        rows = [("", "")]
+        while rows:
+            rows = await database.transact(partial(_batch, table=table, key=key, after=rows[-1]))
             yield len(rows)
     await database.transact(_finish)
 

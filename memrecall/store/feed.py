@@ -80,6 +80,16 @@ class ChangeFeed:
             row = (await connection.execute(wanted)).first()
         return UserMark(*row) if row else None
 
+    async def has(self, kind: str, key: str, change_no: int) -> bool:
+        """Whether the row of that key carries that change number or a later one."""
+        table, name = (messages, "message_id") if kind == "message" else (memories, "memory_key")
+        wanted = select(table.c.change_no).where(
+            table.c.user_id == self._user_id, table.c[name] == key
+        )
+        async with self._database.peek() as connection:
+            stored = await connection.scalar(wanted)
+        return stored is not None and stored >= change_no
+
     async def changes(self, after: int, through: int, model: str | None) -> AsyncIterator[Changes]:
         """The changes numbered from after+1 to `through`, with the vectors of `model`."""
         async with self._database.read() as connection:

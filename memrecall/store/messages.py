@@ -108,9 +108,7 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
-def _require_same(
-    entry: Entry, stored: RowMapping | dict[str, Any], position: int
-) -> None:
+def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], position: int) -> None:
     said = entry.message
     given: dict[str, object] = {
         "content": said.content,

@@ -156,4 +156,3 @@ async def _read_facts(database: Database) -> StoreFacts:
         text_version=text_version,
         embedding_model=said.get("embedding_model"),
     )
-

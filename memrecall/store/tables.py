@@ -54,11 +54,11 @@ class UtcTime(TypeDecorator[datetime]):
 def _id() -> String:
     # Byte order on PostgreSQL too, so that both databases sort ids alike.
     plain = String(ID_LENGTH)
-    return plain.with_variant(String(ID_LENGTH, collation="C"), "postgresql")  # type: ignore[return-value]
+    return plain.with_variant(String(ID_LENGTH, collation="C"), "postgresql")
 
 
 def _json() -> JSON:
-    return JSON().with_variant(JSONB(), "postgresql")  # type: ignore[return-value]
+    return JSON().with_variant(JSONB(), "postgresql")
 
 
 def _time(name: str, **options: Any) -> Column[datetime]:

@@ -41,7 +41,7 @@ class MessageFilter:
 
     def fingerprint(self) -> list[str | None]:
         """What a cursor is bound to: the same filter gives the same list."""
-        times = [moment and moment.isoformat() for moment in (self.since, self.until)]
+        times = [m.isoformat() if m else None for m in (self.since, self.until)]
         return [*times, self.role, self.session_id]
 
 

@@ -109,8 +109,10 @@ class VectorStore:
         """Rows without a vector of this model: one user's, or anybody's for an operator."""
         async with self._database.peek() as connection:
             result = await connection.execute(self._pending(user_id).limit(limit))
-            return [PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip())
-                for row in result]
+            return [
+                PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip())
+                for row in result
+            ]
 
     async def count_pending(self, user_id: str | None = None) -> int:
         """How many rows `pending` would give in all."""

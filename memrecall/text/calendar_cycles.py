@@ -193,9 +193,7 @@ def _third(around: Range, name: str) -> Range:
 def day_part(name: str) -> Cycle:
     """Return a part of the day; a night ends at six in the next morning."""
     first, final = (timedelta(hours=hour) for hour in _DAY_PARTS[name])
-    return Cycle(
-        "part", ("day",), lambda day: Range(day.start + first, day.start + final, "part")
-    )
+    return Cycle("part", ("day",), lambda day: Range(day.start + first, day.start + final, "part"))
 
 
 def clock(hour: int, minute: int | None = None, *, exact: bool = False) -> Cycle:

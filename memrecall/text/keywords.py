@@ -98,19 +98,26 @@ _KIND_OF_TAG = {
     "t": _Kind.OTHER,  # times
     "z": _Kind.OTHER,
 }
-# The segmenter takes names for longer than they are: 张三在.
-_NEVER_END_NAMES = "在和与是的了把被对"
+_NEVER_BEGIN = "我你您他她它"
+_NEVER_END = "在和与是的了把被对"
 
 
 def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]:
-    from rjieba import tag  # loading its dictionary takes a moment
+    from rjieba import has_word, tag  # loading its dictionary takes a moment
 
     for written, pos in tag(run):
-        word = written.rstrip(_NEVER_END_NAMES) if pos == "nr" and len(written) > 2 else written
+        word = written if has_word(written) else _trim_guess(written)
         kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
         if kind and not _is_empty_word(word, kind):
-            yield word, kind, start, start + len(word)
+            begin = start + written.index(word)
+            yield word, kind, begin, begin + len(word)
         start += len(written)
+
+
+def _trim_guess(word: str) -> str:
+    """The word that the segmenter guessed, without neighbours it mistook for parts: 张三在, 我养."""
+    word = word.lstrip(_NEVER_BEGIN)
+    return word.rstrip(_NEVER_END) if len(word) > 2 else word
 
 
 def _is_empty_word(word: str, kind: _Kind) -> bool:

@@ -12,8 +12,12 @@ from memrecall.text.times_reader import Found, read_times
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 
 # Traditional characters that stand in time words or beside them, and their simplified forms.
-_TRADITIONAL = "週號點後個禮這兩從鐘鍾時間過會節國慶聖誕勞動兒歷歲數幾剛纔內裡裏萬雙來為與開現氣線樓門車員級輕"
-_SIMPLIFIED = "周号点后个礼这两从钟钟时间过会节国庆圣诞劳动儿历岁数几刚才内里里万双来为与开现气线楼门车员级轻"
+_TRADITIONAL = (
+    "週號點後個禮這兩從鐘鍾時間過會節國慶聖誕勞動兒歷歲數幾剛纔內裡裏萬雙來為與開現氣線樓門車員級輕"
+)
+_SIMPLIFIED = (
+    "周号点后个礼这两从钟钟时间过会节国庆圣诞劳动儿历岁数几刚才内里里万双来为与开现气线楼门车员级轻"
+)
 # One character for one character: a position in the folded text is a position in the input.
 _FOLDING: dict[int, int] = (
     {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}

@@ -55,3 +55,6 @@ RULES = (
     ),
     Rule(r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?![\d:])", _clock, Standing.BOUND),
 )
+
+# How figures begin that can be a time; see `times_zh.STARTS`.
+STARTS = rf"\b(?:{YEAR}[-/.]\d|\d\d?/\d\d?/\d{{4}}|\d\d?:\d\d(?! ?\d))"

@@ -23,13 +23,22 @@ from memrecall.text.calendar_cycles import (
     weekend,
 )
 from memrecall.text.calendar_ranges import Range, Unit, floor, whole
-from memrecall.text.times_en_counts import COUNT_STARTS
 from memrecall.text.times_en_counts import RULES as COUNTED
+from memrecall.text.times_en_counts import STARTS as COUNT_STARTS
 from memrecall.text.times_rules import Edge, Marker, Rule, Standing, any_of, every
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # Without sat and sun, which are words of their own.
-_SHORT_WEEKDAYS = {"mon": 0, "tue": 1, "tues": 1, "wed": 2, "thu": 3, "thur": 3, "thurs": 3, "fri": 4}
+_SHORT_WEEKDAYS = {
+    "mon": 0,
+    "tue": 1,
+    "tues": 1,
+    "wed": 2,
+    "thu": 3,
+    "thur": 3,
+    "thurs": 3,
+    "fri": 4,
+}
 _MONTHS = (
     "january february march april may june july august september october november december"
 ).split()
@@ -50,6 +59,7 @@ _CYCLES: dict[str, Cycle] = (
 )
 _OFFSETS = {"last": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 _DAY_OFFSETS = {"yesterday": -1, "today": 0, "tomorrow": 1}
+_NEARBY_UNIT = any_of(("hour", "day", "week", "month", "year", "night", *_DAY_PARTS))
 _PARTS = {"beginning": "start", "start": "start", "middle": "middle", "end": "end"}
 
 _MONTH = any_of(sorted(_MONTH_NUMBERS, key=len, reverse=True)) + "[.]?"
@@ -128,7 +138,9 @@ def _clock(_now: datetime, hour: str, minute: str | None, half: str) -> Cycle:
 
 
 _RECURRING = (
-    Rule(r"(?:every|each)(?: (?:other|single|last|first|second|third|\d\d?(?:st|nd|rd|th)?))?", every),
+    Rule(
+        r"(?:every|each)(?: (?:other|single|last|first|second|third|\d\d?(?:st|nd|rd|th)?))?", every
+    ),
     Rule(f"(?:{any_of(_WEEKDAYS)}|weekend)s", every),
 )
 _NEARBY = (
@@ -157,9 +169,10 @@ _CALENDAR = (
     Rule(rf"(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
     Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?])", _day_month),
     Rule(
-        rf"on the (\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])", lambda _now, day: day_of_month(int(day))
+        rf"(?<=on\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])",
+        lambda _now, day: day_of_month(int(day)),
     ),
-    Rule(f"on ({any_of(_SHORT_WEEKDAYS)})", _cycle),
+    Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _cycle),
     Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(feasts.ENGLISH)})", _cycle),
     Rule(f"({_SURE_MONTH})", _cycle),
     Rule(f"({_SHY_MONTH})", _cycle, Standing.SHY),
@@ -168,7 +181,11 @@ _CALENDAR = (
     Rule("q([1-4])", lambda _now, number: quarter(int(number)), Standing.LEANING),
     Rule(f"({_YEAR})(?![\u4e00-\u9fff]|-){_NOT_DECIMAL}{_NOT_COUNTING}", _year, Standing.LEANING),
     Rule("(beginning|start|middle|end) of the (month|year)", _part_of_calendar),
-    Rule("(beginning|start|middle|end)(?= of)", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
+    Rule(
+        "(beginning|start|middle|end)(?= of)",
+        lambda _now, part: any_part(_PARTS[part]),
+        Standing.BOUND,
+    ),
     Rule("(early|mid|late)(?: in)?", lambda _now, part: any_part(part), Standing.BOUND),
 )
 _TIMES_OF_DAY = (
@@ -194,15 +211,21 @@ LEADS = tuple(
         Marker("on|at|over", Edge.WITHIN),
     )
 )
-TAILS = (Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Edge.SINCE),)
+TAILS = (
+    Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Edge.SINCE),
+)
 
-# The first words of all lines above; numbers are looked for apart.
-STARTS = any_of(
-    sorted(
-        {name.split()[0].split("'")[0] for name in (*_CYCLES, *_OFFSETS, *_DAY_OFFSETS, *_PARTS)}
-        | {*_DAY_PARTS, *COUNT_STARTS, "every", "each", "day", "week", "month", "year", "tonight"}
-        | {"before", "prior", "after", "ever", "since", "starting", "until", "till", "up", "by"}
-        | {"from", "between", "in", "during", "throughout", "within", "of", "on", "at", "over"}
-        | {"early", "mid", "late", "q[1-4]"}
+# How English times begin: a quick look that rules out most of a text before RULES are tried.
+_OPENINGS = any_of(
+    (
+        any_of(sorted({name.split()[0].split("'")[0] for name in _CYCLES} - set(_SHORT_WEEKDAYS))),
+        any_of(_SHORT_WEEKDAYS),
+        f"(?:{any_of(_OFFSETS)}|past) (?:{_NAME}|{COUNT_STARTS}|{_NEARBY_UNIT}|past|coming)",
+        "day (?:before|after)|(?:week|month|year) before",
+        any_of((*_DAY_OFFSETS, *_DAY_PARTS, "tonight", "every", "each", "early", "mid", "late")),
+        f"{any_of(_PARTS)} of ",
+        COUNT_STARTS,
+        rf"\d\d?(?:{_ORDINAL}| ?[ap][.]?m| o'clock|(?: of)? {_MONTH})",
     )
-) + "s?(?![a-z0-9])"
+)
+STARTS = rf"\b(?:{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d|q[1-4])|{_OPENINGS})"

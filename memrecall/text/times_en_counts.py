@@ -35,7 +35,6 @@ _UNITS: dict[str, Unit] = {
 }
 _UNIT = f"({'|'.join(_UNITS)})s?"
 _HALVES: dict[str, tuple[int, Unit]] = {"hour": (30, "minute"), "year": (6, "month")}
-COUNT_STARTS = (*_COUNTS, "half", "past", "last", "previous", "other", "moments", "just", "recently", "lately")
 
 
 def _count(word: str) -> Count:
@@ -61,11 +60,26 @@ def _half_ago(now: datetime, unit: str) -> Range:
 
 RULES = (
     Rule(f"(?:last|past|previous) {_COUNT} {_UNIT}", _rolling),
-    Rule("past (hour|day|week|month|year)|last (hour)", lambda now, unit, hour: _rolling(now, "one", unit or hour)),
+    Rule(
+        "past (hour|day|week|month|year)|last (hour)",
+        lambda now, unit, hour: _rolling(now, "one", unit or hour),
+    ),
     Rule(f"{_COUNT} {_UNIT} ago", _ago),
     Rule(f"{_COUNT} {_UNIT} from now", _later),
     Rule("half an? (hour|year) ago", _half_ago),
     Rule("other day", lambda now: before_current(now, "day", 7)),
     Rule("recently|lately", lambda now: rolling(now, Count(7, 7), "day")),
     Rule("just now|a moment ago|moments ago", lambda now: rolling(now, Count(2, 2), "day")),
+)
+
+STARTS = any_of(
+    (
+        f"{_COUNT} {any_of(_UNITS)}",
+        "half an? ",
+        "other day",
+        "recently",
+        "lately",
+        "just now",
+        "moments",
+    )
 )

@@ -13,16 +13,24 @@ from typing import NamedTuple
 from memrecall.text import times_digits, times_en, times_zh
 from memrecall.text.calendar_cycles import Cycle, inside, latest, upcoming
 from memrecall.text.calendar_ranges import Grain, Range, shift, whole
-from memrecall.text.han_numbers import NUMERALS
-from memrecall.text.times_rules import Edge, Matcher, Nothing, Piece, Standing, compile_pattern
+from memrecall.text.times_rules import (
+    Edge,
+    Matcher,
+    Nothing,
+    Piece,
+    Rule,
+    Standing,
+    any_of,
+    compile_pattern,
+)
 
-_LINKS = Matcher((*times_digits.RULES, *times_zh.RULES, *times_en.RULES))
+_CHINESE = Matcher(times_zh.RULES)
+_ENGLISH = Matcher(times_en.RULES)
+# Behind a digit anything may follow; elsewhere the first character tells the language.
+_FIGURES = Matcher((*times_digits.RULES, *times_zh.RULES, *times_en.RULES))
 _LEADS = Matcher((*times_zh.LEADS, *times_en.LEADS))
 _TAILS = Matcher((*times_zh.TAILS, *times_en.TAILS))
-# A number is read from its first sign only: 十三号 is not looked at again from its 三.
-_START = compile_pattern(
-    rf"[{times_zh.STARTS}]|[{NUMERALS}几数好](?<![{NUMERALS}第].)|\b(?:\d|{times_en.STARTS})"
-)
+_START = compile_pattern(any_of((times_zh.STARTS, times_digits.STARTS, times_en.STARTS)))
 # What may stand between two pieces, between two of a recurring list, and before the other end.
 _GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
 _LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
@@ -79,10 +87,11 @@ class _Reader:
 
     def read(self, position: int) -> tuple[int, Found | None]:
         """Read the expression at a position; return where to go on and what was found."""
-        chain, edge = self._read_chain(position), Edge.WITHIN
-        if chain is None and (lead := _LEADS.match(self.text, position)):
+        if lead := _LEADS.match(self.text, position):
             edge = lead.entry.edge
             chain = self._read_chain(lead.stop, licensed=lead.entry.licenses)
+        else:
+            edge, chain = Edge.WITHIN, self._read_chain(position)
         if chain is None:
             return position + 1, None
         try:
@@ -108,7 +117,7 @@ class _Reader:
         return chain if free or joined or leans else None
 
     def _read_link(self, position: int) -> _Link | None:
-        match = _LINKS.match(self.text, position)
+        match = _links_at(self.text, position).match(self.text, position)
         if match is None:
             return None
         try:
@@ -183,6 +192,13 @@ class _Reader:
 
     def _settle(self, meaning: Range | Cycle) -> Range:
         return meaning if isinstance(meaning, Range) else latest(meaning, self.now)
+
+
+def _links_at(text: str, position: int) -> Matcher[Rule]:
+    first = text[position : position + 1]
+    if not first.isascii():
+        return _CHINESE
+    return _FIGURES if first.isdecimal() else _ENGLISH
 
 
 def _combine(first: Piece, second: Piece, *, backwards: bool) -> Piece | None:

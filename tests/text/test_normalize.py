@@ -1,0 +1,88 @@
+"""One spelling for many: width, composition, traditional characters, accents."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
+
+# These become combining marks that join the character before them only at the next pass.
+_LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_LATE_MARKS))
+
+
+@pytest.mark.parametrize(
+    ("written", "plain"),
+    [
+        ("plain ASCII, kept.", "plain ASCII, kept."),
+        ("Ｐｙｔｈｏｎ　３．１１", "Python 3.11"),
+        ("（Ａ＋Ｂ）＝Ｃ！", "(A+B)=C!"),
+        ("數據庫遷移", "数据库迁移"),
+        ("資訊與網路", "资讯与网路"),
+        ("数据库迁移", "数据库迁移"),
+        ("don’t “quote”", 'don\'t "quote"'),
+        ("好…坏", "好 坏"),
+        ("cafe\u0301", "café"),
+        ("café", "café"),
+        ("①㎏ﬁ", "1kgfi"),
+        ("a\u00a0b", "a b"),
+        ("ｶﾀｶﾅ", "カタカナ"),
+        ("MiXeD Case", "MiXeD Case"),
+        ("", ""),
+    ],
+)
+def test_many_spellings_become_one(written: str, plain: str) -> None:
+    assert normalize(written) == plain
+
+
+@pytest.mark.xfail(reason="half-width voiced marks are composed only by a second pass")
+def test_half_width_voiced_kana_is_composed() -> None:
+    assert normalize("ｶﾞ") == "ガ"
+
+
+@pytest.mark.parametrize(
+    ("text", "offsets"),
+    [
+        ("abc", None),
+        ("數據庫", None),
+        ("Ａ，Ｂ", None),
+        ("a①b", [0, 1, 2]),
+        ("㎏x", [0, 0, 1]),
+        ("e\u0301x", [0, 2]),
+    ],
+)
+def test_offsets_point_into_the_original(text: str, offsets: list[int] | None) -> None:
+    assert normalize_with_offsets(text)[1] == offsets
+
+
+@pytest.mark.parametrize(
+    ("word", "bare"),
+    [
+        ("café", "cafe"),
+        ("Müller", "Muller"),
+        ("naïve", "naive"),
+        ("plain", "plain"),
+        ("北京", "北京"),
+    ],
+)
+def test_accents_are_taken_off(word: str, bare: str) -> None:
+    assert strip_accents(word) == bare
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_normalising_twice_changes_nothing(text: str) -> None:
+    once = normalize(text)
+    assert normalize(once) == once
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_offsets_are_ordered_and_within_the_text(text: str) -> None:
+    plain, offsets = normalize_with_offsets(text)
+    if offsets is None:
+        assert len(plain) == len(text)
+    else:
+        assert len(offsets) == len(plain)
+        assert offsets == sorted(offsets)
+        assert all(0 <= offset < len(text) for offset in offsets)

@@ -1,0 +1,227 @@
+"""Passages: what is marked, what is shown, where it is cut, and that nothing is invented."""
+
+import re
+import time
+import unicodedata
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrecall.errors import InvalidArgument
+from memrecall.text.snippets import ELLIPSIS, preview, snippets
+
+CHINESE = "我们昨天在北京大学讨论了數據庫的設計，会议开得很顺利。"
+ENGLISH = "The quick brown fox jumps over the lazy dog near port 8080. "
+LATIN_WORD = re.compile(r"[^\W_\u3040-\u9fff]")
+
+
+def marked(content: str, *words: str) -> str:
+    """The only passage, which is the whole content."""
+    (passage,) = snippets(content, words, length=500, before="[", after="]")
+    return passage
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "expected"),
+    [
+        # stems, case, accents, width, traditional characters
+        ("Users were RUNNING", ["user run"], "[Users] were [RUNNING]"),
+        ("a Café, a cafe\u0301", ["cafe"], "a [Café], a [cafe\u0301]"),
+        ("用ＡＰＩ写", ["api"], "用[ＡＰＩ]写"),
+        ("我喜欢數據庫設計", ["数据库"], "我喜欢[數據庫]設計"),
+        ("don’t", ["don't"], "[don’t]"),
+        ("用C++写代码", ["C++"], "用[C++]写代码"),
+        ("重①点", ["1"], "重[①]点"),
+        ("x½ y", ["x1"], "[x½] y"),
+        # several atoms are marked where they stand together
+        ("big cats, cat big", ["big cat"], "[big cats], cat big"),
+        ("db_config_001 config", ["db_config_001"], "[db_config_001] config"),
+        ("foo@bar.com bar", ["foo@bar.com"], "[foo@bar.com] bar"),
+        ("北京大学，北京", ["北京大学"], "[北京大学]，北京"),
+        ("北 京\n大学", ["北京大学"], "[北 京\n大学]"),
+        ("北，京", ["北京"], "北，京"),
+        ("用Python写，写", ["Python写"], "用[Python写]，写"),
+        # without such a place: telling words, pairs of characters, never single ones
+        ("the fox and a dog", ["the dog and the fox"], "the [fox] and a [dog]"),
+        ("北京的天气不错", ["北京天气怎么样"], "[北京]的[天气]不错"),
+        ("你好，世界", ["你好世界"], "[你好]，[世界]"),
+        ("京城", ["北京"], "京城"),
+        ("第三章 3", ["第3章"], "第三章 [3]"),
+        ("京城", ["京"], "[京]城"),
+        # parts of identifiers, prefixes
+        ("call getUserName now", ["user"], "call [getUserName] now"),
+        ("db_config_001", ["config"], "db_[config]_001"),
+        ("the configuration", ["configura*"], "the [configuration]"),
+        ("the configuration", ["conf"], "the configuration"),
+        ("北京大学", ["北京*"], "[北京]大学"),
+        ("db_configuration", ["db_conf*"], "[db_configuration]"),
+        # neighbours become one mark; stop words are marked only if nothing else is asked for
+        ("北京大学", ["北京", "大学"], "[北京大学]"),
+        ("to be or fox", ["to", "fox"], "to be or [fox]"),
+        ("to be", ["to"], "[to] be"),
+        ("abc", [], "abc"),
+        ("abc", ["!!!"], "abc"),
+        ("x\u0302 y", ["x"], "[x\u0302] y"),
+    ],
+)
+def test_marks(content: str, words: list[str], expected: str) -> None:
+    assert marked(content, *words) == expected
+
+
+def test_a_passage_shows_the_surroundings_of_its_match() -> None:
+    content = ENGLISH * 10 + "A whale sings. " + ENGLISH * 10
+    (passage,) = snippets(content, ["whale"], length=60)
+    assert passage == "…dog near port 8080. A <em>whale</em> sings. The quick brown…"
+
+
+def test_chinese_is_cut_after_punctuation_or_between_words() -> None:
+    content = CHINESE * 5 + "图书馆里有一本关于机器学习的新书" + CHINESE * 5
+    (passage,) = snippets(content, ["机器学习"], length=30)
+    assert passage == "…图书馆里有一本关于<em>机器学习</em>的新书我们昨天在…"
+
+
+def test_the_passage_with_the_most_different_terms_comes_first() -> None:
+    gap = ENGLISH * 5
+    content = f"whale {gap} whale whale {gap} whale shark {gap} shark"
+    passages = snippets(content, ["whale", "shark"], length=40)
+    assert [re.findall("<em>(.*?)</em>", passage) for passage in passages] == [
+        ["whale", "shark"],
+        ["whale"],
+        ["whale", "whale"],
+    ]
+
+
+def test_passages_do_not_overlap() -> None:
+    content = " ".join(f"word{number} whale" for number in range(100))
+    passages = snippets(content, ["whale"], length=50, limit=10)
+    numbers = re.findall(r"word\d+", "".join(passages))
+    assert len(passages) == 10
+    assert len(numbers) == len(set(numbers))
+
+
+def test_a_match_longer_than_the_passage_is_shown_whole() -> None:
+    word = "x" * 200
+    assert snippets(f"a {word} b", [word], length=20) == [f"…<em>{word}</em>…"]
+
+
+def test_without_a_match_the_beginning_is_shown() -> None:
+    assert snippets(ENGLISH * 3, ["whale"], length=20) == ["The quick brown fox…"]
+    assert snippets("short", ["whale"]) == ["short"]
+    assert snippets(" \n", ["whale"]) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "length", "expected"),
+    [
+        ("short", 200, "short"),
+        ("  padded  ", 6, "padded"),
+        ("The quick brown fox", 12, "The quick…"),
+        ("The quick, brown fox", 15, "The quick,…"),
+        ("Costs 3,000.50 euros", 9, "Costs…"),
+        ("I don’t know", 4, "I…"),
+        ("我们今天去北京大学看书", 6, "我们今天去…"),
+        ("你好，我们去北京", 5, "你好，…"),
+        ("今天（周一）开会", 3, "今天…"),
+        ("我用Python写代码", 5, "我用…"),
+        ("见 /etc/nginx/sites/default", 14, "见…"),
+        ("/etc/nginx/sites/default", 14, "/etc/nginx/…"),
+        ("x" * 30, 10, "x" * 10 + "…"),
+        ("e\u0301" * 10, 5, "e\u0301e\u0301…"),
+        ("👨‍👩‍👧👨‍👩‍👧", 4, "👨…"),
+        ("", 10, ""),
+    ],
+)
+def test_previews_are_cut_between_words(content: str, length: int, expected: str) -> None:
+    assert preview(content, length) == expected
+
+
+@pytest.mark.parametrize(("length", "limit"), [(0, 3), (-1, 3), (120, 0)])
+def test_sizes_below_one_are_refused(length: int, limit: int) -> None:
+    with pytest.raises(InvalidArgument, match="less than 1"):
+        snippets("text", ["text"], length=length, limit=limit)
+
+
+_PIECES = st.sampled_from(
+    [
+        *("北京", "大学", "數據庫", "讨论", "whale", "Sharks", "getUserName", "db_config", "3.14"),
+        *(
+            "，",
+            "。",
+            " ",
+            " ",
+            "\n",
+            "_",
+            ". ",
+            "(",
+            "）",
+            "①",
+            "½",
+            "cafe\u0301",
+            "👍🏽",
+            "🇨🇳",
+            "x" * 30,
+        ),
+    ]
+)
+CONTENTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters=f"\1\2{ELLIPSIS}")),
+    st.lists(_PIECES, max_size=60).map("".join),
+)
+WORDS = st.lists(
+    st.sampled_from(
+        ["北京大学", "京", "数据库", "whale shark", "user", "conf*", "14", "1", "cafe"]
+    ),
+    max_size=4,
+)
+
+
+@settings(deadline=None)
+@given(CONTENTS, WORDS, st.integers(1, 80), st.integers(1, 4))
+def test_passages_are_the_original_text(
+    content: str, words: list[str], length: int, limit: int
+) -> None:
+    passages = snippets(content, words, length=length, limit=limit, before="\1", after="\2")
+    assert len(passages) <= limit
+    assert bool(passages) == bool(content.strip())
+    for passage in passages:
+        assert re.sub(f"[\1\2{ELLIPSIS}]", "", passage) in content
+        assert re.fullmatch("[^\1\2]*(?:\1[^\1\2]+\2[^\1\2]*)*", passage)
+        assert "\2\1" not in passage
+
+
+@settings(deadline=None)
+@given(st.lists(_PIECES, max_size=60).map("".join), WORDS, st.integers(40, 80))
+def test_cuts_fall_between_words_and_characters(
+    content: str, words: list[str], length: int
+) -> None:
+    for passage in snippets(content, words, length=length, before="", after=""):
+        text = passage.strip(ELLIPSIS)
+        # The text may stand in several places: one of them must be cut well at both ends.
+        starts = [match.start() for match in re.finditer(f"(?={re.escape(text)})", content)]
+        assert any(
+            _is_clean(content, start) and _is_clean(content, start + len(text)) for start in starts
+        )
+
+
+def _is_clean(content: str, at: int) -> bool:
+    if at in (0, len(content)):
+        return True
+    inside_word = LATIN_WORD.match(content[at - 1]) and LATIN_WORD.match(content[at])
+    return not inside_word and not unicodedata.combining(content[at])
+
+
+@pytest.mark.parametrize(
+    ("filler", "words"),
+    [(CHINESE, ["蓝鲸"]), (ENGLISH, ["whale"]), (CHINESE + ENGLISH, ["蓝鲸", "whale"])],
+    ids=["Chinese", "English", "both"],
+)
+def test_a_match_at_the_end_of_a_megabyte_is_found_at_once(filler: str, words: list[str]) -> None:
+    content = (filler * (1_000_000 // len(filler) + 1))[:1_000_000] + " 蓝鲸 whale"
+    seconds = []
+    for _ in range(3):  # the first also loads the tables
+        start = time.perf_counter()
+        (passage,) = snippets(content, words)
+        seconds.append(time.perf_counter() - start)
+        assert "<em>" in passage
+    assert min(seconds) < 0.3

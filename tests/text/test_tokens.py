@@ -1,0 +1,157 @@
+"""What text is found by: atoms with a place, extras without one."""
+
+import unicodedata
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrecall.text.tokens import BREAK, LONGEST_EXTRA, Analysis, analyze, is_cjk, locate, stem
+
+_PIECES = st.sampled_from(
+    [
+        *("北京", "數據庫", "getUserName", "db_config_001", "C++", "v1.2.3", "foo@bar.com"),
+        *("don't", "/etc/x", "café", "ＧＰＴ", "①", "½", "ガ", "한"),
+        *("…", "，", " ", "\n", "_", "\u0301", "😀"),
+    ]
+)
+TEXTS = st.one_of(
+    st.text(st.characters(exclude_categories=["Cs"])),
+    st.lists(_PIECES).map("".join),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "atoms", "extras"),
+    [
+        # Latin words are filed by their stem
+        ("The users were running", ["the", "user", "were", "run"], []),
+        ("don't", ["dont"], []),
+        ("don’t", ["dont"], []),
+        ("John's", ["john"], []),
+        ("CAFÉ", ["cafe"], []),
+        # identifiers are found by their parts and as a whole
+        ("db_config_001", ["db", "config", "001"], ["db_config_001"]),
+        ("DB_CONFIG", ["db", "config"], ["db_config"]),
+        ("getUserName", ["getusernam"], ["get", "user", "name"]),
+        ("HTTPServer", ["httpserver"], ["http", "server"]),
+        ("GPT4", ["gpt4"], ["gpt", "4"]),
+        ("v1.2.3", ["v1", "2", "3"], ["v1.2.3", "v", "1"]),
+        ("3.11", ["3", "11"], ["3.11"]),
+        ("foo@bar.com", ["foo", "bar", "com"], ["foo@bar.com"]),
+        ("/etc/nginx.conf", ["etc", "nginx", "conf"], ["etc/nginx.conf"]),
+        ("C:\\temp", ["c", "temp"], ["c:\\temp"]),
+        ("__init__", ["init"], []),
+        ("2026-01-26", ["2026", "01", "26"], ["2026-01-26"]),
+        # languages with signs in their names
+        ("C++", ["c++"], []),
+        ("C# and F#.", ["c#", "and", "f#"], []),
+        ("c++11", ["c", "11"], ["c++11"]),
+        # Chinese is found by characters; punctuation between them is remembered
+        ("北京大学", ["北", "京", "大", "学"], []),
+        ("你好，世界", ["你", "好", BREAK, "世", "界"], []),
+        ("你好 世界", ["你", "好", "世", "界"], []),
+        ("你好, world", ["你", "好", "world"], []),
+        # mixed, full-width and compatibility forms
+        ("用Python写", ["用", "python", "写"], []),
+        ("ＧＰＴ－４", ["gpt", "4"], ["gpt-4"]),
+        ("①", ["1"], []),
+        # nothing to find
+        ("", [], []),
+        ("!!! … 😀 __", [], []),
+    ],
+)
+def test_analysis(text: str, atoms: list[str], extras: list[str]) -> None:
+    assert analyze(text) == Analysis(atoms, extras)
+
+
+@pytest.mark.xfail(reason="a Chinese character after C++ counts as part of the word")
+def test_language_names_stand_before_chinese() -> None:
+    assert analyze("用C++写").atoms == ["用", "c++", "写"]
+
+
+@pytest.mark.xfail(reason="camel case is read from ASCII letters only")
+def test_accented_words_have_no_parts() -> None:
+    assert analyze("Müller straße").extras == []
+
+
+@pytest.mark.parametrize(
+    ("traditional", "simplified"),
+    [
+        ("數據庫遷移", "数据库迁移"),
+        ("臺灣大學的圖書館", "台湾大学的图书馆"),
+        ("我們討論過這個問題，對嗎？", "我们讨论过这个问题，对吗？"),
+        ("用 Python 寫資料庫", "用 Python 写资料库"),
+        ("龍鳳呈祥", "龙凤呈祥"),
+        ("頭髮與發展", "头发与发展"),
+    ],
+)
+def test_traditional_and_simplified_are_found_alike(traditional: str, simplified: str) -> None:
+    assert analyze(traditional) == analyze(simplified)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("Café", "cafe"), ("ＡＰＩ", "api"), ("Running", "runs"), ("USERS", "user"), ("İ", "i")],
+)
+def test_spellings_share_a_stem(one: str, other: str) -> None:
+    assert analyze(one).atoms == analyze(other).atoms
+
+
+def test_a_stem_has_neither_case_accent_nor_apostrophe() -> None:
+    assert [stem(word) for word in ("Studies", "Élan", "O'Reilly", "x86")] == [
+        *("studi", "elan", "oreilli", "x86")
+    ]
+
+
+def test_an_endless_chunk_is_no_extra() -> None:
+    assert analyze("a-" * LONGEST_EXTRA + "a").extras == []
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"), [("北", True), ("ガ", True), ("한", True), ("a", False), ("北京", False)]
+)
+def test_single_characters_of_spaceless_scripts(term: str, expected: bool) -> None:
+    assert is_cjk(term) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "pieces"),
+    [
+        ("用 Users 写", ["用", "Users", "写"]),
+        ("db_config", ["db", "config"]),
+        ("數據，C++!", ["數", "據", "C++"]),
+        ("cafe\u0301 ＡＢ", ["cafe\u0301", "ＡＢ"]),
+        ("㎏ x", ["㎏", "x"]),
+    ],
+)
+def test_locations_are_those_of_the_original_text(text: str, pieces: list[str]) -> None:
+    assert [text[found.start : found.end] for found in locate(text)] == pieces
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_search_text_reads_back(text: str) -> None:
+    analysis = analyze(text)
+    line = analysis.to_search_text()
+    assert Analysis.from_search_text(line) == analysis
+    assert "\n" not in line
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_locations_name_every_atom_in_order(text: str) -> None:
+    located = list(locate(text))
+    assert [found.term for found in located] == [a for a in analyze(text).atoms if a != BREAK]
+    assert all(0 <= found.start < found.end <= len(text) for found in located)
+
+
+@settings(deadline=None)
+@given(TEXTS)
+def test_locations_overlap_only_in_a_character_that_stands_for_several(text: str) -> None:
+    located = list(locate(text))
+    for before, after in pairwise(located):
+        assert before.start <= after.start
+        if after.start < before.end:
+            assert len(unicodedata.normalize("NFKC", text[after.start])) > 1
