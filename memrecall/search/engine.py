@@ -186,7 +186,7 @@ def _rank(
     visible = visible_rows(columns, scope, request, alive, question.now)
     lexical = _lexical(columns, question, alive)
     evidence = _gather(columns, question, lexical, alive & ~visible.withheld, version, mark)
-    weights = _WEIGHTS[request.mode if question.vector is not None else "keyword"]
+    weights = _WEIGHTS[request.mode]
     scores = combine(evidence, weights)
     matched = _matched(columns, question, evidence, lexical)
     matched_well = matched & (scores >= logit(request.threshold))

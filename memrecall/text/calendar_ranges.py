@@ -41,7 +41,7 @@ class Range:
 
 
 def floor(moment: datetime, unit: Unit) -> datetime:
-    """Return the first instant of the calendar unit that `moment` lies in; weeks begin on Monday."""
+    """Return the first instant of the unit that `moment` lies in; weeks begin on Monday."""
     if unit in _CLOCK_UNITS:
         minute = 0 if unit == "hour" else moment.minute
         return moment.replace(minute=minute, second=0, microsecond=0)

@@ -14,19 +14,20 @@ _FIRST_YEAR = 2015
 _SPRING_FESTIVAL = (
     "0219 0208 0128 0216 0205 0125 0212 0201 0122 0210 0129 0217 0206 0126 0213 0203 0123 0211 "
     "0131 0219 0208"
-).split()
+)
 _DRAGON_BOAT = (
     "0620 0609 0530 0618 0607 0625 0614 0603 0622 0610 0531 0619 0609 0528 0616 0605 0624 0612 "
     "0601 0620 0610"
-).split()
+)
 _MID_AUTUMN = (
     "0927 0915 1004 0924 0913 1001 0921 0910 0929 0917 1006 0925 0915 1003 0922 0912 1001 0919 "
     "0908 0927 0916"
-).split()
+)
 
 
-def _lunar(dates: list[str], offset: int = 0, count: int = 1) -> Cycle:
+def _lunar(table: str, offset: int = 0, count: int = 1) -> Cycle:
     grain: Grain = "day" if count == 1 else "range"
+    dates = table.split()
 
     def at(year: Range) -> Range:
         index = year.start.year - _FIRST_YEAR

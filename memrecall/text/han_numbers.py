@@ -1,5 +1,7 @@
 """Numbers written in Chinese, and the vague ones among them."""
 
+import re
+
 from memrecall.text.calendar_ranges import Count
 
 DIGITS = "零一二三四五六七八九"
@@ -7,6 +9,7 @@ DIGITS = "零一二三四五六七八九"
 NUMERALS = DIGITS + "〇两十百千"
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _VARIANTS = str.maketrans("〇两", "零二")
+_PAIR = re.compile(f"([{DIGITS[1:]}])([{DIGITS[1:]}])([十百千]?)")
 FEW = Count(2, 5)
 
 
@@ -28,13 +31,13 @@ def read_number(text: str) -> int:
 
 
 def read_count(text: str) -> Count:
-    """Read how many: 三 is exact, 几 is two to five, 两三 is two or three."""
+    """Read how many: 三 is exact, 几 is two to five, 两三 two or three, 二三十 twenty to thirty."""
     if text[-1] in "几数":
         return FEW
-    plain = text.translate(_VARIANTS)
-    if len(plain) == 2 and all(sign in DIGITS for sign in plain):
-        low, high = DIGITS.index(plain[0]), DIGITS.index(plain[1])
-        if 0 < low < high:
-            return Count(low, high)
+    if pair := _PAIR.fullmatch(text.translate(_VARIANTS)):
+        low, high = DIGITS.index(pair[1]), DIGITS.index(pair[2])
+        if low < high:
+            place = _PLACES.get(pair[3], 1)
+            return Count(low * place, high * place)
     number = read_number(text)
     return Count(number, number)

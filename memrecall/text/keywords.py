@@ -115,7 +115,7 @@ def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]
 
 
 def _trim_guess(word: str) -> str:
-    """The word that the segmenter guessed, without neighbours it mistook for parts: 张三在, 我养."""
+    """A word the segmenter guessed, without neighbours it took for a part: 张三在, 我养."""
     word = word.lstrip(_NEVER_BEGIN)
     return word.rstrip(_NEVER_END) if len(word) > 2 else word
 

@@ -10,7 +10,7 @@ import unicodedata
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, pairwise
+from itertools import chain, filterfalse, groupby, islice, pairwise
 from typing import NamedTuple, TypeAlias
 
 from memrecall.errors import InvalidArgument
@@ -19,24 +19,25 @@ from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import _CJK, _WORD, BREAK, analyze, is_cjk, last_word, stem
 
 ELLIPSIS = "…"
-# A longer run of words is looked for by its parts: they join up wherever the whole stands.
+# Longer pieces hardly ever stand whole in a text: their parts are looked for at once.
 _LONGEST_PIECE = 32
 # Beyond this, a megabyte of nothing but matches would take seconds and show nothing new.
-_MOST_HITS = 50_000
+_MOST_HITS = 30_000
 # How far from its ideal place a cut may be and still count as near.
 _NEIGHBOURHOOD = 80
 _STOPS = STOP_TERMS | STOP_CHARS
 
-Piece: TypeAlias = tuple[str, ...]  # terms that must stand next to each other
-Span: TypeAlias = tuple[int, int]
+_Piece: TypeAlias = tuple[str, ...]  # terms that must stand next to each other
+_Span: TypeAlias = tuple[int, int]
+_Found: TypeAlias = tuple[int, int, frozenset[str]]  # start, end, the terms it answers to
 
 
 class _Hit(NamedTuple):
     """A wanted term's place in the normalised text."""
 
-    names: frozenset[str]
     start: int
     end: int
+    names: frozenset[str]
     joined: bool  # no other term stands between it and the hit before
 
 
@@ -45,7 +46,7 @@ class _Mark(NamedTuple):
 
     start: int
     end: int
-    terms: Piece
+    terms: _Piece
 
 
 def snippets(
@@ -62,8 +63,8 @@ def snippets(
     A word that ends in a star marks every word it begins. Without a match, the one passage is
     the beginning of the content. A passage is longer than `length` only if its match is.
     """
-    _check_positive("length", length)
-    _check_positive("limit", limit)
+    if min(length, limit) < 1:
+        raise InvalidArgument(f"length {length} and limit {limit} must be 1 or more")
     marks = _find_marks(content, words)
     if not marks:
         return [preview(content, length)] if content.strip() else []
@@ -74,7 +75,8 @@ def snippets(
 
 def preview(content: str, length: int = 200) -> str:
     """The beginning of the content, cut between words, with an ellipsis if it was cut."""
-    _check_positive("length", length)
+    if length < 1:
+        raise InvalidArgument(f"length {length} must be 1 or more")
     start = len(content) - len(content.lstrip())
     ideal = start + length
     if not content[ideal:].strip():
@@ -87,15 +89,8 @@ def preview(content: str, length: int = 200) -> str:
     return content[start:end].rstrip() + ELLIPSIS
 
 
-def _check_positive(name: str, value: int) -> None:
-    if value < 1:
-        raise InvalidArgument(f"{name} {value} is less than 1")
-
-
-# Marks: where the words stand
-
-
 def _find_marks(content: str, words: Sequence[str]) -> list[_Mark]:
+    """Where the words stand in the content, in order."""
     pieces = _read_pieces(words)
     if not pieces:
         return []
@@ -112,14 +107,14 @@ def _find_marks(content: str, words: Sequence[str]) -> list[_Mark]:
     )
 
 
-def _read_pieces(words: Sequence[str]) -> list[Piece]:
+def _read_pieces(words: Sequence[str]) -> list[_Piece]:
     """The words as terms, without those that stand in every text unless there are no others."""
     pieces = dict.fromkeys(piece for word in words for piece in _read_word(word))
     telling = [piece for piece in pieces if len(piece) > 1 or piece[0] not in _STOPS]
     return telling or list(pieces)
 
 
-def _read_word(word: str) -> Iterator[Piece]:
+def _read_word(word: str) -> Iterator[_Piece]:
     atoms = analyze(word).atoms
     if atoms and word.endswith(("*", "＊")) and not is_cjk(atoms[-1]):
         # A prefix is not stemmed: `configura*` must find `configuration`.
@@ -133,7 +128,7 @@ def _fold(word: str) -> str:
     return strip_accents(word.casefold()).replace("'", "")
 
 
-def _split_piece(piece: Piece) -> Iterator[Piece]:
+def _split_piece(piece: _Piece) -> Iterator[_Piece]:
     """What to mark where the whole piece does not stand: telling words, pairs of characters."""
     for chinese, group in groupby(piece, is_cjk):
         terms = list(group)
@@ -143,76 +138,87 @@ def _split_piece(piece: Piece) -> Iterator[Piece]:
             yield from ((term,) for term in terms if term not in STOP_TERMS)
 
 
-def _find_hits(plain: str, pieces: list[Piece]) -> list[_Hit]:
-    wanted = frozenset(term for piece in pieces for term in piece)
-    names = _Names(wanted)
+def _find_hits(plain: str, pieces: list[_Piece]) -> list[_Hit]:
+    characters = islice(_find_characters(plain, pieces), _MOST_HITS)
+    words = islice(_find_words(plain, pieces), _MOST_HITS)
     hits: list[_Hit] = []
-    for match in _hit_pattern(pieces, wanted).finditer(plain):
-        found = names[match.group()]
-        if found:
-            joined = bool(hits) and _is_joined(plain, hits[-1], match)
-            hits.append(_Hit(found, match.start(), match.end(), joined))
-            if len(hits) == _MOST_HITS:
-                break
+    for start, end, names in sorted([*characters, *words]):
+        joined = bool(hits) and _is_joined(plain, hits[-1], start)
+        hits.append(_Hit(start, end, names, joined))
     return hits
 
 
-def _hit_pattern(pieces: list[Piece], wanted: frozenset[str]) -> re.Pattern[str]:
-    """Matches at least every place where a wanted term can be part of a match."""
-    patterns = []
-    chinese = "".join(sorted(filter(is_cjk, wanted)))
-    if chinese:
-        # Single characters of a long question stand everywhere: those with a neighbour are rarer.
-        patterns += [rf"[{chinese}](?=[\s_]*[{chinese}])", rf"(?<=[{chinese}\s_])[{chinese}]"]
+def _find_characters(plain: str, pieces: list[_Piece]) -> Iterator[_Found]:
+    """The wanted Chinese characters that can be part of a match.
+
+    Single characters of a long question stand everywhere: only those next to another count.
+    """
     runs = [tuple(run) for piece in pieces for cjk, run in groupby(piece, is_cjk) if cjk]
-    patterns += sorted({run[0] for run in runs if len(run) == 1})
-    if len(chinese) < len(wanted):
-        patterns += [rf"[A-Za-z](?:\+\+|#)(?![^\W{_CJK}])", _WORD]  # C++ before C
-    return re.compile("|".join(patterns))
+    if not runs:
+        return
+    wanted = "".join(sorted(set(chain.from_iterable(runs))))
+    lone = "".join(sorted({run[0] for run in runs if len(run) == 1}))
+    pattern = rf"[{wanted}](?:(?=[\s_]*[{wanted}])|(?<=[{wanted}\s_][{wanted}]))"
+    for match in re.finditer(f"[{lone}]|{pattern}" if lone else pattern, plain):
+        yield match.start(), match.end(), frozenset(match.group())
 
 
-class _Names(dict[str, frozenset[str]]):
-    """The wanted terms that a word of the text answers to: its stem, its parts, its prefixes."""
+_LATIN = rf"[^\W_{_CJK}]"
+_ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{_WORD}")  # C++ before C
+_BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
+_AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
 
-    def __init__(self, wanted: frozenset[str]) -> None:
-        self._wanted = wanted
-        self._prefixes = [term[:-1] for term in wanted if term.endswith("*")]
-        # Stemming is slow and changes no word's first letters (but those of die, lie and tie).
-        beginnings = {term[:2] if len(term) > 3 else term[0] for term in wanted}
-        self._may_match = re.compile("|".join(map(re.escape, beginnings))).search
 
-    def __missing__(self, word: str) -> frozenset[str]:
-        folded = _fold(word)
-        names = self._name(word, folded) if self._may_match(folded) else ()
-        self[word] = self._wanted.intersection(names)
-        return self[word]
+def _find_words(plain: str, pieces: list[_Piece]) -> Iterator[_Found]:
+    wanted = frozenset(filterfalse(is_cjk, chain.from_iterable(pieces)))
+    names = _name_words(plain, wanted) if wanted else {}
+    longest_first = sorted(names, key=len, reverse=True)
+    # To look for a few spellings is faster than to read every word.
+    few = re.compile("|".join(map(re.escape, longest_first))) if len(names) <= 50 else _ANY_WORD
+    for match in few.finditer(plain) if names else ():
+        start, end = match.span()
+        found = names.get(match.group())
+        if found and _BEFORE_WORD.match(plain, start) and _AFTER_WORD.match(plain, end):
+            yield start, end, found
 
-    def _name(self, word: str, folded: str) -> Iterator[str]:
-        yield stem(word)
-        if not (word.isalpha() and word[1:].islower()):
-            yield from analyze(word).extras
-        yield from (f"{prefix}*" for prefix in self._prefixes if folded.startswith(prefix))
+
+def _name_words(plain: str, wanted: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Those words of the text that answer to a wanted term, with the terms."""
+    # Stemming is slow and changes no word's first letters (but those of die, lie and tie).
+    beginnings = {term[:2] if len(term) > 3 else term[0] for term in wanted}
+    may_answer = re.compile("|".join(map(re.escape, beginnings))).search
+    prefixes = [term[:-1] for term in wanted if term.endswith("*")]
+    words = {word for token in set(plain.split()) for word in _ANY_WORD.findall(token)}
+    likely = [word for word in words if may_answer(_fold(word))]
+    named = {word: wanted.intersection(_name_word(word, prefixes)) for word in likely}
+    return {word: names for word, names in named.items() if names}
+
+
+def _name_word(word: str, prefixes: list[str]) -> Iterator[str]:
+    """What a word may be asked for as: its stem, the parts of an identifier, its prefixes."""
+    yield stem(word)
+    if not (word.isalpha() and word[1:].islower()):
+        yield from analyze(word).extras
+    yield from (f"{prefix}*" for prefix in prefixes if _fold(word).startswith(prefix))
 
 
 _LETTER = re.compile(r"[^\W_]")
 _LETTER_OR_STOP = re.compile(r"[^\s_]")
 
 
-def _is_joined(plain: str, before: _Hit, match: re.Match[str]) -> bool:
-    if before.end == match.start():
-        return True
+def _is_joined(plain: str, before: _Hit, start: int) -> bool:
     # Punctuation separates Chinese characters (see BREAK), but not words.
-    chinese = is_cjk(plain[before.end - 1]) and is_cjk(match.group())
+    chinese = is_cjk(plain[before.end - 1]) and is_cjk(plain[start])
     obstacle = _LETTER_OR_STOP if chinese else _LETTER
-    return obstacle.search(plain, before.end, match.start()) is None
+    return before.end == start or obstacle.search(plain, before.end, start) is None
 
 
-def _match_pieces(hits: list[_Hit], pieces: Iterable[Piece]) -> dict[Piece, list[Span]]:
+def _match_pieces(hits: list[_Hit], pieces: Iterable[_Piece]) -> dict[_Piece, list[_Span]]:
     """Where each piece stands in the normalised text; pieces that stand nowhere are left out."""
-    by_first: defaultdict[str, list[Piece]] = defaultdict(list)
+    by_first: defaultdict[str, list[_Piece]] = defaultdict(list)
     for piece in pieces:
         by_first[piece[0]].append(piece)
-    found: defaultdict[Piece, list[Span]] = defaultdict(list)
+    found: defaultdict[_Piece, list[_Span]] = defaultdict(list)
     for at, hit in enumerate(hits):
         for name in hit.names:
             for piece in by_first.get(name, ()):
@@ -221,14 +227,14 @@ def _match_pieces(hits: list[_Hit], pieces: Iterable[Piece]) -> dict[Piece, list
     return dict(found)
 
 
-def _stands_at(hits: list[_Hit], at: int, piece: Piece) -> bool:
+def _stands_at(hits: list[_Hit], at: int, piece: _Piece) -> bool:
     following = hits[at + 1 : at + len(piece)]
     return len(following) == len(piece) - 1 and all(
         hit.joined and term in hit.names for hit, term in zip(following, piece[1:], strict=True)
     )
 
 
-def _to_original(content: str, offsets: list[int] | None, span: Span) -> Span:
+def _to_original(content: str, offsets: list[int] | None, span: _Span) -> _Span:
     start, end = span
     if offsets is not None:
         # One character of the original may have become several: leave none of them out.
@@ -240,13 +246,10 @@ def _to_original(content: str, offsets: list[int] | None, span: Span) -> Span:
     return start, end
 
 
-# Passages: which parts of the content to show
-
-
-def _choose_passages(content: str, marks: list[_Mark], length: int, limit: int) -> list[Span]:
+def _choose_passages(content: str, marks: list[_Mark], length: int, limit: int) -> list[_Span]:
     """The best passages that do not overlap, best first."""
-    chosen: list[Span] = []
-    in_order: list[Span] = []
+    chosen: list[_Span] = []
+    in_order: list[_Span] = []
     room = length - length // 4  # the rest is for words around the marks
     for terms, left in sorted(_rate_windows(marks, room)):
         start = marks[left].start
@@ -262,7 +265,7 @@ def _choose_passages(content: str, marks: list[_Mark], length: int, limit: int) 
     return chosen
 
 
-def _rate_windows(marks: list[_Mark], length: int) -> Iterator[Span]:
+def _rate_windows(marks: list[_Mark], length: int) -> Iterator[_Span]:
     """For each mark, minus the number of different terms in the window that begins with it."""
     counts: defaultdict[str, int] = defaultdict(int)
     right = 0
@@ -289,7 +292,7 @@ def _end_window(marks: list[_Mark], left: int, terms: int) -> int:
     return end
 
 
-def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
+def _widen(content: str, window: _Span, bounds: _Span, length: int) -> _Span:
     """The window with as much of its surroundings as the length and the bounds allow."""
     (start, end), (low, high) = window, bounds
     spare = max(length - (end - start), 0)
@@ -297,16 +300,13 @@ def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
     left = min(spare - right, start - low)
     first = low if start - left == low else _best_cut(content, range(start - left, start), start)
     last = high if end + right == high else _best_cut(content, range(end + right, end, -1), end)
-    while content[first].isspace():
-        first += 1
-    while content[last - 1].isspace():
-        last -= 1
-    return first, last
+    shown = content[first:last]
+    return last - len(shown.lstrip()), first + len(shown.rstrip())
 
 
-def _merge(marks: list[_Mark]) -> list[Span]:
+def _merge(marks: list[_Mark]) -> list[_Span]:
     """The marks as spans that neither overlap nor touch."""
-    spans: list[Span] = []
+    spans: list[_Span] = []
     for start, end, _ in marks:
         if spans and start <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(end, spans[-1][1])
@@ -315,7 +315,7 @@ def _merge(marks: list[_Mark]) -> list[Span]:
     return spans
 
 
-def _render(content: str, passage: Span, spans: list[Span], before: str, after: str) -> str:
+def _render(content: str, passage: _Span, spans: list[_Span], before: str, after: str) -> str:
     first, last = passage
     pieces = [ELLIPSIS] if content[:first].strip() else []
     at = first
@@ -337,7 +337,7 @@ _OPENING = frozenset("（「『《〈【〔“‘([{<")
 _CLOSING = frozenset("）」』》〉】〕”。！？；：，、…)]}>.!?;:,%")
 _AFTER_WHICH_PATHS_BREAK = frozenset("/\\&?=_@|;")
 _IN_LATIN_WORDS = frozenset("’‐‑")
-_JOINER = "\u200d"
+_JOINER = "\u200d"  # makes one emoji of several
 _FLAG_LETTERS = "\U0001f1e6\U0001f1ff"
 _SKIN_TONES = "\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff"
 

@@ -64,7 +64,7 @@ def _to_span(text: str, found: Found) -> TimeSpan | None:
     except OverflowError:
         return None
     if start and end and start >= end:
-        # An hour that the change to summer time skipped.
+        # A day that a country skipped when it moved across the date line.
         return None
     words = text[found.position : found.stop]
     return TimeSpan(start, end, words, found.position, _public_grain(found))

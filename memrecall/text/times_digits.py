@@ -53,7 +53,11 @@ RULES = (
         rf"{_BEGINS}{_NO_DASH_BEFORE}({YEAR})-(0[1-9]|1[0-2]){_ENDS}{_NO_DASH_AFTER}",
         _month,
     ),
-    Rule(r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?![\d:])", _clock, Standing.BOUND),
+    Rule(
+        r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?![\d:]| ?[ap][.]?m)",
+        _clock,
+        Standing.BOUND,
+    ),
 )
 
 # How figures begin that can be a time; see `times_zh.STARTS`.

@@ -39,12 +39,24 @@ _SHORT_WEEKDAYS = {
     "thurs": 3,
     "fri": 4,
 }
-_MONTHS = (
-    "january february march april may june july august september october november december"
-).split()
-_LONG_MONTHS = {name: number for number, name in enumerate(_MONTHS, 1)}
-_SHORT_MONTHS = {name[:3]: _LONG_MONTHS[name] for name in _MONTHS if name != "may"} | {"sept": 9}
-_MONTH_NUMBERS = _LONG_MONTHS | _SHORT_MONTHS
+_MONTHS = {
+    "january": 1,
+    "february": 2,
+    "march": 3,
+    "april": 4,
+    "may": 5,
+    "june": 6,
+    "july": 7,
+    "august": 8,
+    "september": 9,
+    "october": 10,
+    "november": 11,
+    "december": 12,
+}
+_SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if name != "may"} | {
+    "sept": 9
+}
+_MONTH_NUMBERS = _MONTHS | _SHORT_MONTHS
 # Words of other meanings, which need company to be months.
 _SHY_MONTHS = ("may", "march")
 _DAY_PARTS = ("morning", "noon", "afternoon", "evening", "night", "midnight")
@@ -73,7 +85,7 @@ _NOT_COUNTING = (
     "(?! ?%| (?:items?|words?|lines?|people|users?|times|dollars?|tokens?|files?|rows?|steps?"
     "|points?|bytes?|ms|px|km|miles?|hours?|days?|weeks?|percent)(?![a-z]))"
 )
-_NOT_DECIMAL = r"(?![:/\d]|[.,]\d)"
+_NOT_DECIMAL = r"(?![/\d]|[.,:]\d)"
 # "This may be": a month only before what no verb can be.
 _SEEN_AS_MONTH = r"(?=$|\s?[^\sa-z]| (?:i|we|you|he|she|they|the|my|our|and|for|at|with)(?![a-z]))"
 
@@ -166,7 +178,7 @@ _CALENDAR = (
         _month_day,
     ),
     Rule(rf"(\d\d?){_ORDINAL}(?: of)? ({_MONTH})", _day_month),
-    Rule(rf"(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
+    Rule(rf"(?<!\d[.])(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
     Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?])", _day_month),
     Rule(
         rf"(?<=on\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])",
@@ -175,11 +187,16 @@ _CALENDAR = (
     Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _cycle),
     Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(feasts.ENGLISH)})", _cycle),
     Rule(f"({_SURE_MONTH})", _cycle),
+    Rule(f"({_SHY_MONTH})(?= of {any_of(_OFFSETS)} year)", _cycle),
     Rule(f"({_SHY_MONTH})", _cycle, Standing.SHY),
-    Rule(f"({any_of(_SHORT_MONTHS)})", _cycle, Standing.LEANING),
+    Rule(f"({any_of(_SHORT_MONTHS)})(?![(])", _cycle, Standing.LEANING),
     Rule(f"({any_of(_SEASONS)})", _cycle, Standing.LEANING),
     Rule("q([1-4])", lambda _now, number: quarter(int(number)), Standing.LEANING),
-    Rule(f"({_YEAR})(?![\u4e00-\u9fff]|-){_NOT_DECIMAL}{_NOT_COUNTING}", _year, Standing.LEANING),
+    Rule(
+        f"({_YEAR})(?!(?<=0)'s|[\u4e00-\u9fff]|-){_NOT_DECIMAL}{_NOT_COUNTING}",
+        _year,
+        Standing.LEANING,
+    ),
     Rule("(beginning|start|middle|end) of the (month|year)", _part_of_calendar),
     Rule(
         "(beginning|start|middle|end)(?= of)",
@@ -222,10 +239,23 @@ _OPENINGS = any_of(
         any_of(_SHORT_WEEKDAYS),
         f"(?:{any_of(_OFFSETS)}|past) (?:{_NAME}|{COUNT_STARTS}|{_NEARBY_UNIT}|past|coming)",
         "day (?:before|after)|(?:week|month|year) before",
-        any_of((*_DAY_OFFSETS, *_DAY_PARTS, "tonight", "every", "each", "early", "mid", "late")),
+        any_of(
+            (
+                *_DAY_OFFSETS,
+                *_DAY_PARTS,
+                "tonight",
+                "every",
+                "each",
+                "early",
+                "mid",
+                "late",
+                "q[1-4]",
+            )
+        ),
         f"{any_of(_PARTS)} of ",
         COUNT_STARTS,
+        f"{_YEAR} {_MONTH}",
         rf"\d\d?(?:{_ORDINAL}| ?[ap][.]?m| o'clock|(?: of)? {_MONTH})",
     )
 )
-STARTS = rf"\b(?:{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d|q[1-4])|{_OPENINGS})"
+STARTS = rf"\b(?:{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d)|{_OPENINGS})"

@@ -13,8 +13,8 @@ from memrecall.text.calendar_ranges import (
 )
 from memrecall.text.times_rules import Rule, any_of
 
-_WORDS = "one two three four five six seven eight nine ten eleven twelve".split()
-_COUNTS = {word: Count(number, number) for number, word in enumerate(_WORDS, 1)} | {
+_WORDS = "one two three four five six seven eight nine ten eleven twelve"
+_COUNTS = {word: Count(number, number) for number, word in enumerate(_WORDS.split(), 1)} | {
     "a": Count(1, 1),
     "an": Count(1, 1),
     "twenty": Count(20, 20),

@@ -1,7 +1,7 @@
 """Reads time expressions: finds the words, puts their pieces together, applies before and after.
 
-An expression is a chain of pieces, each placed in the one before it (去年 五月 三日) or, in English,
-in the one behind it (May of last year). Two chains with "to" between them are a stretch of time.
+An expression is a chain of pieces, each placed in the one before it (去年 五月 三日) or, in
+English, in the one behind it (May of last year). Two chains with "to" between them are a stretch.
 Every step moves forward and looks at a bounded piece of the text, so reading takes linear time.
 """
 
@@ -34,7 +34,7 @@ _START = compile_pattern(any_of((times_zh.STARTS, times_digits.STARTS, times_en.
 # What may stand between two pieces, between two of a recurring list, and before the other end.
 _GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
 _LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
-_TO = compile_pattern(r"\s?(?:[到至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?")
+_TO = compile_pattern(r"\s?(?:到(?!底)|[至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?")
 _AND = compile_pattern(r"\s?and\b(?: the\b)?\s?")
 _BOTH = compile_pattern(r"\s?[和与跟]\s?")
 _BOTH_END = compile_pattern("之?间")
@@ -138,7 +138,8 @@ class _Reader:
         if meaning is None:
             return False
         chain.meanings.append(meaning)
-        chain.stop = link.stop
+        bracketed = between is not None and "(" in between[0]
+        chain.stop = link.stop + (bracketed and self.text.startswith(")", link.stop))
         return True
 
     def _borrow(self, left: _Chain, first: _Link) -> Piece:
@@ -182,10 +183,11 @@ class _Reader:
     def _cut(self, position: int, chain: _Chain, edge: Edge) -> Found | None:
         if isinstance(chain.meaning, Nothing):
             return None
-        stop = chain.stop
-        if edge in (Edge.WITHIN, Edge.BETWEEN) and (tail := _TAILS.match(self.text, stop)):
+        settled, stop = self._settle(chain.meaning), chain.stop
+        # A window that ends now has no after: 刚刚开始 is not "since just now".
+        plain = edge in (Edge.WITHIN, Edge.BETWEEN) and settled.end != self.now
+        if plain and (tail := _TAILS.match(self.text, stop)):
             edge, stop = tail.entry.edge, tail.stop
-        settled = self._settle(chain.meaning)
         start, end = _edges(settled, edge)
         closed = start is not None and end is not None
         return Found(position, stop, start, end, settled.grain if closed else "range")

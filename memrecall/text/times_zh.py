@@ -19,13 +19,13 @@ from memrecall.text.calendar_cycles import (
     weekday,
     weekend,
 )
-from memrecall.text.calendar_ranges import Range, floor, whole
+from memrecall.text.calendar_ranges import Range, floor, shift, whole
 from memrecall.text.han_numbers import NUMERALS, read_number
 from memrecall.text.times_rules import Edge, Marker, Rule, Standing, every
 from memrecall.text.times_zh_counts import NOT_IN_BEFORE
 from memrecall.text.times_zh_counts import RULES as COUNTED
 
-_NUMBER = rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}})"
+_NUMBER = rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}}) ?"
 _OFFSETS = {"大前": -3, "前": -2, "去": -1, "昨": -1, "今": 0, "本": 0, "明": 1, "后": 2, "大后": 3}
 _WEEKDAYS = {"一": 0, "二": 1, "三": 2, "四": 3, "五": 4, "六": 5, "日": 6, "天": 6}
 _PARTS = {"上": "start", "中": "middle", "下": "end", "初": "start", "底": "end", "末": "end"}
@@ -58,13 +58,20 @@ _NOT_IN_ABOVE = "(?<![马早晚一以楼线网如私手])"
 _NOT_YEAR = "(?![轻代华龄货岁限纪味级迈老])"
 _NOT_WEEK = "(?![围边期年折转密刊])"
 _NOT_MONTH = "(?![亮光球饼薪嫂子台]|天(?!气))"
-_NOT_PART = "(?![中级步恋心始期夏春秋冬部下层薪线价尾])"
-_NOT_NUMBER = "(?<![路街道弄巷第#])"
+# A number up to twelve behind a noun is a name's or an address's, not a day's.
+_NOT_NUMBER = (
+    rf"(?:(?<!{_HAN})(?<!#)|(?<=[我你他她们是在于到从和与及至就的了约那这将定改说去来才又还也都或月])"
+    rf"|(?<![路街道弄巷第])(?=1[3-9]|2\d|3[01]|十[三四五六七八九]|[二三]十))"
+)
 _NOT_NUMBERED = "(?![楼线房院店桌机门馆车球码位选员家厅口文桩柱坑库仓舱])"
 _NOT_DAY = "(?![本常元报志程记语均内游夜子照系用历期光])"
 _NOT_CLOCK = "(?![间候期段常代尚长差评赞击心餐燃名头])"
 # 今天一点都不累: "a bit", unless a part of the day or the clock's own words stand beside it.
 _NOT_A_BIT = f"(?!一点[都也儿点不没])(?!(?<![午上晨晚早里夜])一点(?={_HAN})(?![钟半整]))"
+_PART = (
+    "(初(?![一二三四五六七八九十中级步恋心始期夏春秋冬])|底(?![部下层薪线价])|末(?![尾日])"
+    "|中(?![国央华文心学间级午]))"
+)
 _WEEK = "(?:周|星期|礼拜)"
 _DAY_NAME = (
     "((?:一(?![共直起般样切定些旦])|[二三四五六])(?![次个片位名件条只种]|天(?!气))"
@@ -108,6 +115,11 @@ def _year(now: datetime, digits: str) -> Range:
     return whole(floor(now, "year").replace(year=year), "year")
 
 
+def _decade(now: datetime, digits: str) -> Range:
+    first = _year(now, digits)
+    return Range(first.start, shift(first.start, "year", 10), "range")
+
+
 def _days(_now: datetime, number: str, first: str, final: str) -> Cycle:
     return day_span(*(read_number(one) for one in (number, first, final)))
 
@@ -129,8 +141,9 @@ _RECURRING = (
     ),
 )
 _YEARS = (
-    Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3})年(?!级|历史|来)", _year),
-    Rule(r"(\d\d)年(?=\d{1,2}月|[初底末春夏秋冬])", _year),
+    Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3}) ?年(?![级来代]|历史)", _year),
+    Rule(r"(\d\d) ?年(?= ?\d{1,2} ?月|[初底末春夏秋冬])", _year),
+    Rule(r"((?:1[5-9]|20|21)?\d0) ?年代", _decade),
     Rule(f"(?<![过失回])(大前|去|今|本|明)年{_NOT_YEAR}", _nearby_year),
     Rule(f"({NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby_year),
     Rule("上一年", lambda now: whole(now, "year", -1)),
@@ -141,28 +154,28 @@ _NEARBY = (
     Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: whole(now, "month", _near(near))),
     Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby_day),
     Rule(f"({NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby_day),
-    Rule(f"(昨|今|明|{NOT_IN_BEFORE}前)([早晨晚夜])上?(?![餐饭安])", _nearby_night),
+    Rule(f"([昨今明]|{NOT_IN_BEFORE}前(?=晚))([早晨晚夜])上?(?![餐饭安])", _nearby_night),
 )
 _CALENDAR = (
-    Rule(rf"{_NUMBER}月份?{_NUMBER}[日号]?[-~到至]{_NUMBER}[日号]", _days),
-    Rule(f"{_NUMBER}月份?{_NOT_MONTH}", lambda _now, number: month(read_number(number))),
+    Rule(rf"{_NUMBER}月份?{_NUMBER}[日号]? ?[-~到至] ?{_NUMBER}[日号]", _days),
+    Rule(f"(?!两){_NUMBER}月份?{_NOT_MONTH}", lambda _now, number: month(read_number(number))),
     Rule(
-        rf"{_NOT_NUMBER}(?:{_NUMBER}号{_NOT_NUMBERED}|(\d\d?)日{_NOT_DAY})",
+        rf"(?:{_NOT_NUMBER}{_NUMBER}号{_NOT_NUMBERED}|(\d\d?) ?日{_NOT_DAY})",
         lambda _now, first, second: day_of_month(read_number(first or second)),
     ),
-    # 三日 alone is rather three days than the third.
-    Rule(f"{_NUMBER}日", lambda _now, day: day_of_month(read_number(day)), Standing.BOUND),
+    # 三日 alone is rather three days than the third, 四号 rather a name: 嫦娥四号.
+    Rule(f"{_NUMBER}[日号]", lambda _now, day: day_of_month(read_number(day)), Standing.BOUND),
     Rule(f"{_WEEK}{_DAY_NAME}", _day_name),
     Rule("([上中下])旬", lambda _now, part: calendar_part(_PARTS[part], "month")),
     Rule(
-        rf"(?<![\d{NUMERALS}个每岁多几])月([初中底末]){_NOT_PART}",
+        rf"(?<![\d{NUMERALS}个每岁多几])月{_PART}",
         lambda _now, part: calendar_part(_PARTS[part], "month"),
     ),
     Rule(
-        rf"(?<![\d{NUMERALS}每往近多几半少青学])年([初中底末]){_NOT_PART}",
+        rf"(?<![\d{NUMERALS}每往近多几半少青学])年{_PART}",
         lambda _now, part: calendar_part(_PARTS[part], "year"),
     ),
-    Rule(f"([初底末]){_NOT_PART}", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
+    Rule(f"(?!中){_PART}", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
     Rule("([上下])半年", lambda _now, half: months(1, 6) if half == "上" else months(7, 12)),
     Rule("第?([一二三四1-4])季度", lambda _now, number: quarter(read_number(number))),
     Rule("([春夏秋冬])[天季]", lambda _now, name: season(_SEASONS[name])),
@@ -180,7 +193,7 @@ _TIMES_OF_DAY = (
         Standing.BOUND,
     ),
     Rule(
-        rf"{_NOT_A_BIT}([{NUMERALS}]{{1,3}}(?=点)|\d\d?(?=[点时]))[点时]{_NOT_CLOCK}[钟整]?"
+        rf"{_NOT_A_BIT}([{NUMERALS}]{{1,3}}(?=点)|\d\d?(?= ?[点时])) ?[点时]{_NOT_CLOCK}[钟整]?"
         rf"(?:(半)|([一三])刻|{_MINUTE}分?)?",
         _clock,
         Standing.BOUND,
@@ -204,14 +217,14 @@ TAILS = (
 _NUMERAL = rf"[\d{NUMERALS}]"
 _OPENINGS = (
     "[每逢]|往年|历年|最近|过去|近来|近期|近日|刚[才刚]|方才",
-    rf"近[的这]?(?:[半几数好]|{_NUMERAL})|半[个小天年月]",
+    rf"近[的这]? ?(?:[半几数好]|{_NUMERAL})|半[个小天年月]",
     "这一?(?:阵|段|[半两几些])|前(?:[两几些]|一?[阵段])",
     "[去今明后昨前本][年天日儿早晚晨夜]|大[前后]|上一年",
     "(?:[上下]{1,3}|[这本])一?个?[周星礼月]|[上中下]旬|[上下]半年",
     "周[一二三四五六日天末]|星期|礼拜|[年月][初中底末]|[春夏秋冬][天季]|第.季",
     "|".join(feasts.CHINESE),
-    rf"[{NUMERALS}几数好](?<![{NUMERALS}第].)[{NUMERALS}几]{{0,5}}(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
-    r"\b\d{1,4}(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
+    rf"[{NUMERALS}几数好](?<![{NUMERALS}第几数].)[{NUMERALS}几]{{0,5}}(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
+    r"\b\d{1,4} ?(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
     "十一[长假]",
 )
 STARTS = f"(?:(?:从|自从?|截至|截止到?|直到)(?:{'|'.join(_OPENINGS)}|\\d)|{'|'.join(_OPENINGS)})"

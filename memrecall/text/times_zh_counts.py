@@ -17,7 +17,7 @@ from memrecall.text.calendar_ranges import (
 from memrecall.text.han_numbers import FEW, NUMERALS, read_count
 from memrecall.text.times_rules import Rule
 
-_COUNT = rf"(\d{{1,4}}|[{NUMERALS}]{{1,6}}|好?几|数)"
+_COUNT = rf"(\d{{1,4}}|[{NUMERALS}]{{1,6}}|好?几|数) ?"
 _UNITS: dict[str, Unit] = {
     "分钟": "minute",
     "小时": "hour",
@@ -32,7 +32,7 @@ _UNITS: dict[str, Unit] = {
 }
 # 5月前 is "before May" and 5日前 "before the 5th": only 个 makes months of it, and days are 天.
 _UNIT = "(分钟|个?小时|个?钟头|天|周|个?星期|个?礼拜|个月|年)"
-_LOOSE_UNIT = f"个?({'|'.join(_UNITS)})"
+_LOOSE_UNIT = "(分钟|个?小时|个?钟头|天|日|周|个?星期|个?礼拜|个月|年)"
 _HALVES: dict[str, tuple[int, Unit]] = {
     "小时": (30, "minute"),
     "天": (12, "hour"),
@@ -41,6 +41,7 @@ _HALVES: dict[str, tuple[int, Unit]] = {
 }
 _HALF = f"半个?({'|'.join(_HALVES)})"
 # 目前两天, 之前几年: the 前 belongs to the word before it.
+_NEAR = "(?<![附将接邻靠])近"
 NOT_IN_BEFORE = "(?<![以之目从此午提])"
 
 
@@ -82,18 +83,18 @@ def _these_days(now: datetime, count: str) -> Range:
 
 
 RULES = (
-    Rule(f"(?:最近|过去|(?<!附)近|这)的?{_HALF}", _half_rolling),
-    Rule(f"(?:最近|过去|(?<!附)近)[的这]?{_COUNT}{_LOOSE_UNIT}", _rolling),
+    Rule(f"(?:最近|过去|{_NEAR}|这)的?{_HALF}", _half_rolling),
+    Rule(f"(?:最近|过去|{_NEAR})[的这]? ?{_COUNT}{_LOOSE_UNIT}(?![之以]?[前后])", _rolling),
     Rule(f"{_HALF}[之以]?前", _half_ago),
     Rule(f"{_COUNT}{_UNIT}[之以]?前", _ago),
     Rule(f"{_COUNT}{_UNIT}[之以]?后", _later),
-    Rule(f"{NOT_IN_BEFORE}前([两几些]){_LOOSE_UNIT}", _before),
+    Rule(f"{NOT_IN_BEFORE}前([两几些]){_LOOSE_UNIT}子?", _before),
     Rule("这([两几些])天", _these_days),
     Rule(
         "最近(?!的(?:地铁|车站|医院|超市|银行|餐厅|路))|近来|近期|近日",
         lambda now: rolling(now, Count(7, 7), "day"),
     ),
-    Rule("刚才|刚刚(?!好)|方才", lambda now: rolling(now, Count(2, 2), "day")),
+    Rule("刚才|刚刚(?!好)|(?<![地对双各远])方才", lambda now: rolling(now, Count(2, 2), "day")),
     Rule("这一?(?:阵子?|段时间)", lambda now: rolling(now, Count(30, 30), "day")),
     Rule(f"{NOT_IN_BEFORE}前一?(?:阵子?|段时间)", lambda now: ago(now, Count(7, 90), "day")),
 )

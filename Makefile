@@ -1,0 +1,58 @@
+# make demo, make test: a newcomer's two commands. Both make what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Two workers by default: the suite is written for two cores.
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-long check format bench constraints clean
+
+help:  ## show this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+install: $(VENV)/.installed  ## make .venv with memrecall and what it needs
+
+demo: install  ## import a small chat history and search it, offline
+	@$(BIN)/python examples/demo.py
+
+test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+
+test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
+	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
+
+check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python .ci/check_sql.py
+
+format: $(VENV)/.installed-dev  ## format the code
+	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+
+bench: $(VENV)/.installed-dev  ## measure search, beside its peers
+	@$(PIP) install -c constraints.txt -e ".[bench]"
+	@$(BIN)/python benchmarks/search.py
+
+constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > constraints.txt
+
+clean:  ## remove what the other targets made
+	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "memrecall needs Python 3.11 or newer; set PYTHON=" && exit 1)
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
+	@echo "installing memrecall into $(VENV) (once) …"
+	@$(PIP) install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo "installing what the tests need (once) …"
+	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@touch $@
