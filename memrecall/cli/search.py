@@ -1,5 +1,6 @@
 """`search`."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -42,6 +43,9 @@ def search(
     allow_sensitive: Annotated[
         bool, typer.Option("--allow-sensitive", help="Also find memories marked as sensitive.")
     ] = False,
+    now: Annotated[
+        str | None, typer.Option("--now", help='The time that "yesterday" is counted from.')
+    ] = None,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -59,13 +63,14 @@ def search(
         "memory_types": tuple(memory_type or ()),
         "session_id": session,
         "keywords": tuple(keyword or ()),
+        "now": options.read_time("--now", now),
         "cursor": cursor,
     }
     page = options.run(_search(user, agent, allow_sensitive, db, request))
     if json:
         output.print_json(page_fields(page))
     else:
-        print_page(page, query)
+        print_page(page, _asked_words(query, syntax))
 
 
 async def _search(
@@ -92,7 +97,14 @@ def page_fields(page: Any) -> dict[str, Any]:
     }
 
 
-def print_page(page: Any, query: str) -> None:
+def _asked_words(query: str, syntax: str) -> list[str]:
+    """What to show in colour: not the operators of a query, nor what it excludes."""
+    from memrecall.text.query import parse_query, positive_words
+
+    return positive_words(parse_query(query)) if syntax == "query" else [query]
+
+
+def print_page(page: Any, words: Sequence[str]) -> None:
     """A page as a person reads it: the words first, then why they are there."""
     terminal = output.console()
     for number, hit in enumerate(page.results, 1):
@@ -102,7 +114,7 @@ def print_page(page: Any, query: str) -> None:
         terminal.print(
             f"{head}  [dim]{hit.kind}[/dim] {where}  [dim]{output.escape(hit.key)}[/dim]"
         )
-        terminal.print(f"    {_passage(hit, query)}")
+        terminal.print(f"    {_passage(hit, words)}")
         terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
     if page.results:
         terminal.print(f"[dim]{len(page.results)} of {page.total_found} found[/dim]")
@@ -112,13 +124,13 @@ def print_page(page: Any, query: str) -> None:
         terminal.print(f"[dim]more: --cursor {page.next_cursor}[/dim]")
 
 
-def _passage(hit: Any, query: str) -> str:
+def _passage(hit: Any, words: Sequence[str]) -> str:
     """The part of a hit that answers, with the words that were asked for in colour."""
     from memrecall.text.snippets import snippets
 
     # Marks that cannot occur in clean text stand in for the colours until it is escaped.
     start, end = "\x02", "\x03"
-    found = snippets(hit.content or hit.summary, [query], limit=1, before=start, after=end)
+    found = snippets(hit.content or hit.summary, words, limit=1, before=start, after=end)
     text = " ".join(found).replace("\n", " ")
     pieces = text.replace(end, start).split(start)
     styled = [

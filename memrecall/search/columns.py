@@ -95,10 +95,12 @@ class Columns:
         """The rows that had a vector then."""
         return self.table.vector_born <= version
 
-    def sequence(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+    def sequence(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """For each row, the message said before and after it in its session (-1: none)."""
+        if version < self.version:
+            return self.table.neighbours(version)  # a later page of an older search: rare
         if self._order is None or self._order[0] != self.rows:
-            self._order = (self.rows, *self.table.neighbours())
+            self._order = (self.rows, *self.table.neighbours(version))
         return self._order[1], self._order[2]
 
     def last_row(self) -> tuple[str, str, int] | None:

@@ -15,9 +15,9 @@ Floats = npt.NDArray[np.float32]
 BEFORE, AFTER = 0.6, 0.4
 
 
-def neighbour_scores(columns: Columns, scores: Floats) -> Floats:
+def neighbour_scores(columns: Columns, scores: Floats, version: int) -> Floats:
     """For each row, what its neighbours in the session score; 0 where there are none."""
-    before, after = columns.sequence()
+    before, after = columns.sequence(version)
     padded = np.append(scores, np.float32(0))  # row -1 is nobody
     return (BEFORE * padded[before] + AFTER * padded[after]).astype(np.float32)
 

@@ -19,7 +19,7 @@ from memrecall.search.cache import IndexCache
 from memrecall.search.columns import Columns, Mask
 from memrecall.search.context import neighbour_scores, time_scores
 from memrecall.search.hits import fetch_hits
-from memrecall.search.lexical import LexicalScores, bm25, bm25_words, match
+from memrecall.search.lexical import LexicalScores, bm25, match
 from memrecall.search.ranking import (
     HYBRID,
     KEYWORD,
@@ -33,6 +33,7 @@ from memrecall.search.ranking import (
 )
 from memrecall.search.request import Mode, SearchPage, SearchRequest, Why
 from memrecall.search.selection import Place, Rows, Visible, first_rows, place_of, visible_rows
+from memrecall.search.terms import all_terms, question_terms
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.times import find_times
@@ -211,8 +212,8 @@ def _lexical(columns: Columns, question: _Question, alive: Mask) -> LexicalScore
     request = question.request
     more = (*request.keywords, *request.expansions)
     if question.query is not None:
-        return bm25_words(columns, [*positive_words(question.query), *more], alive)
-    return bm25(columns, "\n".join([request.query, *more]), alive)
+        return bm25(columns, all_terms("\n".join((*positive_words(question.query), *more))), alive)
+    return bm25(columns, question_terms("\n".join((request.query, *more))), alive)
 
 
 def _gather(
@@ -237,7 +238,7 @@ def _gather(
         coverage=lexical.coverage(),
         semantic=sense,
         cosine=cosine,
-        neighbours=neighbour_scores(columns, words + sense),
+        neighbours=neighbour_scores(columns, words + sense, version),
         time=time_scores(columns, spans),
     )
 

@@ -1,8 +1,7 @@
 """Finding by words: BM25 over the postings, and the query language over the same arrays."""
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 
@@ -10,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from memrecall.search.columns import Columns, Mask
+from memrecall.search.terms import Term as SearchTerm
+from memrecall.search.terms import Terms
 from memrecall.search.vocabulary import BREAK_ID, bigram_key
 from memrecall.text.query import And, Not, Or, Phrase, Prefix, Query, Term
-from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
-from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
+from memrecall.text.tokens import BREAK, analyze, is_cjk, last_word, stem
 
 Floats = npt.NDArray[np.float32]
 
@@ -35,60 +35,18 @@ class LexicalScores:
         return self.scores / np.float32(self.best_possible)
 
 
-def query_terms(text: str) -> Analysis:
-    """What a plain question is searched by: its analysis without words that tell nothing."""
-    full = analyze(text)
-    atoms = [a for a in full.atoms if a not in STOP_TERMS and a not in STOP_CHARS]
-    # "the who", 他的: a question of nothing but such words means them.
-    if not any(a != BREAK for a in atoms):
-        return full
-    return Analysis(atoms, full.extras)
-
-
-def term_keys(columns: Columns, full: Analysis, kept: Analysis) -> Counter[int]:
-    """The postings to look at, with how often each was asked. Negative: the user never said it."""
-    find = columns.vocabulary.get
-    asked = [(term, find(term)) for term in (*kept.atoms, *kept.extras) if term != BREAK]
-    for first, second in zip(full.atoms, full.atoms[1:], strict=False):
-        if is_cjk(first) and is_cjk(second):
-            one, two = find(first), find(second)
-            pair = None if one is None or two is None else bigram_key(one, two)
-            asked.append((first + second, pair))
-    unknown: dict[str, int] = {}
-    counts: Counter[int] = Counter()
-    for name, key in asked:
-        counts[unknown.setdefault(name, -len(unknown) - 1) if key is None else key] += 1
-    return counts
-
-
-def bm25(columns: Columns, text: str, alive: Mask) -> LexicalScores:
-    """Score every row against plain text. Dead rows count for nothing."""
-    counts = term_keys(columns, analyze(text), query_terms(text))
-    return _score(columns, counts, alive)
-
-
-def bm25_words(columns: Columns, words: Iterable[str], alive: Mask) -> LexicalScores:
-    """Score every row against the words of a query, all of them wanted."""
-    counts: Counter[int] = Counter()
-    for word in words:
-        analysis = analyze(word)
-        counts += term_keys(columns, analysis, analysis)
-    return _score(columns, counts, alive)
-
-
-def _score(columns: Columns, counts: Counter[int], alive: Mask) -> LexicalScores:
+def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
+    """Score every row against weighted terms. Dead rows count for nothing."""
     scores = np.zeros(columns.rows, dtype=np.float32)
     total = int(np.count_nonzero(alive))
-    if not counts or not total:
+    if not terms or not total:
         return LexicalScores(scores, 0.0)
-    keys = np.fromiter(counts, dtype=np.int64, count=len(counts))
+    keys = np.array([_key(columns, term) for term in terms], dtype=np.int64)
     places = [segment.places(keys) for segment in columns.segments]
     everyone = total == columns.rows
-    lengths = np.concatenate([segment.lengths for segment in columns.segments])
-    average = float(lengths[alive].mean()) if not everyone else float(lengths.mean())
-    norms = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
+    norms = _length_norms(columns, None if everyone else alive)
     best = 0.0
-    for at, asked in enumerate(counts.values()):
+    for at, asked in enumerate(terms.values()):
         spans = [place[at] for place in places]
         found = _document_frequency(columns, spans, None if everyone else alive)
         weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
@@ -96,6 +54,21 @@ def _score(columns: Columns, counts: Counter[int], alive: Mask) -> LexicalScores
         if found:
             _add_term(columns, spans, weight, norms, scores)
     return LexicalScores(scores, best)
+
+
+def _key(columns: Columns, term: SearchTerm) -> int:
+    """The key of a term's postings; -1, which none has, if the user never said it."""
+    numbers = [columns.vocabulary.get(part, -1) for part in term]
+    if -1 in numbers:
+        return -1
+    return numbers[0] if len(numbers) == 1 else bigram_key(*numbers)
+
+
+def _length_norms(columns: Columns, alive: Mask | None) -> Floats:
+    lengths = np.concatenate([segment.lengths for segment in columns.segments])
+    average = float((lengths if alive is None else lengths[alive]).mean())
+    norms: Floats = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
+    return norms
 
 
 def _document_frequency(

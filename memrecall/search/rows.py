@@ -14,6 +14,8 @@ _MICROSECOND = timedelta(microseconds=1)
 _ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
 MESSAGE, MEMORY = 0, 1
+_NONE = -1  # the row has no session, speaker or memory type
+_UNKNOWN = -2
 
 # Name and type of each column; all have a value for every row.
 FIELDS: dict[str, type[np.generic]] = {
@@ -45,15 +47,15 @@ def role_number(role: str) -> int:
 
 
 class Names(dict[str, int]):
-    """Small numbers for repeated strings (sessions, speakers); -1 is "not known"."""
+    """Small numbers for repeated strings (sessions, speakers)."""
 
     def __missing__(self, name: str) -> int:
         self[name] = number = len(self)
         return number
 
     def find(self, name: str) -> int:
-        """The number of a name without making one."""
-        return self.get(name, -1)
+        """The number of a name without making one; a number that no row has if it is unknown."""
+        return self.get(name, _UNKNOWN)
 
 
 class RowTable:
@@ -87,8 +89,8 @@ class RowTable:
             role=[_ROLES[row.role] for row in rows],
             agent=[names[row.agent_id] for row in rows],
             session=[names[row.session_id] for row in rows],
-            speaker=[names[row.speaker] if row.speaker else -1 for row in rows],
-            memory_type=-1,
+            speaker=[names[row.speaker] if row.speaker else _NONE for row in rows],
+            memory_type=_NONE,
             ts=[to_micros(row.ts) for row in rows],
             place=[row.sequence_no for row in rows],
             born=[row.change_no for row in rows],
@@ -107,8 +109,8 @@ class RowTable:
             kind=MEMORY,
             role=_ROLES[""],
             agent=[names[row.agent_id] for row in rows],
-            session=[names[row.session_id] if row.session_id else -1 for row in rows],
-            speaker=-1,
+            session=[names[row.session_id] if row.session_id else _NONE for row in rows],
+            speaker=_NONE,
             memory_type=[names[row.memory_type] for row in rows],
             ts=[to_micros(row.ts) for row in rows],
             place=0,
@@ -139,11 +141,11 @@ class RowTable:
         """A row ends with this change."""
         self._columns["died"][row] = change_no
 
-    def neighbours(self) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The row before and after each message of a session, -1 where there is none."""
+    def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
+        """The row before and after each message of a session then, -1 where there is none."""
         before = np.full(self._size, -1, dtype=np.int32)
         after = np.full(self._size, -1, dtype=np.int32)
-        spoken = np.flatnonzero(self.kind == MESSAGE)
+        spoken = np.flatnonzero((self.kind == MESSAGE) & (self.born <= version))
         keys = (self.place[spoken], self.ts[spoken], self.session[spoken])
         ordered = spoken[np.lexsort(keys)].astype(np.int32)
         same = self.session[ordered[1:]] == self.session[ordered[:-1]]

@@ -10,6 +10,7 @@ import json
 import os
 import zipfile
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,18 @@ class SnapshotFolder:
                 np.savez(file, **_arrays(columns, self._title(user_id, model)))
             temporary.replace(target)
         except OSError:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             return False
         return True
 
     def load(self, user_id: str, epoch: str, model: str | None) -> Columns | None:
         """The columns that were saved, if they are of this database, history and model."""
         try:
-            with np.load(self.path(user_id), allow_pickle=False) as archive:
+            with (
+                self.path(user_id).open("rb") as file,
+                np.load(file, allow_pickle=False) as archive,
+            ):
                 about = json.loads(archive["about"].tobytes())
                 if about["title"] != self._title(user_id, model) or about["epoch"] != epoch:
                     return None
@@ -66,7 +71,8 @@ class SnapshotFolder:
 
     def forget(self, user_id: str) -> None:
         """Remove a user's snapshot."""
-        self.path(user_id).unlink(missing_ok=True)
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.path(user_id).unlink()
 
     def _title(self, user_id: str, model: str | None) -> list[object]:
         return [FORMAT, TEXT_VERSION, self.database_id, user_id, model]

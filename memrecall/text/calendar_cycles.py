@@ -126,7 +126,7 @@ def season(name: str) -> Cycle:
 
 def quarter(number: int) -> Cycle:
     """Return a quarter of the year, counted from 1."""
-    return months(3 * number - 2, 3 * number, "quarter")
+    return months(3 * number - 2, 3 * number)
 
 
 def month_day(number: int, day: int, count: int = 1) -> Cycle:

@@ -11,9 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 
 # "part" is a part of a day (a morning): inside, a clock time finds its half of the day by it.
-Grain = Literal[
-    "minute", "hour", "part", "day", "week", "month", "quarter", "season", "year", "range"
-]
+Grain = Literal["minute", "hour", "part", "day", "week", "month", "season", "year", "range"]
 Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 
 _CLOCK_UNITS: dict[Unit, timedelta] = {
@@ -22,6 +20,13 @@ _CLOCK_UNITS: dict[Unit, timedelta] = {
 }
 # Two weeks ago rarely means that very day; half a week to both sides is one week in all.
 _WEEK_SLACK = 3
+# Half a unit as so many smaller ones, and how many of them "half a unit ago" may be off.
+_HALVES: dict[Unit, tuple[int, int, Unit]] = {
+    "hour": (30, 5, "minute"),
+    "day": (12, 2, "hour"),
+    "month": (15, 3, "day"),
+    "year": (6, 1, "month"),
+}
 
 
 class Count(NamedTuple):
@@ -90,6 +95,18 @@ def ago(now: datetime, count: Count, unit: Unit) -> Range:
         middle = shift(floor(now, "day"), "week", -low)
         return days(shift(middle, "day", -_WEEK_SLACK), 2 * _WEEK_SLACK + 1, "week")
     return whole(now, unit, -low)
+
+
+def half_ago(now: datetime, unit: Unit) -> Range:
+    """Return what "half a unit ago" means, give or take a little."""
+    count, slack, smaller = _HALVES[unit]
+    return ago(now, Count(count - slack, count + slack), smaller)
+
+
+def half_rolling(now: datetime, unit: Unit) -> Range:
+    """Return the last half of a unit up to now."""
+    count, _, smaller = _HALVES[unit]
+    return rolling(now, Count(count, count), smaller)
 
 
 def later(now: datetime, count: Count, unit: Unit) -> Range:

@@ -12,7 +12,7 @@ from enum import IntEnum
 
 from memrecall.text.normalize import normalize_with_offsets
 from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS, STOP_WORDS
-from memrecall.text.tokens import _SCAN, LONGEST_EXTRA, stem
+from memrecall.text.tokens import LONGEST_EXTRA, SCAN, stem
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def _read_words(text: str) -> Iterator[tuple[str, str, _Kind]]:
 
 
 def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
-    for match in _SCAN.finditer(plain):
+    for match in SCAN.finditer(plain):
         if match.lastgroup == "cjk":
             yield from _scan_chinese(match.group(), match.start())
         elif match.lastgroup == "lang":

@@ -4,10 +4,13 @@ Case is left to the tokenizer, which still needs it to take `getUserName` apart.
 """
 
 import unicodedata
+from collections.abc import Iterator
 from functools import cache
 
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
-_LIGHT_PUNCTUATION = {0x2026: 0x20, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
+_LIGHT_PUNCTUATION = {0x2026: 0x2C, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
+# Not combining themselves, but NFKC makes combining marks of them (ｶﾞ is ガ).
+_LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 _HAN_BLOCKS = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2FA20))
 
 
@@ -48,16 +51,36 @@ def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
     """NFKC one cluster (a character and its combining marks) at a time, to keep the offsets."""
     pieces: list[str] = []
     offsets: list[int] = []
-    for start, end in _clusters(text):
-        piece = unicodedata.normalize("NFKC", text[start:end]).translate(_one_to_one())
-        pieces.append(piece)
-        offsets.extend([start] * len(piece))
+    for low, high in _blocks(text):
+        if unicodedata.is_normalized("NFKC", text[low:high]):
+            pieces.append(text[low:high])
+            offsets.extend(range(low, high))
+            continue
+        for start, end in _clusters(text, low, high):
+            piece = unicodedata.normalize("NFKC", text[start:end]).translate(_one_to_one())
+            pieces.append(piece)
+            offsets.extend([start] * len(piece))
     return "".join(pieces), offsets
 
 
-def _clusters(text: str) -> list[tuple[int, int]]:
-    starts = [i for i, char in enumerate(text) if i == 0 or not unicodedata.combining(char)]
-    return list(zip(starts, [*starts[1:], len(text)], strict=True))
+def _blocks(text: str) -> Iterator[tuple[int, int]]:
+    """Stretches of whole clusters: one odd character must not slow down a megabyte."""
+    low = 0
+    while low < len(text):
+        high = low + 256
+        while high < len(text) and _extends(text[high]):
+            high += 1
+        yield low, min(high, len(text))
+        low = high
+
+
+def _clusters(text: str, low: int, high: int) -> list[tuple[int, int]]:
+    starts = [i for i in range(low, high) if i == low or not _extends(text[i])]
+    return list(zip(starts, [*starts[1:], high], strict=True))
+
+
+def _extends(char: str) -> bool:
+    return unicodedata.combining(char) != 0 or char in _LATE_MARKS
 
 
 def strip_accents(word: str) -> str:

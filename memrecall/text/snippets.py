@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from memrecall.errors import InvalidArgument
 from memrecall.text.normalize import normalize_with_offsets, strip_accents
 from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
-from memrecall.text.tokens import _CJK, _WORD, BREAK, analyze, is_cjk, last_word, stem
+from memrecall.text.tokens import BREAK, CJK, WORD, analyze, is_cjk, last_word, stem
 
 ELLIPSIS = "…"
 # Longer pieces hardly ever stand whole in a text: their parts are looked for at once.
@@ -163,8 +163,8 @@ def _find_characters(plain: str, pieces: list[_Piece]) -> Iterator[_Found]:
         yield match.start(), match.end(), frozenset(match.group())
 
 
-_LATIN = rf"[^\W_{_CJK}]"
-_ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{_WORD}")  # C++ before C
+_LATIN = rf"[^\W_{CJK}]"
+_ANY_WORD = re.compile(rf"[A-Za-z](?:\+\+|#)(?!{_LATIN})|{WORD}")  # C++ before C
 _BEFORE_WORD = re.compile(rf"(?<!{_LATIN})(?<!{_LATIN}')")
 _AFTER_WORD = re.compile(rf"(?!'?{_LATIN})")
 

@@ -13,10 +13,12 @@ TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", 
 
 # Traditional characters that stand in time words or beside them, and their simplified forms.
 _TRADITIONAL = (
-    "週號點後個禮這兩從鐘鍾時間過會節國慶聖誕勞動兒歷歲數幾剛纔內裡裏萬雙來為與開現氣線樓門車員級輕"
+    "週號點後個禮這兩從鐘鍾時間過會節國慶聖誕勞動兒歷歲數幾剛纔內裡裏萬"
+    "雙來為與開現氣線樓門車員級輕頭長陣淩學將遠對報語記餅樹"
 )
 _SIMPLIFIED = (
-    "周号点后个礼这两从钟钟时间过会节国庆圣诞劳动儿历岁数几刚才内里里万双来为与开现气线楼门车员级轻"
+    "周号点后个礼这两从钟钟时间过会节国庆圣诞劳动儿历岁数几刚才内里里万"
+    "双来为与开现气线楼门车员级轻头长阵凌学将远对报语记饼树"
 )
 # One character for one character: a position in the folded text is a position in the input.
 _FOLDING: dict[int, int] = (
@@ -67,10 +69,5 @@ def _to_span(text: str, found: Found) -> TimeSpan | None:
         # A day that a country skipped when it moved across the date line.
         return None
     words = text[found.position : found.stop]
-    return TimeSpan(start, end, words, found.position, _public_grain(found))
-
-
-def _public_grain(found: Found) -> TimeGrain:
-    if found.grain == "part":
-        return "hour"
-    return "range" if found.grain == "quarter" else found.grain
+    grain = "hour" if found.grain == "part" else found.grain
+    return TimeSpan(start, end, words, found.position, grain)

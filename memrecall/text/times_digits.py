@@ -1,6 +1,6 @@
 """Dates and times of day written in figures, the same in every language."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 from memrecall.text.calendar_cycles import Cycle, clock
 from memrecall.text.calendar_ranges import Range, whole
@@ -31,8 +31,8 @@ def _month(now: datetime, year: str, month: str) -> Range:
 
 def _instant(now: datetime, day: str, time: str, zone: str | None) -> Range:
     moment = datetime.fromisoformat(f"{day}T{time}{(zone or '').upper()}")
-    start = moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment.astimezone(UTC)
-    return Range(start, start + timedelta(minutes=1), "minute")
+    aware = moment.replace(tzinfo=now.tzinfo) if moment.tzinfo is None else moment
+    return whole(aware.astimezone(now.tzinfo), "minute")
 
 
 def _clock(_now: datetime, hour: str, minute: str) -> Cycle:

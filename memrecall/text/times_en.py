@@ -53,9 +53,8 @@ _MONTHS = {
     "november": 11,
     "december": 12,
 }
-_SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if name != "may"} | {
-    "sept": 9
-}
+_SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if len(name) > 3}
+_SHORT_MONTHS["sept"] = 9
 _MONTH_NUMBERS = _MONTHS | _SHORT_MONTHS
 # Words of other meanings, which need company to be months.
 _SHY_MONTHS = ("may", "march")
@@ -71,7 +70,7 @@ _CYCLES: dict[str, Cycle] = (
 )
 _OFFSETS = {"last": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
 _DAY_OFFSETS = {"yesterday": -1, "today": 0, "tomorrow": 1}
-_NEARBY_UNIT = any_of(("hour", "day", "week", "month", "year", "night", *_DAY_PARTS))
+_NEARBY_UNIT = any_of(("hour", "day", "week", "month", "year", *_DAY_PARTS))
 _PARTS = {"beginning": "start", "start": "start", "middle": "middle", "end": "end"}
 
 _MONTH = any_of(sorted(_MONTH_NUMBERS, key=len, reverse=True)) + "[.]?"
@@ -91,11 +90,12 @@ _SEEN_AS_MONTH = r"(?=$|\s?[^\sa-z]| (?:i|we|you|he|she|they|the|my|our|and|for|
 
 
 def _cycle(_now: datetime, name: str) -> Cycle:
-    return _CYCLES[name]
+    # The words may stand on two lines or have two blanks between them.
+    return _CYCLES[" ".join(name.split())]
 
 
 def _pointed(now: datetime, pointer: str, name: str) -> Range:
-    cycle, word = _CYCLES[name], pointer.split()[-1]
+    cycle, word = _cycle(now, name), pointer.split()[-1]
     if word == "this":
         return this(cycle, now)
     if word in ("next", "coming"):
@@ -161,6 +161,7 @@ _NEARBY = (
     Rule("(week|month|year) before last", lambda now, unit: whole(now, unit, -2)),
     Rule(f"({'|'.join(_DAY_OFFSETS)})", _nearby_day),
     Rule("last night", lambda now: day_part("night").at(whole(now, "day", -1))),
+    Rule("night before last", lambda now: day_part("night").at(whole(now, "day", -2))),
     Rule("tonight", lambda now: day_part("night").at(whole(now, "day"))),
     Rule("this (morning|afternoon|evening)", _part_of_today),
     Rule("(last|previous|this|current|next|coming) (week|month|year)", _nearby),
@@ -203,7 +204,7 @@ _CALENDAR = (
         lambda _now, part: any_part(_PARTS[part]),
         Standing.BOUND,
     ),
-    Rule("(early|mid|late)(?: in)?", lambda _now, part: any_part(part), Standing.BOUND),
+    Rule("(early|mid|late)", lambda _now, part: any_part(part), Standing.BOUND),
 )
 _TIMES_OF_DAY = (
     Rule(f"({'|'.join(_DAY_PARTS)})", lambda _now, name: day_part(name), Standing.BOUND),
@@ -235,27 +236,17 @@ TAILS = (
 # How English times begin: a quick look that rules out most of a text before RULES are tried.
 _OPENINGS = any_of(
     (
-        any_of(sorted({name.split()[0].split("'")[0] for name in _CYCLES} - set(_SHORT_WEEKDAYS))),
-        any_of(_SHORT_WEEKDAYS),
+        *sorted({name.split()[0].split("'")[0] for name in _CYCLES}),
+        *_DAY_OFFSETS,
+        *_DAY_PARTS,
+        "tonight|every|each|early|mid|late|q[1-4]",
+        "day (?:before|after)|(?:night|week|month|year) before",
         f"(?:{any_of(_OFFSETS)}|past) (?:{_NAME}|{COUNT_STARTS}|{_NEARBY_UNIT}|past|coming)",
-        "day (?:before|after)|(?:week|month|year) before",
-        any_of(
-            (
-                *_DAY_OFFSETS,
-                *_DAY_PARTS,
-                "tonight",
-                "every",
-                "each",
-                "early",
-                "mid",
-                "late",
-                "q[1-4]",
-            )
-        ),
         f"{any_of(_PARTS)} of ",
         COUNT_STARTS,
         f"{_YEAR} {_MONTH}",
         rf"\d\d?(?:{_ORDINAL}| ?[ap][.]?m| o'clock|(?: of)? {_MONTH})",
     )
 )
-STARTS = rf"\b(?:{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d)|{_OPENINGS})"
+_FIRST = r"\b(?=[a-z\d])"
+STARTS = rf"{_FIRST}(?:{_OPENINGS}|{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d))"

@@ -8,6 +8,7 @@ from memrecall.text.calendar_ranges import (
     Unit,
     ago,
     before_current,
+    half_ago,
     later,
     rolling,
 )
@@ -34,7 +35,6 @@ _UNITS: dict[str, Unit] = {
     "year": "year",
 }
 _UNIT = f"({'|'.join(_UNITS)})s?"
-_HALVES: dict[str, tuple[int, Unit]] = {"hour": (30, "minute"), "year": (6, "month")}
 
 
 def _count(word: str) -> Count:
@@ -53,11 +53,6 @@ def _rolling(now: datetime, count: str, unit: str) -> Range:
     return rolling(now, _count(count), _UNITS[unit])
 
 
-def _half_ago(now: datetime, unit: str) -> Range:
-    count, smaller = _HALVES[unit]
-    return ago(now, Count(count, count), smaller)
-
-
 RULES = (
     Rule(f"(?:last|past|previous) {_COUNT} {_UNIT}", _rolling),
     Rule(
@@ -66,7 +61,7 @@ RULES = (
     ),
     Rule(f"{_COUNT} {_UNIT} ago", _ago),
     Rule(f"{_COUNT} {_UNIT} from now", _later),
-    Rule("half an? (hour|year) ago", _half_ago),
+    Rule("half an? (hour|day|month|year) ago", lambda now, unit: half_ago(now, _UNITS[unit])),
     Rule("other day", lambda now: before_current(now, "day", 7)),
     Rule("recently|lately", lambda now: rolling(now, Count(7, 7), "day")),
     Rule("just now|a moment ago|moments ago", lambda now: rolling(now, Count(2, 2), "day")),

@@ -5,9 +5,11 @@ English, in the one behind it (May of last year). Two chains with "to" between t
 Every step moves forward and looks at a bounded piece of the text, so reading takes linear time.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cache
 from typing import NamedTuple
 
 from memrecall.text import times_digits, times_en, times_zh
@@ -15,6 +17,7 @@ from memrecall.text.calendar_cycles import Cycle, inside, latest, upcoming
 from memrecall.text.calendar_ranges import Grain, Range, shift, whole
 from memrecall.text.times_rules import (
     Edge,
+    Match,
     Matcher,
     Nothing,
     Piece,
@@ -24,20 +27,30 @@ from memrecall.text.times_rules import (
     compile_pattern,
 )
 
+_FIGURES = Matcher(times_digits.RULES)
 _CHINESE = Matcher(times_zh.RULES)
 _ENGLISH = Matcher(times_en.RULES)
-# Behind a digit anything may follow; elsewhere the first character tells the language.
-_FIGURES = Matcher((*times_digits.RULES, *times_zh.RULES, *times_en.RULES))
 _LEADS = Matcher((*times_zh.LEADS, *times_en.LEADS))
 _TAILS = Matcher((*times_zh.TAILS, *times_en.TAILS))
-_START = compile_pattern(any_of((times_zh.STARTS, times_digits.STARTS, times_en.STARTS)))
-# What may stand between two pieces, between two of a recurring list, and before the other end.
+# What may stand between two pieces, and between two of a list of recurring ones.
 _GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
 _LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
-_TO = compile_pattern(r"\s?(?:到(?!底)|[至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?")
-_AND = compile_pattern(r"\s?and\b(?: the\b)?\s?")
-_BOTH = compile_pattern(r"\s?[和与跟]\s?")
-_BOTH_END = compile_pattern("之?间")
+
+
+class _Joint(NamedTuple):
+    """Words that make two times the ends of one stretch, and what must close it."""
+
+    opening: re.Pattern[str]
+    closing: re.Pattern[str]
+
+
+_TO = _Joint(
+    compile_pattern(r"\s?(?:到(?!底)|[至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?"),
+    compile_pattern(""),
+)
+_BOTH = _Joint(compile_pattern(r"\s?[和与跟]\s?"), compile_pattern("之?间"))
+# Only behind "between": otherwise "and" lists two times.
+_AND = _Joint(compile_pattern(r"\s?and\b(?: the\b)?\s?"), compile_pattern(""))
 
 
 class Found(NamedTuple):
@@ -70,11 +83,16 @@ class _Chain:
         return self.meanings[-1]
 
 
+@cache
+def _start() -> re.Pattern[str]:
+    return compile_pattern(any_of((times_zh.STARTS, times_digits.STARTS, times_en.STARTS)))
+
+
 def read_times(text: str, now: datetime) -> Iterator[Found]:
     """Find the time expressions of a folded text, in order, as of a moment in the user's zone."""
-    reader = _Reader(text, now)
+    reader, start = _Reader(text, now), _start()
     position = 0
-    while begin := _START.search(text, position):
+    while begin := start.search(text, position):
         position, found = reader.read(begin.start())
         if found is not None:
             yield found
@@ -117,7 +135,7 @@ class _Reader:
         return chain if free or joined or leans else None
 
     def _read_link(self, position: int) -> _Link | None:
-        match = _links_at(self.text, position).match(self.text, position)
+        match = _match_rule(self.text, position)
         if match is None:
             return None
         try:
@@ -139,7 +157,8 @@ class _Reader:
             return False
         chain.meanings.append(meaning)
         bracketed = between is not None and "(" in between[0]
-        chain.stop = link.stop + (bracketed and self.text.startswith(")", link.stop))
+        closed = bracketed and self.text.startswith(")", link.stop)
+        chain.stop = link.stop + 1 if closed else link.stop
         return True
 
     def _borrow(self, left: _Chain, first: _Link) -> Piece:
@@ -153,16 +172,12 @@ class _Reader:
         return first.piece
 
     def _read_stretch(self, position: int, left: _Chain, edge: Edge) -> Found | None:
-        joints = [_TO, _BOTH, *([_AND] if edge is Edge.BETWEEN else [])]
-        for joint in joints:
-            between = joint.match(self.text, left.stop)
-            if between is None:
-                continue
-            right = self._read_chain(between.end(), licensed=True, left=left)
-            if right is None or (joint is _BOTH and not _BOTH_END.match(self.text, right.stop)):
-                return None
-            ends = self._ends(left.meaning, right.meaning)
-            return ends and Found(position, right.stop, *ends, "range")
+        for joint in (_TO, _BOTH, _AND) if edge is Edge.BETWEEN else (_TO, _BOTH):
+            between = joint.opening.match(self.text, left.stop)
+            right = between and self._read_chain(between.end(), licensed=True, left=left)
+            closing = right and joint.closing.match(self.text, right.stop)
+            if right and closing and (ends := self._ends(left.meaning, right.meaning)):
+                return Found(position, closing.end(), *ends, "range")
         return None
 
     def _ends(self, left: Piece, right: Piece) -> tuple[datetime, datetime] | None:
@@ -196,11 +211,14 @@ class _Reader:
         return meaning if isinstance(meaning, Range) else latest(meaning, self.now)
 
 
-def _links_at(text: str, position: int) -> Matcher[Rule]:
+def _match_rule(text: str, position: int) -> Match[Rule] | None:
     first = text[position : position + 1]
     if not first.isascii():
-        return _CHINESE
-    return _FIGURES if first.isdecimal() else _ENGLISH
+        return _CHINESE.match(text, position)
+    if first.isdecimal():
+        tables = (_FIGURES, _CHINESE, _ENGLISH)
+        return next(filter(None, (table.match(text, position) for table in tables)), None)
+    return _ENGLISH.match(text, position)
 
 
 def _combine(first: Piece, second: Piece, *, backwards: bool) -> Piece | None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum, auto
+from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
 from memrecall.text.calendar_cycles import Cycle
@@ -61,7 +62,7 @@ class Marker(NamedTuple):
     licenses: bool = False
 
 
-Entry = TypeVar("Entry", Rule, Marker)
+Entry = TypeVar("Entry", bound=Rule | Marker)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,22 +78,29 @@ class Matcher(Generic[Entry]):
     """All patterns of a table as one expression; the first line that fits is the reading."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
-        self._pattern = compile_pattern(any_of(f"({entry.pattern})" for entry in entries))
-        # Each line's own group closes last, so that `lastindex` tells which line matched.
-        self._entries: dict[int, tuple[Entry, int]] = {}
-        index = 1
-        for entry in entries:
-            size = compile_pattern(entry.pattern).groups
-            self._entries[index] = (entry, size)
-            index += size + 1
+        self._entries = entries
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        # Compiled when first needed: it takes longer than all the rest of the import.
+        lines = (f"(?P<line{at}>{entry.pattern})" for at, entry in enumerate(self._entries))
+        return compile_pattern(any_of(lines))
+
+    @cached_property
+    def _lines(self) -> dict[int, tuple[Entry, int]]:
+        """Each line's entry and the end of its groups, by the number of the line's own group."""
+        firsts = sorted(self._pattern.groupindex.values())
+        ends = [*firsts[1:], self._pattern.groups + 1]
+        return dict(zip(firsts, zip(self._entries, ends, strict=True), strict=True))
 
     def match(self, text: str, position: int) -> Match[Entry] | None:
         """Read the text at a position, if any line can."""
         found = self._pattern.match(text, position)
+        # A line's own group closes last, so that `lastindex` tells which line it was.
         if found is None or found.lastindex is None:
             return None
-        entry, size = self._entries[found.lastindex]
-        return Match(entry, found.groups()[found.lastindex :][:size], found.end())
+        entry, end = self._lines[found.lastindex]
+        return Match(entry, found.groups()[found.lastindex : end - 1], found.end())
 
 
 def any_of(patterns: Iterable[str]) -> str:

@@ -21,7 +21,7 @@ from memrecall.text.calendar_cycles import (
 )
 from memrecall.text.calendar_ranges import Range, floor, shift, whole
 from memrecall.text.han_numbers import NUMERALS, read_number
-from memrecall.text.times_rules import Edge, Marker, Rule, Standing, every
+from memrecall.text.times_rules import Edge, Marker, Rule, Standing, any_of, every
 from memrecall.text.times_zh_counts import NOT_IN_BEFORE
 from memrecall.text.times_zh_counts import RULES as COUNTED
 
@@ -90,6 +90,10 @@ def _nearby_year(now: datetime, word: str) -> Range:
     return whole(now, "year", _OFFSETS[word])
 
 
+def _same_day(now: datetime, word: str) -> Range:
+    return whole(shift(now, "year", _OFFSETS[word]), "day")
+
+
 def _nearby_day(now: datetime, word: str) -> Range:
     return whole(now, "day", _OFFSETS[word])
 
@@ -141,6 +145,7 @@ _RECURRING = (
     ),
 )
 _YEARS = (
+    Rule("([去前])年的?今[天日]", _same_day),
     Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3}) ?年(?![级来代]|历史)", _year),
     Rule(r"(\d\d) ?年(?= ?\d{1,2} ?月|[初底末春夏秋冬])", _year),
     Rule(r"((?:1[5-9]|20|21)?\d0) ?年代", _decade),
@@ -177,10 +182,11 @@ _CALENDAR = (
     ),
     Rule(f"(?!中){_PART}", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
     Rule("([上下])半年", lambda _now, half: months(1, 6) if half == "上" else months(7, 12)),
-    Rule("第?([一二三四1-4])季度", lambda _now, number: quarter(read_number(number))),
+    Rule("第?([一二三四1-4])个?季度", lambda _now, number: quarter(read_number(number))),
     Rule("([春夏秋冬])[天季]", lambda _now, name: season(_SEASONS[name])),
     Rule(f"([春夏秋冬])(?!{_HAN})", lambda _now, name: season(_SEASONS[name]), Standing.BOUND),
     Rule("十一(?:假期|长假)", lambda _now: feasts.NATIONAL_DAY),
+    Rule(f"十一(?=期间|的时候|(?!{_HAN}))", lambda _now: feasts.NATIONAL_DAY, Standing.BOUND),
     Rule(
         f"({'|'.join(feasts.CHINESE)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
         lambda _now, name: feasts.CHINESE[name],
@@ -213,18 +219,21 @@ TAILS = (
 )
 
 # How Chinese times begin: a quick look that rules out most of a text before RULES are tried.
-# A number is read from its first sign: 十三号 not again from its 三.
-_NUMERAL = rf"[\d{NUMERALS}]"
-_OPENINGS = (
-    "[每逢]|往年|历年|最近|过去|近来|近期|近日|刚[才刚]|方才",
-    rf"近[的这]? ?(?:[半几数好]|{_NUMERAL})|半[个小天年月]",
-    "这一?(?:阵|段|[半两几些])|前(?:[两几些]|一?[阵段])",
-    "[去今明后昨前本][年天日儿早晚晨夜]|大[前后]|上一年",
-    "(?:[上下]{1,3}|[这本])一?个?[周星礼月]|[上中下]旬|[上下]半年",
-    "周[一二三四五六日天末]|星期|礼拜|[年月][初中底末]|[春夏秋冬][天季]|第.季",
-    "|".join(feasts.CHINESE),
-    rf"[{NUMERALS}几数好](?<![{NUMERALS}第几数].)[{NUMERALS}几]{{0,5}}(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
-    r"\b\d{1,4} ?(?:[年月日号天周星礼小分季]|个[小钟星礼月])",
-    "十一[长假]",
+_COUNTABLE = "(?:[年月日号天周星礼小分季]|个[小钟星礼月])"
+_OPENINGS = any_of(
+    (
+        "[每逢]|往年|历年|最近|过去|近来|近期|近日|刚[才刚]|方才",
+        rf"近[的这]? ?[\d{NUMERALS}半几数好]|半[个小天年月]",
+        "这一?[阵段半两几些]|前一?[阵段两几些]",
+        "[去今明后昨前本][年天日儿早晚晨夜]|大[前后]|上一年",
+        "(?:[上下]{1,3}|[这本])一?个?[周星礼月]|[上中下]旬|[上下]半年",
+        "周[一二三四五六日天末]|星期|礼拜|[年月][初中底末]|[春夏秋冬][天季]|第.个?季",
+        # A number is read from its first sign: 十三号 not again from its 三.
+        rf"[{NUMERALS}几数好](?<![{NUMERALS}第几数].)[{NUMERALS}几]{{0,5}}{_COUNTABLE}",
+        rf"\b\d{{1,4}} ?{_COUNTABLE}",
+        "十一[长假]",
+        *feasts.CHINESE,
+    )
 )
-STARTS = f"(?:(?:从|自从?|截至|截止到?|直到)(?:{'|'.join(_OPENINGS)}|\\d)|{'|'.join(_OPENINGS)})"
+_FIRST = r"(?=[\d\u3007\u4e00-\u9fff])"
+STARTS = rf"{_FIRST}(?:{_OPENINGS}|(?:从|自从?|截至|截止到?|直到)(?:{_OPENINGS}|\d))"

@@ -10,6 +10,8 @@ from memrecall.text.calendar_ranges import (
     before_current,
     days,
     floor,
+    half_ago,
+    half_rolling,
     later,
     rolling,
     shift,
@@ -33,13 +35,8 @@ _UNITS: dict[str, Unit] = {
 # 5月前 is "before May" and 5日前 "before the 5th": only 个 makes months of it, and days are 天.
 _UNIT = "(分钟|个?小时|个?钟头|天|周|个?星期|个?礼拜|个月|年)"
 _LOOSE_UNIT = "(分钟|个?小时|个?钟头|天|日|周|个?星期|个?礼拜|个月|年)"
-_HALVES: dict[str, tuple[int, Unit]] = {
-    "小时": (30, "minute"),
-    "天": (12, "hour"),
-    "月": (15, "day"),
-    "年": (6, "month"),
-}
-_HALF = f"半个?({'|'.join(_HALVES)})"
+# 一个半小时 is more than a half.
+_HALF = "(?<!个)半个?(小时|天|月|年)"
 # 目前两天, 之前几年: the 前 belongs to the word before it.
 _NEAR = "(?<![附将接邻靠])近"
 NOT_IN_BEFORE = "(?<![以之目从此午提])"
@@ -62,13 +59,11 @@ def _rolling(now: datetime, count: str, unit: str) -> Range:
 
 
 def _half_ago(now: datetime, unit: str) -> Range:
-    count, smaller = _HALVES[unit]
-    return ago(now, Count(count, count), smaller)
+    return half_ago(now, _UNITS[unit])
 
 
 def _half_rolling(now: datetime, unit: str) -> Range:
-    count, smaller = _HALVES[unit]
-    return rolling(now, Count(count, count), smaller)
+    return half_rolling(now, _UNITS[unit])
 
 
 def _before(now: datetime, count: str, unit: str) -> Range:

@@ -18,17 +18,20 @@ BREAK = "|"  # between Chinese characters that punctuation separates; no atom lo
 LONGEST_EXTRA = 128
 
 # Scripts written without spaces: Han with its extensions and marks, kana, Hangul.
-_CJK = "\u3005-\u3007\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
-_WORD = rf"(?:[^\W_{_CJK}]+(?:'[^\W_{_CJK}]+)*)"
-_SCAN = re.compile(
-    rf"(?P<cjk>[{_CJK}]+)"
-    rf"|(?P<lang>[A-Za-z](?:\+\+|\#)(?!\w))"  # C++, C#, F#
-    rf"|(?P<chunk>{_WORD}(?:[._\-/\\@:~+=&%]+{_WORD})*)"
+CJK = (
+    "\u3005-\u3007\u3040-\u30fa\u30fc-\u30ff\u3400-\u9fff"
+    "\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+WORD = rf"(?:[^\W_{CJK}]+(?:'[^\W_{CJK}]+)*)"
+SCAN = re.compile(
+    rf"(?P<cjk>[{CJK}]+)"
+    rf"|(?P<lang>[A-Za-z](?:\+\+|\#)(?![^\W{CJK}]))"  # C++, C#, F#
+    rf"|(?P<chunk>{WORD}(?:[._\-/\\@:~+=&%]+{WORD})*)"
     r"|(?P<stop>[^\w\s])"
 )
-_WORDS = re.compile(_WORD)
+_WORDS = re.compile(WORD)
 _CAMEL = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_IS_CJK = re.compile(rf"[{_CJK}]")
+_IS_CJK = re.compile(rf"[{CJK}]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def analyze(text: str) -> Analysis:
     atoms: list[str] = []
     extras: list[str] = []
     after_stop = False
-    for match in _SCAN.finditer(normalize(text)):
+    for match in SCAN.finditer(normalize(text)):
         kind = match.lastgroup
         if kind == "stop":
             after_stop = True
@@ -80,7 +83,9 @@ def analyze(text: str) -> Analysis:
         elif kind == "lang":
             atoms.append(match.group().casefold())
         else:
-            terms, more = _read_chunk(match.group())
+            chunk = match.group()
+            short = len(chunk) <= LONGEST_EXTRA  # keys and tokens of kilobytes are not kept
+            terms, more = _read_chunk(chunk) if short else _read_chunk.__wrapped__(chunk)
             atoms.extend(terms)
             extras.extend(more)
         after_stop = False
@@ -90,7 +95,7 @@ def analyze(text: str) -> Analysis:
 def locate(text: str) -> Iterator[Located]:
     """The atoms of a text with their places in it, for highlights."""
     plain, offsets = normalize_with_offsets(text)
-    for match in _SCAN.finditer(plain):
+    for match in SCAN.finditer(plain):
         if match.lastgroup == "stop":
             continue
         for term, start, end in _place(match):
@@ -121,7 +126,8 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if len(words) > 1 and len(chunk) <= LONGEST_EXTRA:
         extras.append(_fold(chunk))
     for word in words:
-        parts = [] if "'" in word else _CAMEL.findall(word)
+        # Letters beyond ASCII would tear words apart: Müller is not M and ller.
+        parts = _CAMEL.findall(word) if word.isascii() and "'" not in word else []
         if len(parts) > 1:
             extras.extend(stem(part) for part in parts)
     return tuple(map(stem, words)), tuple(extras)

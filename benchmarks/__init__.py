@@ -1,0 +1,1 @@
+"""Measurements of memrecall beside its peers. Run `python benchmarks/search.py --help`."""

@@ -1,0 +1,134 @@
+"""Whether one user pays for the others: the same searches in a small and in a large database."""
+
+import random
+from collections.abc import Sequence
+
+from benchmarks.corpus import Corpus, Turn
+from benchmarks.databases import BATCH, Place, in_batches, new_place, opened
+from benchmarks.probe import median_search
+from benchmarks.report import Report, Stopwatch, Target, Time, percentile, say
+from benchmarks.speed import USER, search_times
+from benchmarks.vectors import StoredVectors
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.search.request import Mode
+from memrecall.store import Entry
+
+OTHERS = 1_000
+OWN = 1_000
+GROWTH = "growth: a user's 1,000 messages among others'"
+MILLION = "a million messages of 1,000 users, no embedding"
+_BOUND = 1.5
+
+
+async def measure_growth(
+    report: Report,
+    corpus: Corpus,
+    embedder: StoredVectors,
+    questions: Sequence[str],
+    *,
+    sizes: tuple[int, int],
+    repeats: int,
+    also_million: bool,
+) -> None:
+    """The user's costs with few and with many messages of others, and their ratios."""
+    costs: list[dict[str, float]] = []
+    for others in sizes:
+        with new_place() as place:
+            await _fill(report, corpus, embedder, place, others)
+            costs.append(await _measure_user(place, embedder, questions, repeats))
+            if also_million and others == max(sizes):
+                await _measure_million(report, place, questions, others)
+    for name in costs[0]:
+        few, many = costs[0][name], costs[1][name]
+        for others, value in zip(sizes, (few, many), strict=True):
+            report.add(GROWTH, f"{name}, {others:,} of others", value * 1000, "ms")
+        report.targets.append(Target(f"growth: {name}, many / few", many / few, _BOUND))
+
+
+async def measure_million(
+    report: Report, corpus: Corpus, embedder: StoredVectors, questions: Sequence[str], count: int
+) -> None:
+    """Many users in one file: writing, size, searching any of them."""
+    with new_place() as place:
+        await _fill(report, corpus, embedder, place, count)
+        await _measure_million(report, place, questions, count)
+
+
+async def _fill(
+    report: Report, corpus: Corpus, embedder: StoredVectors, place: Place, others: int
+) -> None:
+    """Others' messages in batches, the user's evenly between them as time would have it."""
+    say(f"writing {others:,} messages of {OTHERS:,} users")
+    own = list(enumerate(corpus.turns(OWN)))
+    share = max(1, OWN * BATCH // others)
+    spent = 0.0
+    async with opened(place, embedder) as library:
+        for batch in in_batches(enumerate(corpus.turns(others, seed=2))):
+            watch = Stopwatch()
+            await library.store.write_messages([_of_others(n, turn) for n, turn in batch])
+            spent += watch.read().wall
+            await _write_own(library, own[:share])
+            del own[:share]
+            if batch[-1][0] % 100_000 == 99_999:
+                say(f"{batch[-1][0] + 1:,} messages written")
+        await _write_own(library, own)
+    name = f"{others:,} messages of others"
+    report.add(MILLION, f"ingest, {name}", others / spent, "messages/s")
+    report.add(MILLION, f"disk, {name}", place.disk_bytes() / others, "bytes/message")
+
+
+def _of_others(number: int, turn: Turn) -> Entry:
+    user = number % OTHERS
+    session = f"s{number // OTHERS // 20}"
+    return Entry(Scope(f"other-{user}", session_id=session), turn.to_message(number))
+
+
+async def _write_own(library: Library, turns: Sequence[tuple[int, Turn]]) -> None:
+    if turns:
+        await library.add_entries(
+            [Entry(Scope(USER, session_id=t.session), t.to_message(n)) for n, t in turns]
+        )
+        await library.vectors.settle()
+
+
+async def _measure_user(
+    place: Place, embedder: StoredVectors, questions: Sequence[str], repeats: int
+) -> dict[str, float]:
+    """Seconds: warm searches (median), and the CPU of a first one in a new process."""
+    say("searching one user among the others")
+    costs: dict[str, float] = {}
+    async with opened(place, embedder) as library:
+        modes: tuple[Mode, ...] = ("keyword", "hybrid")
+        for mode in modes:
+            times = [
+                t for _ in range(3) for t in await search_times(library, USER, questions, mode)
+            ]
+            costs[f"warm {mode} p50"] = percentile([t.wall for t in times], 50)
+            costs[f"warm {mode} CPU p50"] = percentile([t.cpu for t in times], 50)
+    for name, snapshots in (("with snapshot", True), ("no snapshot", False)):
+        wanted = {"cache": place.folder, "model": embedder.model, "snapshots": snapshots}
+        seen = median_search(repeats, place.location, USER, **wanted)
+        costs[f"cold index load and search {name}, CPU"] = seen["load_cpu"] + seen["search_cpu"]
+        costs[f"cold process {name}, CPU"] = seen["total_cpu"]
+    return costs
+
+
+async def _measure_million(
+    report: Report, place: Place, questions: Sequence[str], count: int
+) -> None:
+    """Searches of users chosen by lot: each one's first in this process, then another."""
+    say("searching users chosen by lot")
+    users = random.Random(4).sample(range(OTHERS), min(100, len(questions)))
+    async with opened(place, None) as library:
+        first = [await _search(library, u, q) for u, q in zip(users, questions, strict=False)]
+        again = [await _search(library, u, q) for u, q in zip(users, questions[::-1], strict=False)]
+    report.add_times(MILLION, f"first keyword search of a user among {count:,}", first)
+    report.add_times(MILLION, f"warm keyword search of a user among {count:,}", again)
+
+
+async def _search(library: Library, user: int, question: str) -> Time:
+    watch = Stopwatch()
+    await library.search(Scope(f"other-{user}"), SearchRequest(question, mode="keyword"))
+    return watch.read()

@@ -1,0 +1,157 @@
+"""Figures as they come in, and the one table and the JSON file they end in."""
+
+import json
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+
+_BEGUN = time.perf_counter()
+
+
+def say(text: str) -> None:
+    """Tell on stderr what is going on."""
+    print(f"[{time.perf_counter() - _BEGUN:6.1f} s] {text}", file=sys.stderr, flush=True)
+
+
+class Time(NamedTuple):
+    """How long something took by the clock, and how long all threads were computing."""
+
+    wall: float
+    cpu: float
+
+
+class Stopwatch:
+    """Runs from its making on."""
+
+    def __init__(self) -> None:
+        self._cpu = time.process_time()
+        self._wall = time.perf_counter()
+
+    def read(self) -> Time:
+        """The time since then."""
+        return Time(time.perf_counter() - self._wall, time.process_time() - self._cpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A figure, what it must be, and whether it is; no figure if a peer is missing."""
+
+    name: str
+    value: float | None
+    bound: float
+    at_most: bool = True
+    unit: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """OK, MISSED or why neither."""
+        if self.value is None:
+            return "not measured"
+        met = self.value <= self.bound if self.at_most else self.value >= self.bound
+        return "OK" if met else "MISSED"
+
+    def row(self) -> tuple[str, str, str]:
+        """The value, the bound and the verdict as text."""
+        sign = "≤" if self.at_most else "≥"
+        value = "—" if self.value is None else f"{number(self.value)}{self.unit}"
+        return value, f"{sign} {self.bound:,g}{self.unit}", self.verdict
+
+
+@dataclass(slots=True)
+class Report:
+    """All figures of one run. A figure belongs to a size, or to none."""
+
+    sizes: Sequence[int]
+    figures: dict[str, float] = field(default_factory=dict)
+    targets: list[Target] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    _cells: dict[str, dict[str, dict[int | None, str]]] = field(default_factory=dict)
+
+    def add(
+        self, section: str, name: str, value: float, unit: str, size: int | None = None
+    ) -> None:
+        """One figure."""
+        self.figures[_key(section, name, size)] = value
+        self.show(section, name, f"{number(value)} {unit}".strip(), size)
+
+    def add_times(
+        self, section: str, name: str, times: Sequence[Time], size: int | None = None
+    ) -> None:
+        """The median and the 95th percentile of some times, and their median CPU time."""
+        figures = {
+            "p50 ms": percentile([time.wall for time in times], 50) * 1000,
+            "p95 ms": percentile([time.wall for time in times], 95) * 1000,
+            "CPU p50 ms": percentile([time.cpu for time in times], 50) * 1000,
+        }
+        for part, value in figures.items():
+            self.figures[_key(section, f"{name} {part}", size)] = value
+        self.show(section, name, " / ".join(map(number, figures.values())), size)
+
+    def show(self, section: str, name: str, text: str, size: int | None = None) -> None:
+        """A cell of the table that is no figure, such as "not installed"."""
+        self._cells.setdefault(section, {}).setdefault(name, {})[size] = text
+
+    def get(self, section: str, name: str, size: int | None = None) -> float | None:
+        """A figure measured before, if it was."""
+        return self.figures.get(_key(section, name, size))
+
+    def ratio(self, one: float | None, other: float | None) -> float | None:
+        """One figure divided by another, if both were measured."""
+        return None if one is None or not other else one / other
+
+    def print(self) -> None:
+        """The table, on stdout."""
+        table = Table(title="memrecall: search", title_justify="left")
+        table.add_column("measured")
+        for heading in ("once", *(f"{size:,}" for size in self.sizes), "target", "verdict"):
+            table.add_column(heading, justify="right")
+        for section, rows in self._cells.items():
+            table.add_section()
+            table.add_row(f"[bold]{section}[/bold]")
+            for name, cells in rows.items():
+                values = [cells.get(size, "") for size in (None, *self.sizes)]
+                table.add_row(f"  {name}", *values)
+        table.add_section()
+        table.add_row("[bold]targets[/bold]")
+        for target in self.targets:
+            value, bound, verdict = target.row()
+            colour = {"OK": "green", "MISSED": "red"}.get(verdict, "yellow")
+            blanks = [""] * len(self.sizes)
+            shown = f"[{colour}]{verdict}[/{colour}]"
+            table.add_row(f"  {target.name}", value, *blanks, bound, shown)
+        # As wide as it needs to be, also where the output is a file.
+        console = Console(width=None if sys.stdout.isatty() else 170)
+        console.print(table)
+        for note in self.notes:
+            console.print(note, highlight=False)
+
+    def write(self, file: Path) -> None:
+        """The figures as JSON."""
+        targets = [{**asdict(target), "verdict": target.verdict} for target in self.targets]
+        content = {"figures": self.figures, "targets": targets, "notes": self.notes}
+        file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+def number(value: float) -> str:
+    """Three digits that matter, thousands apart."""
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that so many percent of the values do not exceed."""
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def _key(section: str, name: str, size: int | None) -> str:
+    return f"{section}: {name}" + ("" if size is None else f" @ {size}")

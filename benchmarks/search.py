@@ -1,0 +1,252 @@
+"""How fast memrecall writes and searches, beside its peers on the same texts: one table, one run.
+
+    python benchmarks/search.py --quick              under a minute, small sizes
+    python benchmarks/search.py                      10,000 and 100,000 messages of one user
+    python benchmarks/search.py --growth --million   what a million messages of others cost one user
+
+The first full run embeds the texts for real, which takes minutes; their vectors stay in the
+temporary folder for the next one.
+"""
+
+import argparse
+import asyncio
+import os
+import platform
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
+from benchmarks.databases import new_place, opened  # noqa: E402
+from benchmarks.growth import OWN, measure_growth, measure_million  # noqa: E402
+from benchmarks.ingest import SECTION as INGEST  # noqa: E402
+from benchmarks.ingest import measure_ingest  # noqa: E402
+from benchmarks.postgres import postgres  # noqa: E402
+from benchmarks.probe import help_seconds  # noqa: E402
+from benchmarks.report import Report, Target, number, say  # noqa: E402
+from benchmarks.speed import (  # noqa: E402
+    LOADING,
+    MEMORY,
+    MEMRECALL,
+    PEERS,
+    USER,
+    measure_peers,
+    measure_place,
+)
+from benchmarks.vectors import (  # noqa: E402
+    Matrix,
+    StoredVectors,
+    made_up_vectors,
+    stored_vectors,
+)
+from memrecall.embedding import Embedder, make_embedder  # noqa: E402
+
+ON_POSTGRES = " on PostgreSQL"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What one run measures, and how often."""
+
+    sizes: list[int]
+    questions: int
+    rounds: int
+    repeats: int
+    plain: int
+    embedded: int
+    growth: tuple[int, int]
+    real_vectors: bool
+
+
+FULL = Plan([10_000, 100_000], 90, 2, 3, 20_000, 3_000, (10_000, 1_000_000), True)
+QUICK = Plan([2_000, 10_000], 60, 1, 1, 2_000, 200, (2_000, 20_000), False)
+
+
+async def run(options: argparse.Namespace, plan: Plan) -> Report:
+    """Measure everything that was asked for."""
+    report = Report(plan.sizes)
+    corpus = load_corpus(options.data, REPOSITORY)
+    say(f"corpus: {corpus.origin}")
+    questions = corpus.questions(plan.questions)
+    embedder = make_embedder("local")
+    assert embedder is not None
+    report.notes.append(_describe_machine(corpus, len(questions)))
+    try:
+        report.add("command line", "memrecall --help, CPU", help_seconds(), "s")
+        await measure_ingest(report, corpus, embedder, plan.plain, plan.embedded)
+        texts = list(corpus.texts(max(*plan.sizes, OWN)))
+        matrix = await _vectors(texts, embedder, plan)
+        known = StoredVectors(texts, matrix, embedder)
+        await _measure_sizes(report, corpus, known, matrix, questions, plan)
+        if options.postgres is not None:
+            await _measure_postgres(report, corpus, known, questions, plan, options.postgres)
+        _add_targets(report)
+        await _measure_many(report, corpus, known, questions, plan, options)
+    finally:
+        await embedder.close()
+    return report
+
+
+async def _vectors(texts: list[str], embedder: Embedder, plan: Plan) -> Matrix:
+    if not plan.real_vectors:
+        await embedder.embed(["dimensions"])
+        return made_up_vectors(len(texts), embedder.dimensions)
+
+    def progress(done: int, all_: int) -> None:
+        if done % 10_000 == 0 or done == all_:
+            say(f"vectors: {done:,} of {all_:,}")
+
+    return await stored_vectors(texts, embedder, progress)
+
+
+async def _measure_sizes(
+    report: Report,
+    corpus: Corpus,
+    known: StoredVectors,
+    matrix: Matrix,
+    questions: list[str],
+    plan: Plan,
+) -> None:
+    asked = await known.embed(questions)
+    for size in plan.sizes:
+        turns = list(corpus.turns(size))
+        with new_place() as place:
+            await measure_place(
+                report, place, turns, known, questions, rounds=plan.rounds, repeats=plan.repeats
+            )
+        measure_peers(report, [turn.text for turn in turns], matrix[:size], asked, questions)
+
+
+async def _measure_postgres(
+    report: Report,
+    corpus: Corpus,
+    known: StoredVectors,
+    questions: list[str],
+    plan: Plan,
+    url: str,
+) -> None:
+    with postgres(url) as location:
+        if location is None:
+            report.show(MEMRECALL + ON_POSTGRES, "PostgreSQL", "not installed")
+            return
+        for size in plan.sizes:
+            with new_place(location) as place:
+                turns = list(corpus.turns(size))
+                await measure_place(
+                    report,
+                    place,
+                    turns,
+                    known,
+                    questions,
+                    rounds=plan.rounds,
+                    repeats=plan.repeats,
+                    label=ON_POSTGRES,
+                )
+                async with opened(place, known) as library:
+                    await library.erase_user(USER)
+
+
+async def _measure_many(
+    report: Report,
+    corpus: Corpus,
+    known: StoredVectors,
+    questions: list[str],
+    plan: Plan,
+    options: argparse.Namespace,
+) -> None:
+    if options.growth:
+        await measure_growth(
+            report,
+            corpus,
+            known,
+            questions,
+            sizes=plan.growth,
+            repeats=max(plan.repeats, 3),
+            also_million=options.million,
+        )
+    elif options.million:
+        await measure_million(report, corpus, known, questions, max(plan.growth))
+
+
+def _add_targets(report: Report) -> None:
+    """What the project promises, at the largest size unless it says another."""
+    small, large = min(report.sizes), max(report.sizes)
+    memory = report.get(MEMORY, "above empty, without a snapshot", large)
+    loaded = report.get(LOADING, "index, with a snapshot", small)
+    built = report.get(LOADING, "index, without a snapshot", small)
+    short = report.get(INGEST, "40 characters, without embedding")
+    share = report.get(INGEST, "with embedding / embedder alone")
+    in_full = f" at {large:,}"
+    report.targets += [
+        _compare(report, "hybrid", "rank-bm25, scores alone", 0.25),
+        _compare(report, "keyword", "tantivy, best 10", 10),
+        Target("ingest with embedding / embedder alone", share, 0.8, at_most=False),
+        Target("ingest, 40 characters, no embedding", short, 3_000, at_most=False, unit=" /s"),
+        Target(f"memory above empty, with vectors{in_full}", memory, 400, unit=" MB"),
+        Target(f"index load with a snapshot at {small:,}, CPU", loaded, 0.5, unit=" s"),
+        Target(f"index load without a snapshot at {small:,}, CPU", built, 5, unit=" s"),
+        Target(
+            "memrecall --help, CPU",
+            report.get("command line", "memrecall --help, CPU"),
+            0.5,
+            unit=" s",
+        ),
+    ]
+
+
+def _compare(report: Report, mode: str, peer: str, bound: float) -> Target:
+    """A mode's median beside a peer's at the largest size; CPU time where others disturb."""
+
+    def ratio(part: str) -> float | None:
+        size = max(report.sizes)
+        ours = report.get(MEMRECALL, f"{mode} {part}", size)
+        return report.ratio(ours, report.get(PEERS, f"{peer} {part}", size))
+
+    cpu = ratio("CPU p50 ms")
+    name = f"{mode} p50 / {peer} p50 at {max(report.sizes):,}"
+    note = "" if cpu is None else f" (CPU: {number(cpu)})"
+    return Target(name + note, ratio("p50 ms"), bound)
+
+
+def _describe_machine(corpus: Corpus, questions: int) -> str:
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return (
+        f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, Python "
+        f"{platform.python_version()}; load before {load}; {questions} questions; texts: "
+        f"{corpus.origin}. Times are wall clock unless they say CPU; searches include reading the "
+        "hits from the store, peers score and sort only."
+    )
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
+    parser.add_argument("--sizes", help="messages of one user, such as 10000,100000")
+    parser.add_argument("--quick", action="store_true", help="small sizes, made-up vectors")
+    parser.add_argument("--growth", action="store_true", help="one user among ever more others")
+    parser.add_argument("--million", action="store_true", help="a million messages of 1,000 users")
+    parser.add_argument("--postgres", nargs="?", const="", metavar="URL", help="PostgreSQL too")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the table, write the file."""
+    options = _read_options()
+    plan = QUICK if options.quick else FULL
+    if options.sizes:
+        plan.sizes[:] = sorted(int(size) for size in options.sizes.split(","))
+    report = asyncio.run(run(options, plan))
+    report.print()
+    if options.json is not None:
+        report.write(options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""Vectors of the benchmark's texts, made once: embedding a hundred thousand takes many minutes."""
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.embedding import Embedder
+
+Matrix = npt.NDArray[np.float32]
+
+_BLOCK = 2_000  # so much is lost when somebody stops the benchmark
+
+
+class StoredVectors:
+    """An embedder that looks up the texts it was given vectors for, and embeds all others."""
+
+    def __init__(self, texts: Sequence[str], matrix: Matrix, live: Embedder) -> None:
+        self._row_of = {text: row for row, text in enumerate(texts)}
+        self._matrix = matrix
+        self._live = live
+
+    @property
+    def model(self) -> str:
+        """The name of the real model."""
+        return self._live.model
+
+    @property
+    def dimensions(self) -> int:
+        """The length of a row."""
+        return int(self._matrix.shape[1])
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Known texts by looking them up; a batch with an unknown text in earnest."""
+        rows = [self._row_of[text] for text in texts if text in self._row_of]
+        if len(rows) < len(texts):
+            return await self._live.embed(texts)
+        found: Matrix = self._matrix[rows]
+        return found
+
+    async def close(self) -> None:
+        """Close the real model."""
+        await self._live.close()
+
+
+class NameOnly:
+    """Stands for the model whose vectors are stored, without loading it; cannot embed."""
+
+    def __init__(self, model: str, dimensions: int) -> None:
+        self.model = model
+        self.dimensions = dimensions
+
+    async def embed(self, texts: Sequence[str]) -> Matrix:
+        """Refuse: whoever comes here measures the wrong thing."""
+        raise AssertionError(f"{len(texts)} texts were to be embedded by a name")
+
+    async def close(self) -> None:
+        """Nothing to give back."""
+
+
+async def stored_vectors(
+    texts: Sequence[str], embedder: Embedder, progress: Callable[[int, int], None]
+) -> Matrix:
+    """The texts' vectors, from the temporary folder where an earlier run has left them."""
+    folder = Path(tempfile.gettempdir()) / "memrecall-benchmark-vectors"
+    folder.mkdir(exist_ok=True)
+    parts: list[Matrix] = []
+    for start in range(0, len(texts), _BLOCK):
+        block = texts[start : start + _BLOCK]
+        named = hashlib.sha256("\0".join([embedder.model, *block]).encode()).hexdigest()
+        file = folder / f"{named[:32]}.npy"
+        if not file.exists():
+            made = (await embedder.embed(block)).astype(np.float16)
+            temporary = file.with_suffix(".tmp.npy")
+            np.save(temporary, made)
+            temporary.replace(file)
+        parts.append(np.load(file).astype(np.float32))
+        progress(start + len(block), len(texts))
+    return np.concatenate(parts)
+
+
+def made_up_vectors(count: int, dimensions: int) -> Matrix:
+    """Unit vectors by lot: as fast to search as real ones."""
+    matrix = np.random.default_rng(1).standard_normal((count, dimensions), dtype=np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    return matrix

@@ -1,0 +1,79 @@
+"""Our BM25 against rank-bm25, and what its statistics count."""
+
+import math
+
+import numpy as np
+import pytest
+from rank_bm25 import BM25Okapi
+
+from memrecall.search.columns import Columns
+from memrecall.search.ephemeral import index_tokens, rank_texts
+from memrecall.search.lexical import K1, B, bm25
+from memrecall.search.segments import build_segment
+from memrecall.search.terms import all_terms
+from memrecall.text import analyze
+
+TEXTS = [
+    "我不吃辣，火锅只点清汤",
+    "周末去吃火锅吧，辣的那种",
+    "The database config is in db_config_001",
+    "数据库配置在 /etc/app/settings.toml",
+    "tea or coffee? tea, always tea",
+    "",
+    "重新部署数据库 database deploy",
+]
+QUERIES = ["火锅", "数据库 配置", "database config", "tea", "db_config_001", "什么也没有 nothing"]
+
+
+class LuceneIdf(BM25Okapi):  # type: ignore[misc]
+    """rank-bm25 with the idf that never falls below 0."""
+
+    def _calc_idf(self, nd: dict[str, int]) -> None:
+        self.idf = {
+            word: math.log(1 + (self.corpus_size - freq + 0.5) / (freq + 0.5))
+            for word, freq in nd.items()
+        }
+
+
+def columns_of(texts: list[str]) -> Columns:
+    columns = Columns("epoch")
+    lines = [analyze(text).to_search_text() for text in texts]
+    columns.segments = [
+        build_segment(lines[:3], columns.vocabulary),
+        build_segment(lines[3:], columns.vocabulary),
+    ]
+    columns.table._size = len(texts)
+    return columns
+
+
+@pytest.mark.parametrize("query", QUERIES)
+def test_scores_equal_those_of_rank_bm25(query: str) -> None:
+    baseline = LuceneIdf([index_tokens(analyze(text)) for text in TEXTS], k1=K1, b=B)
+    asked = index_tokens(analyze(query))
+    ours = bm25(columns_of(TEXTS), all_terms(query), np.ones(len(TEXTS), dtype=np.bool_))
+    np.testing.assert_allclose(ours.scores, baseline.get_scores(asked), rtol=1e-4, atol=1e-5)
+
+
+def test_dead_rows_change_no_statistic() -> None:
+    dead = [*TEXTS, "火锅 火锅 数据库 tea"]
+    alive = np.array([True] * len(TEXTS) + [False])
+    with_dead = bm25(columns_of(dead), all_terms("火锅 数据库"), alive)
+    without = bm25(columns_of(TEXTS), all_terms("火锅 数据库"), alive[:-1])
+    np.testing.assert_allclose(with_dead.scores[:-1], without.scores, rtol=1e-6)
+    assert with_dead.best_possible == pytest.approx(without.best_possible)
+
+
+def test_coverage_is_the_share_of_the_question_that_was_said() -> None:
+    everyone = np.ones(len(TEXTS), dtype=np.bool_)
+    known = bm25(columns_of(TEXTS), all_terms("tea"), everyone).coverage()
+    half = bm25(columns_of(TEXTS), all_terms("tea zeppelin"), everyone).coverage()
+    assert 0 < half[4] < known[4] <= 1
+
+
+def test_a_few_texts_are_ranked_without_a_database() -> None:
+    found = rank_texts(TEXTS, "数据库配置")
+    assert found[0].position == 3
+    assert {item.position for item in found} == {3, 6}
+    assert rank_texts(TEXTS, "zeppelin") == []
+    assert rank_texts([], "tea") == []
+    assert rank_texts(["tea"], "!!!") == []

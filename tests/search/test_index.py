@@ -1,0 +1,273 @@
+"""The index in memory: current, the same however it came about, bounded, and free to lose."""
+
+import os
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrecall.embedding.hashing import HashEmbedder
+from memrecall.errors import EmbedderFailed
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
+from memrecall.search.columns import Columns
+from memrecall.store import Store
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+from tests.search.conftest import open_library
+
+LIN = Scope("lin")
+NUMBERS = count()
+WORDS = ["tea", "数据库", "配置", "火锅", "deploy", "db_config", "zeppelin", "上海"]
+
+
+def batch(start: int, size: int) -> list[NewMessage]:
+    return [
+        NewMessage(
+            message_id=f"m{number}",
+            role=Role.USER,
+            content=" ".join(WORDS[(number * step) % len(WORDS)] for step in (1, 3, 5)),
+        )
+        for number in range(start, start + size)
+    ]
+
+
+async def top(library: Library, query: str = "tea 数据库") -> SearchPage:
+    return await library.search(LIN, SearchRequest(query, limit=50))
+
+
+def snapshot_file(library: Library) -> Path:
+    folder = library.cache._snapshots
+    assert folder is not None
+    return folder.path("lin")
+
+
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Tells for each attempt to load a snapshot whether one was taken."""
+    taken: list[bool] = []
+    load: Callable[..., Columns | None] = SnapshotFolder.load
+
+    def watched(self: SnapshotFolder, *arguments: Any) -> Columns | None:
+        columns = load(self, *arguments)
+        taken.append(columns is not None)
+        return columns
+
+    monkeypatch.setattr(SnapshotFolder, "load", watched)
+    return taken
+
+
+async def test_a_new_process_takes_the_snapshot_and_what_came_after_it(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await open_library(location, tmp_path) as first:
+        await first.add_messages(LIN, batch(0, 600))
+        await top(first)
+        assert snapshot_file(first).exists()
+        await first.add_messages(LIN, batch(600, 10))
+        before = await top(first)
+    taken = loads(monkeypatch)
+    async with await open_library(location, tmp_path) as second:
+        assert await top(second) == before
+    assert taken == [True]
+    async with await open_library(location, tmp_path, snapshots=False) as third:
+        assert await top(third) == before
+
+
+@pytest.mark.parametrize("damage", ["cut", "garbage", "empty", "foreign"])
+async def test_a_damaged_or_foreign_snapshot_is_ignored(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+) -> None:
+    async with await open_library(location, tmp_path) as first:
+        await first.add_messages(LIN, batch(0, 600))
+        before = await top(first)
+        file = snapshot_file(first)
+        data = file.read_bytes()
+        if damage == "foreign":
+            await first.add_messages(Scope("maya"), batch(0, 600))
+            await first.search(Scope("maya"), SearchRequest("tea"))
+            folder = first.cache._snapshots
+            assert folder is not None
+            data = folder.path("maya").read_bytes()
+    damaged = {"cut": data[: len(data) // 2], "garbage": os.urandom(999), "empty": b""}
+    file.write_bytes(damaged.get(damage, data))
+    taken = loads(monkeypatch)
+    async with await open_library(location, tmp_path) as second:
+        assert await top(second) == before
+    assert taken == [False]
+
+
+async def test_flipped_bits_in_a_snapshot_never_change_a_result(
+    location: str, tmp_path: Path
+) -> None:
+    async with await open_library(location, tmp_path) as first:
+        await first.add_messages(LIN, batch(0, 600))
+        before = await top(first)
+        file = snapshot_file(first)
+    whole = file.read_bytes()
+    for place in range(100, len(whole), len(whole) // 12):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0xFF
+        file.write_bytes(flipped)
+        async with await open_library(location, tmp_path) as again:
+            assert await top(again) == before
+
+
+async def test_a_snapshot_of_another_history_is_not_mixed_in(tmp_path: Path) -> None:
+    """A restored backup gives change numbers out again, to other rows."""
+    original, backup = tmp_path / "a.db", tmp_path / "backup.db"
+    async with await open_library(str(original), tmp_path) as library:
+        await library.add_messages(LIN, batch(0, 100))
+    backup.write_bytes(original.read_bytes())
+    async with await open_library(str(original), tmp_path) as library:
+        await library.add_messages(LIN, batch(100, 600))
+        await top(library)
+        assert snapshot_file(library).exists()
+    original.write_bytes(backup.read_bytes())
+    async with await open_library(str(original), tmp_path) as library:
+        await library.add_messages(LIN, batch(2000, 700))
+        found = await library.search(LIN, SearchRequest("tea", limit=200))
+        numbers = {int(hit.key[1:]) for hit in found.results}
+        assert (
+            found.total_found
+            == (await library.search(LIN, SearchRequest("tea", limit=200, cursor=None))).total_found
+        )
+        assert all(number < 100 or number >= 2000 for number in numbers)
+
+
+async def test_snapshots_are_private_and_named_after_nobody(location: str, tmp_path: Path) -> None:
+    async with await open_library(location, tmp_path) as library:
+        await library.add_messages(LIN, batch(0, 600))
+        await top(library)
+        file = snapshot_file(library)
+        assert file.stat().st_mode & 0o077 == 0
+        assert file.parent.stat().st_mode & 0o077 == 0
+        assert "lin" not in file.name
+        await library.erase_user("lin")
+        assert not file.exists()
+
+
+async def test_a_folder_that_cannot_be_written_costs_nothing_but_speed(
+    location: str, tmp_path: Path
+) -> None:
+    async with await open_library(location, tmp_path) as library:
+        (tmp_path / "file").write_text("not a folder")
+        library.cache._snapshots = SnapshotFolder(tmp_path / "file" / "index", "id")
+        await library.add_messages(LIN, batch(0, 600))
+        assert (await top(library)).results
+
+
+async def test_an_erased_session_is_gone_from_the_index(library: Library) -> None:
+    await library.add_messages(LIN.with_session("s1"), batch(0, 5))
+    await library.add_messages(LIN.with_session("s2"), batch(5, 5))
+    assert (await top(library)).results
+    await library.erase_session("lin", "s1")
+    left = {hit.key for hit in (await top(library)).results}
+    assert left
+    assert left <= {f"m{number}" for number in range(5, 10)}
+
+
+async def test_an_erasure_by_another_process_is_noticed(
+    library: Library, location: str, tmp_path: Path
+) -> None:
+    await library.add_messages(LIN, batch(0, 5))
+    assert (await top(library)).results
+    async with await open_library(location, tmp_path / "other") as other:
+        await other.erase_user("lin")
+    assert "is not known" in (await top(library)).message
+
+
+async def test_all_users_together_stay_within_the_byte_budget(
+    location: str, tmp_path: Path
+) -> None:
+    async with await open_library(location, tmp_path) as library:
+        users = [Scope(f"u{number}") for number in range(8)]
+        for scope in users:
+            await library.add_messages(scope, batch(0, 60))
+        await library.search(users[0], SearchRequest("tea"))
+        one = library.cache.nbytes()
+        budget = int(one * 3.5)
+        cache = IndexCache(library.store, "hash-64", None, budget)
+        engine = SearchEngine(library.store, HashEmbedder(), cache)
+        expected = [await library.search(scope, SearchRequest("tea")) for scope in users]
+        for _ in range(2):
+            for scope, page in zip(users, expected, strict=True):
+                assert await engine.search(scope, SearchRequest("tea")) == page
+                assert cache.nbytes() <= budget
+
+
+class Moody:
+    """An embedder that can be told to fail."""
+
+    model = "hash-64"
+    dimensions = 64
+
+    def __init__(self) -> None:
+        self.down = False
+        self._inner = HashEmbedder()
+
+    async def embed(self, texts: Any) -> Any:
+        if self.down:
+            raise EmbedderFailed("the embedder is down")
+        return await self._inner.embed(texts)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_failing_embedder_loses_no_write(store: Store, location: str) -> None:
+    from memrecall.settings import Settings
+
+    embedder = Moody()
+    library = Library(store, embedder, Settings(db=location, snapshots=False))
+    embedder.down = True
+    await library.add_messages(LIN, batch(0, 5))
+    await library.vectors.settle()
+    assert "the embedder is down" in library.vectors.failure
+    found = await top(library)  # by words, and it says so
+    assert found.results
+    assert "searched by keywords only" in found.message
+    with pytest.raises(EmbedderFailed):
+        await library.search(LIN, SearchRequest("tea", mode="semantic"))
+    embedder.down = False
+    assert (await top(library, "tea")).unembedded == 5  # this search has them embedded…
+    await library.vectors.settle()
+    assert (await top(library, "tea")).unembedded == 0  # …and the next one knows
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[str, int]]:
+    """Writes of different sizes, of messages and memories, with searches in between."""
+    step = st.tuples(st.sampled_from(["messages", "memories", "search"]), st.integers(1, 7))
+    return draw(st.lists(step, min_size=1, max_size=8))
+
+
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(histories())
+async def test_an_index_that_grew_ranks_like_one_built_at_once(
+    location: str, tmp_path: Path, history: list[tuple[str, int]]
+) -> None:
+    scope = Scope(f"u{next(NUMBERS)}")
+    request = SearchRequest("tea 数据库", limit=50)
+    async with await open_library(location, tmp_path, snapshots=False) as grown:
+        number = 0
+        for verb, size in history:
+            if verb == "messages":
+                await grown.add_messages(scope, batch(number, size))
+            elif verb == "memories":
+                memories = [
+                    NewMemory(memory_key=f"k{n}", content=WORDS[n % len(WORDS)])
+                    for n in range(number, number + size)
+                ]
+                await grown.add_memories(scope, memories, origin=Origin.USER, actor="test")
+            else:
+                await grown.search(scope, request)
+            number += size
+        await grown.vectors.settle()
+        async with await open_library(location, tmp_path, snapshots=False) as fresh:
+            assert await fresh.search(scope, request) == await grown.search(scope, request)

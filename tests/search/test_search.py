@@ -1,0 +1,351 @@
+"""Searching: modes, filters, order, pages, and what is said when nothing is found."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Disabled, InvalidArgument, QuerySyntaxError
+from memrecall.memory import Library
+from memrecall.scope import Permission, Scope
+from memrecall.search import SearchPage, SearchRequest
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
+LIN = Scope("lin")
+
+CHAT = [
+    ("m1", "user", "我不吃辣，火锅只点清汤"),
+    ("m2", "assistant", "好的，记住了：清汤锅"),
+    ("m3", "user", "The database config is db_config_001, port 5432"),
+    ("m4", "assistant", "Saved. The pool has twenty connections"),
+    ("m5", "user", "週末去爬山，記得帶傘"),
+    ("m6", "user", "deploy with C++ build flags, don't forget"),
+    ("m7", "assistant", "数据库配置已经更新，端口改成 6543"),
+]
+
+
+def said(key: str, role: str, content: str, minutes: int = 0, **more: Any) -> NewMessage:
+    moment = START + timedelta(minutes=minutes)
+    return NewMessage(message_id=key, role=Role(role), content=content, ts=moment, **more)
+
+
+async def chat(library: Library, scope: Scope = LIN) -> None:
+    batch = [said(key, role, text, at) for at, (key, role, text) in enumerate(CHAT)]
+    await library.add_messages(scope, batch)
+
+
+def keys(page: SearchPage) -> list[str]:
+    return [hit.key for hit in page.results]
+
+
+async def find(library: Library, query: str, scope: Scope = LIN, **options: Any) -> SearchPage:
+    return await library.search(scope, SearchRequest(query, **options))
+
+
+@pytest.mark.parametrize(
+    ("query", "first"),
+    [
+        ("火锅", "m1"),
+        ("db_config_001", "m3"),
+        ("config 5432", "m3"),
+        ("数据库配置", "m7"),
+        ("周末爬山记得带伞", "m5"),
+        ("C++", "m6"),
+        ("don't", "m6"),
+        ("connection pool", "m4"),
+    ],
+)
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+async def test_words_of_both_languages_are_found(
+    library: Library, query: str, first: str, mode: str
+) -> None:
+    await chat(library)
+    page = await find(library, query, mode=mode)
+    assert keys(page)[0] == first
+    assert page.results[0].why.lexical > 0
+
+
+async def test_a_memory_and_a_message_are_found_by_one_search(library: Library) -> None:
+    await chat(library)
+    memory = NewMemory(content="Lin prefers clear soup 清汤", memory_key="k1", memory_type="taste")
+    await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
+    page = await find(library, "清汤")
+    assert {hit.kind for hit in page.results} == {"message", "memory"}
+    assert keys(await find(library, "清汤", kind="memory")) == ["k1"]
+    assert keys(await find(library, "清汤", memory_types=("taste",))) == ["k1"]
+    assert "k1" not in keys(await find(library, "清汤", memory_types=("message",)))
+    assert keys(await find(library, "清汤", memory_types=("other",))) == []
+
+
+async def test_a_hit_that_only_words_found_can_be_first(library: Library) -> None:
+    await chat(library)
+    library.vectors._embedder = None  # rows written from here on have no vector
+    await library.add_messages(LIN, [said("late", "user", "zeppelin rides", 99)])
+    page = await find(library, "zeppelin")
+    assert keys(page)[0] == "late"
+    assert page.results[0].why.semantic == 0
+    assert page.unembedded == 1
+    assert "not embedded" in page.message
+
+
+async def test_meaning_alone_ranks_by_cosine(library: Library) -> None:
+    await chat(library)
+    page = await find(library, "database configuration", mode="semantic")
+    cosines = [hit.why.cosine for hit in page.results]
+    assert cosines == sorted(cosines, reverse=True)
+    assert all(hit.why.lexical == 0 for hit in page.results)
+
+
+@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
+async def test_filters_apply_before_ranking_so_that_pages_are_full(
+    library: Library, mode: str
+) -> None:
+    # Thirty better matches by the assistant must not push the user's ten off the page.
+    loud = [said(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
+    quiet = [said(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)]
+    await library.add_messages(LIN, [*loud, *quiet])
+    page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
+    assert len(page.results) == 10
+    assert page.total_found == 10
+    assert {hit.role for hit in page.results} == {"user"}
+
+
+async def test_time_session_agent_and_keyword_filters(library: Library) -> None:
+    await library.add_messages(Scope("lin", "a1", "s1"), [said("x1", "user", "green tea", 0)])
+    await library.add_messages(Scope("lin", "a1", "s2"), [said("x2", "user", "black tea", 10)])
+    await library.add_messages(Scope("lin", "a2", "s3"), [said("x3", "user", "white tea", 20)])
+    later = START + timedelta(minutes=10)
+    assert set(keys(await find(library, "tea", since=later))) == {"x2", "x3"}
+    assert set(keys(await find(library, "tea", until=later))) == {"x1"}
+    assert keys(await find(library, "tea", session_id="s2")) == ["x2"]
+    assert keys(await find(library, "tea", session_id="unknown")) == []
+    assert set(keys(await find(library, "tea", Scope("lin", "a1")))) == {"x1", "x2"}
+    assert keys(await find(library, "tea", keywords=("black", "zeppelin"))) == ["x2"]
+    assert set(keys(await find(library, "tea", exclude=frozenset({"x1"})))) == {"x2", "x3"}
+
+
+async def test_expansions_help_but_need_not_match(library: Library) -> None:
+    await chat(library)
+    plain = await find(library, "soup", mode="keyword")
+    assert plain.results == ()
+    assert keys(await find(library, "soup", mode="keyword", expansions=("清汤",)))[:1] == ["m2"]
+
+
+async def test_equal_scores_go_by_time_then_key(library: Library) -> None:
+    batch = [said(key, "user", "same words", at) for key, at in [("b", 0), ("a", 0), ("c", 5)]]
+    await library.add_messages(LIN, batch)
+    assert keys(await find(library, "same words", mode="keyword")) == ["c", "a", "b"]
+
+
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+async def test_pages_put_together_are_the_whole_list(library: Library, mode: str) -> None:
+    batch = [said(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
+    await library.add_messages(LIN, batch)
+    whole = keys(await find(library, "tea", mode=mode, limit=200))
+    assert len(whole) == 23
+    walked: list[str] = []
+    cursor = None
+    while True:
+        page = await find(library, "tea", mode=mode, limit=4, cursor=cursor)
+        walked += keys(page)
+        # What is written between two pages belongs to neither.
+        await library.add_messages(LIN, [said(f"new{len(walked)}", "user", "tea tea tea", 500)])
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    assert walked == whole
+
+
+async def test_a_cursor_of_another_search_or_user_is_refused(library: Library) -> None:
+    for user in ("lin", "maya"):
+        await library.add_messages(Scope(user), [said(f"t{n}", "user", "tea", n) for n in range(5)])
+    cursor = (await find(library, "tea", limit=2)).next_cursor
+    assert cursor is not None
+    for query, scope in (("coffee", LIN), ("tea", Scope("maya"))):
+        with pytest.raises(InvalidArgument, match="cursor"):
+            await find(library, query, scope, limit=2, cursor=cursor)
+    with pytest.raises(InvalidArgument, match="cursor"):
+        await find(library, "tea", limit=2, cursor=cursor[:-2] + "AA")
+
+
+async def test_the_query_language_filters_exactly(library: Library) -> None:
+    await chat(library)
+
+    async def matching(query: str) -> set[str]:
+        return set(keys(await find(library, query, syntax="query", limit=50)))
+
+    assert await matching('"不吃辣" AND 火锅') == {"m1"}
+    assert await matching("火锅 OR config") == {"m1", "m3"}
+    assert await matching("数据库 AND NOT 5432") == {"m7"}
+    assert await matching("conf*") == {"m3"}
+    assert await matching("connection*") == {"m4"}  # filed under its stem, "connect"
+    assert await matching("db_conf*") == {"m3"}
+    assert await matching('"吃火锅"') == set()  # a comma stands between them
+    assert await matching("NOT (火锅 OR 数据库 OR database)") == {"m2", "m4", "m5", "m6"}
+    assert await matching("資料 OR 記得") == {"m5"}
+
+
+async def test_a_query_that_cannot_be_read_names_the_position(library: Library) -> None:
+    await chat(library)
+    with pytest.raises(QuerySyntaxError) as failure:
+        await find(library, '火锅 AND "不吃辣', syntax="query")
+    assert failure.value.position == 7
+    assert failure.value.code == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("query", ["C++", "don't", "(:", '"', "a AND", "*", "NOT", "））", "😀"])
+async def test_plain_text_never_fails(library: Library, query: str) -> None:
+    await chat(library)
+    await find(library, query)
+    await find(library, query, mode="keyword")
+
+
+async def test_own_writes_are_found_at_once(library: Library) -> None:
+    for number in range(5):
+        await library.add_messages(LIN, [said(f"w{number}", "user", f"wish number{number}")])
+        assert keys(await find(library, f"number{number}"))[0] == f"w{number}"
+
+
+async def test_two_processes_see_each_others_writes(
+    library: Library, location: str, tmp_path: Any
+) -> None:
+    from tests.search.conftest import open_library
+
+    await chat(library)
+    async with await open_library(location, tmp_path / "other") as other:
+        assert keys(await find(other, "火锅"))[0] == "m1"
+        await library.add_messages(LIN, [said("z1", "user", "zeppelin", 50)])
+        assert keys(await find(other, "zeppelin"))[0] == "z1"
+        await other.add_messages(LIN, [said("z2", "user", "airship", 51)])
+        assert keys(await find(library, "airship"))[0] == "z2"
+
+
+async def test_scores_depend_on_the_users_own_data_alone(library: Library) -> None:
+    await chat(library)
+    before = await find(library, "数据库 config")
+    crowd = [said(f"c{n}", "user", "数据库 config database", n) for n in range(50)]
+    await library.add_messages(Scope("crowd"), crowd)
+    assert await find(library, "数据库 config") == before
+
+
+async def test_nobody_finds_what_belongs_to_another(library: Library) -> None:
+    await chat(library)
+    await library.add_messages(Scope("maya"), [said("m1", "user", "secret canary")])
+    assert keys(await find(library, "secret canary", Scope("maya"))) == ["m1"]
+    for mode in ("keyword", "semantic", "hybrid"):
+        page = await find(library, "secret canary", mode=mode)
+        assert all("canary" not in hit.content for hit in page.results)
+
+
+async def test_sensitive_memories_need_a_permission(library: Library) -> None:
+    await chat(library)
+    memory = NewMemory(content="the pin is 4711", memory_key="pin", sensitive=True)
+    await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
+    page = await find(library, "pin 4711")
+    assert "pin" not in keys(page)
+    assert page.withheld == 1
+    assert "withheld" in page.message
+    trusted = Scope("lin", permissions=frozenset({Permission.SENSITIVE}))
+    assert keys(await find(library, "pin 4711", trusted))[0] == "pin"
+
+
+async def test_memories_count_only_while_they_are_valid(library: Library) -> None:
+    memory = NewMemory(content="works at Acme", memory_key="job", valid_to=START)
+    await library.add_memories(LIN, [memory], origin=Origin.USER, actor="test")
+    before, after = START - timedelta(days=1), START + timedelta(days=1)
+    assert keys(await find(library, "Acme", now=before)) == ["job"]
+    assert keys(await find(library, "Acme", now=after)) == []
+
+
+async def test_a_time_in_the_question_lifts_what_was_said_then(library: Library) -> None:
+    batch = [said(f"d{n}", "user", "we had tea", minutes=n * 24 * 60) for n in range(10)]
+    await library.add_messages(LIN, batch)
+    page = await find(library, "tea three days ago", now=START + timedelta(days=9))
+    assert keys(page)[0] == "d6"
+    assert page.results[0].why.time > 0
+    assert page.results[1].why.time == 0
+
+
+async def test_the_users_time_zone_decides_what_yesterday_is(library: Library) -> None:
+    # 23:30 UTC on the 1st is the 2nd in Shanghai.
+    batch = [said(f"h{n}", "user", "we had tea", minutes=n * 60) for n in range(40)]
+    await library.add_messages(LIN, batch)
+    now = datetime(2026, 3, 3, 4, 0, tzinfo=UTC)
+    await library.store.owners.set_time_zone("lin", "Asia/Shanghai")
+    page = await find(library, "昨天 tea", now=now, limit=50)
+    lifted = {hit.key for hit in page.results if hit.why.time > 0}
+    midnight = datetime(2026, 3, 1, 16, 0, tzinfo=UTC)
+    first = (midnight - START) // timedelta(hours=1)
+    assert lifted == {f"h{n}" for n in range(first, min(first + 24, 40))}
+
+
+async def test_neighbours_of_a_good_hit_are_lifted(library: Library) -> None:
+    far = [
+        said(
+            f"f{n}",
+            "user",
+            f"idle talk {n}",
+            n,
+        )
+        for n in range(20)
+    ]
+    await library.add_messages(LIN.with_session("far"), far)
+    talk = [
+        said("q", "user", "which zeppelin museum should I visit", 100),
+        said("r", "assistant", "idle talk 5", 101),
+    ]
+    await library.add_messages(LIN.with_session("near"), talk)
+    page = await find(library, "zeppelin museum idle talk", limit=50)
+    by_key = {hit.key: hit for hit in page.results}
+    assert by_key["r"].why.neighbours > by_key["f5"].why.neighbours
+    assert by_key["r"].score > by_key["f5"].score
+
+
+async def test_empty_results_say_why(library: Library) -> None:
+    unknown = await find(library, "tea", Scope("nobody"))
+    assert (unknown.results, unknown.total_found) == ((), 0)
+    assert "'nobody' is not known" in unknown.message
+    await chat(library)
+    assert (await find(library, "zeppelin", mode="keyword")).message == "no match"
+    filtered = await find(library, "tea", since=START + timedelta(days=99))
+    assert filtered.message == "nothing stored passes the filters"
+    low = await find(library, "清汤", threshold=0.999)
+    assert low.results == ()
+    assert "below the threshold of 0.999; the best scores 0." in low.message
+
+
+async def test_total_found_counts_before_the_limit(library: Library) -> None:
+    await library.add_messages(LIN, [said(f"t{n}", "user", "tea", n) for n in range(12)])
+    page = await find(library, "tea", mode="keyword", limit=3)
+    assert (len(page.results), page.total_found) == (3, 12)
+
+
+async def test_disabled_users_and_agents_are_not_searched(library: Library) -> None:
+    await chat(library, Scope("lin", "helper"))
+    await library.store.owners.set_agent_enabled("helper", False)
+    assert (await find(library, "火锅")).results
+    with pytest.raises(Disabled, match="agent 'helper'"):
+        await find(library, "火锅", Scope("lin", "helper"))
+    await library.store.owners.set_user_enabled("lin", False)
+    with pytest.raises(Disabled, match="user 'lin'"):
+        await find(library, "火锅")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"query": "  "},
+        {"query": "x" * 10_001},
+        {"query": "nul\0"},
+        {"query": "x", "limit": 0},
+        {"query": "x", "limit": 201},
+        {"query": "x", "threshold": 1.1},
+        {"query": "x", "mode": "magic"},
+        {"query": "x", "syntax": "sql"},
+        {"query": "x", "kind": "dream"},
+    ],
+)
+def test_a_wrong_request_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        SearchRequest(**wrong)

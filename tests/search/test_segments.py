@@ -1,0 +1,86 @@
+"""Postings as arrays hold exactly what a plain count of the words holds."""
+
+from collections import Counter
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.search.ephemeral import index_tokens
+from memrecall.search.segments import Segment, build_segment, merge_segments
+from memrecall.search.vocabulary import Vocabulary, bigram_key
+from memrecall.text import analyze
+from memrecall.text.tokens import is_cjk
+
+WORDS = st.sampled_from(
+    ["数据库", "配置", "火锅", "，", "tea", "teas", "db_config", "C++", "不吃辣", "v1.2"]
+)
+TEXTS = st.lists(st.lists(WORDS, max_size=6).map(" ".join), min_size=1, max_size=12)
+
+
+def lines(texts: list[str]) -> list[str]:
+    return [analyze(text).to_search_text() for text in texts]
+
+
+def key_of(vocabulary: Vocabulary, token: str) -> int:
+    if len(token) == 2 and all(map(is_cjk, token)):
+        return bigram_key(vocabulary[token[0]], vocabulary[token[1]])
+    return vocabulary[token]
+
+
+def postings(segment: Segment, key: int) -> dict[int, int]:
+    ((start, end),) = segment.places(np.array([key], dtype=np.int64))
+    found = zip(segment.docs[start:end], segment.frequencies[start:end], strict=True)
+    return {int(doc): int(count) for doc, count in found}
+
+
+@given(TEXTS)
+def test_postings_count_every_token_of_every_row(texts: list[str]) -> None:
+    vocabulary = Vocabulary()
+    segment = build_segment(lines(texts), vocabulary)
+    counted = [Counter(index_tokens(analyze(text))) for text in texts]
+    assert segment.lengths.tolist() == [sum(count.values()) for count in counted]
+    for token in set().union(*counted):
+        expected = {row: count[token] for row, count in enumerate(counted) if token in count}
+        assert postings(segment, key_of(vocabulary, token)) == expected
+
+
+@given(TEXTS, st.integers(1, 5))
+def test_merging_parts_equals_building_at_once(texts: list[str], size: int) -> None:
+    vocabulary, again = Vocabulary(), Vocabulary()
+    whole = build_segment(lines(texts), vocabulary)
+    parts = [texts[at : at + size] for at in range(0, len(texts), size)]
+    merged = merge_segments([build_segment(lines(part), again) for part in parts])
+    assert merged.rows == whole.rows
+    for name in ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets"):
+        np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), name)
+
+
+@given(TEXTS, st.lists(WORDS, min_size=1, max_size=3).map(" ".join))
+def test_phrases_are_found_where_a_plain_scan_finds_them(texts: list[str], phrase: str) -> None:
+    atoms = [atom for atom in analyze(phrase).atoms if atom != "|"]
+    if not atoms:
+        return
+    vocabulary = Vocabulary()
+    segment = build_segment(lines(texts), vocabulary)
+    wanted = [np.array([vocabulary[atom]], dtype=np.int32) for atom in atoms]
+
+    def contains(text: str) -> bool:
+        said = analyze(text).atoms
+        size = len(atoms)
+        return any(said[at : at + size] == atoms for at in range(len(said) - size + 1))
+
+    expected = [row for row, text in enumerate(texts) if contains(text)]
+    assert segment.rows_with_phrase(wanted).tolist() == expected
+
+
+def test_a_term_said_very_often_counts_as_255() -> None:
+    vocabulary = Vocabulary()
+    segment = build_segment(lines(["tea " * 1000]), vocabulary)
+    assert postings(segment, vocabulary["tea"]) == {0: 255}
+
+
+def test_rows_without_words_have_no_postings() -> None:
+    segment = build_segment(lines(["", "!!!", "tea"]), Vocabulary())
+    assert segment.rows == 3
+    assert segment.lengths.tolist() == [0, 0, 1]

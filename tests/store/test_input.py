@@ -1,0 +1,168 @@
+"""What one engine cannot keep, both refuse, before anything is written."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from memrecall.errors import CallerError, InvalidArgument
+from memrecall.scope import Scope
+from memrecall.store import MessageFilter, Store
+from memrecall.store.statements import new_id
+from memrecall.types import NewMemory, NewMessage, Origin
+
+from .samples import ANN, remember, said
+
+NUL = "a\0b"
+HALF_A_PAIR = "a\ud83d"
+TOO_LONG = "x" * 65
+IMPOSSIBLE_IDS = [NUL, HALF_A_PAIR, TOO_LONG, "", " a", "a ", "a\nb", "a\x7fb", "\u200b"]
+
+BAD_FIELDS: list[dict[str, Any]] = [
+    *({"content": text} for text in (NUL, HALF_A_PAIR, "x" * 1_000_001, None, 7)),
+    *({"message_id": name} for name in IMPOSSIBLE_IDS),
+    *({"parent_message_id": name} for name in (NUL, HALF_A_PAIR, TOO_LONG)),
+    *({"role": role} for role in ("User", "human", "", None)),
+    *({"speaker": name} for name in (NUL, HALF_A_PAIR, "x" * 256)),
+    *({"content_type": label} for label in (NUL, "", "x" * 51)),
+    *({"ts": moment} for moment in ("yesterday", 7, "0001-01-01T00:00:00+14:00")),
+    *({"metadata": {"k": value}} for value in (NUL, HALF_A_PAIR, {1}, b"", object())),
+    *({"metadata": {"k": [float(value)]}} for value in ("nan", "inf", "-inf")),
+    {"metadata": {NUL: 1}},
+    {"metadata": {1: 1}},
+    {"metadata": [1]},
+    {"unknown": 1},
+]
+
+
+@pytest.mark.parametrize("fields", BAD_FIELDS, ids=lambda fields: ascii(fields)[:40])
+def test_a_message_that_no_engine_could_keep_cannot_be_made(fields: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError) as refusal:
+        NewMessage.model_validate({"content": "hello", "role": "user", **fields})
+
+    assert next(iter(fields)) in str(refusal.value)
+
+
+def test_json_may_be_nested_thirty_two_levels_deep() -> None:
+    def nested(levels: int) -> dict[str, Any]:
+        return {"k": nested(levels - 1)} if levels else {}
+
+    assert said("m", metadata=nested(32)).metadata == nested(32)
+    with pytest.raises(ValidationError, match="32"):
+        said("m", metadata=nested(33))
+
+
+@pytest.mark.parametrize("name", IMPOSSIBLE_IDS, ids=ascii)
+@pytest.mark.parametrize("field", ["user_id", "agent_id", "session_id"])
+def test_a_scope_of_an_impossible_id_cannot_be_made(field: str, name: str) -> None:
+    with pytest.raises(InvalidArgument, match=field):
+        Scope(**{"user_id": "ann", field: name})
+
+
+async def test_the_longest_and_strangest_ids_are_kept(store: Store) -> None:
+    names = [
+        "x" * 64,
+        "汉" * 64,
+        "😀" * 64,
+        "a b",
+        "a/b",
+        "a'b\"c",
+        "%s",
+        "a\\b",
+        "$1",
+        ":x",
+        "é",
+        "é",
+    ]
+    scopes = [Scope(name, agent_id=name, session_id=name) for name in names]
+
+    for scope in scopes:
+        await store.timeline(scope).add([said(scope.user_id, scope.user_id)])
+
+    for scope in scopes:
+        message = await store.timeline(scope).get(scope.user_id)
+        assert message.content == message.message_id == message.session_id == scope.user_id
+    assert len((await store.owners.list_users()).items) == len(names)
+
+
+Read = Callable[[Store, str], Awaitable[object]]
+READS: dict[str, Read] = {
+    "message": lambda store, name: store.timeline(ANN).get(name),
+    "neighbors": lambda store, name: store.timeline(ANN).neighbors(name),
+    "session": lambda store, name: store.timeline(ANN).page(MessageFilter(session_id=name)),
+    "memory": lambda store, name: store.memories(ANN).get(name),
+    "erase user": lambda store, name: store.owners.erase_user(name),
+    "erase session": lambda store, name: store.owners.erase_session("ann", name),
+    "erase agent": lambda store, name: store.owners.erase_agent(name),
+    "disable user": lambda store, name: store.owners.set_user_enabled(name, False),
+    "end session": lambda store, name: store.owners.end_session("ann", name),
+    "list users": lambda store, name: store.owners.list_users(after=name),
+    "list sessions": lambda store, name: store.owners.list_sessions(name),
+}
+
+
+@pytest.mark.parametrize("verb", READS)
+async def test_asking_for_an_impossible_id_is_the_callers_mistake(store: Store, verb: str) -> None:
+    await store.timeline(ANN).add([said("m")])
+
+    for name in (NUL, HALF_A_PAIR):
+        with pytest.raises(CallerError):
+            await READS[verb](store, name)
+
+
+@pytest.mark.parametrize("actor", [NUL, HALF_A_PAIR], ids=ascii)
+async def test_an_actor_that_no_engine_could_keep_is_refused(store: Store, actor: str) -> None:
+    with pytest.raises(InvalidArgument):
+        await store.memories(ANN).add(
+            [NewMemory(content="likes tea")], origin=Origin.USER, actor=actor
+        )
+
+    assert (await store.count())["users"] == 0
+
+
+JSON_VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"])),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text("ab界😀 ", max_size=3), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.text("ab界", max_size=2), JSON_VALUES), min_size=1, max_size=4))
+@settings(
+    max_examples=25,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+async def test_metadata_comes_back_unchanged(store: Store, given_: list[dict[str, Any]]) -> None:
+    names = [new_id("m") for _ in given_]
+    await store.timeline(ANN).add(
+        [said(name, metadata=kept) for name, kept in zip(names, given_, strict=True)]
+    )
+
+    stored = {m.message_id: m.metadata for m in await store.timeline(ANN).get_many(names)}
+
+    assert [stored[name] for name in names] == given_
+
+
+@pytest.mark.parametrize("number", [1e23, 1.5e300, -1e16, 5e-324, 2**63, -(2**80), 0.1])
+async def test_numbers_in_metadata_keep_value_and_type(store: Store, number: float) -> None:
+    await store.timeline(ANN).add([said("m", metadata={"n": number})])
+    await remember(store, "k", metadata={"n": number})
+
+    for kept in ((await store.timeline(ANN).get("m")), (await store.memories(ANN).get("k"))):
+        assert kept.metadata == {"n": number}
+        assert type(kept.metadata["n"]) is type(number)
+
+
+async def test_a_number_too_long_for_json_is_the_callers_mistake(store: Store) -> None:
+    with pytest.raises((ValidationError, CallerError)):
+        await store.timeline(ANN).add([said("m", metadata={"n": 10**5000})])

@@ -1,0 +1,207 @@
+"""Memories: kept once, with where they came from, and hidden when they are sensitive."""
+
+import hashlib
+from datetime import UTC, datetime
+
+import pytest
+
+from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
+from memrecall.scope import Permission, Scope
+from memrecall.store import Store
+from memrecall.types import MEMORY_BYTES, Keyword, NewMemory, Origin
+
+from .samples import ANN, BEN, MORNING, at, dump, remember, rows_of, said
+
+TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
+FULL = NewMemory(
+    content="Ann 不喝咖啡",
+    summary="No coffee",
+    memory_key="drinks",
+    memory_type="preference",
+    layer="short",
+    keywords=(Keyword(keyword="咖啡", weight=0.5), Keyword(keyword="tea")),
+    metadata={"n": [1, {"é": None}]},
+    valid_from=MORNING,
+    valid_to=at(60),
+    source_message_ids=("m2", "m1"),
+)
+
+
+async def test_every_field_comes_back(store: Store) -> None:
+    scope = Scope("ann", agent_id="helper", session_id="tea")
+    await store.timeline(scope).add([said("m1"), said("m2")])
+
+    before = datetime.now(UTC)
+    written = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
+    memory = await store.memories(scope).get("drinks")
+
+    assert (written.ids, written.fresh) == (("drinks",), (True,))
+    assert memory.model_dump(include=set(NewMemory.model_fields)) == FULL.model_dump()
+    assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
+    assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
+    assert memory.truncated is False
+
+
+async def test_where_a_memory_came_from_is_kept(store: Store) -> None:
+    memories = store.memories(Scope("ann", session_id="tea"))
+
+    await memories.add([NewMemory(content="茶", memory_key="k")], origin=Origin.TOOL, actor="crm")
+    provenance = (await memories.get("k")).provenance
+
+    assert (provenance.origin, provenance.actor) == (Origin.TOOL, "crm")
+    assert provenance.session_id == "tea"
+    assert provenance.sha256 == hashlib.sha256("茶".encode()).hexdigest()
+    assert provenance.time == (await memories.get("k")).created_at
+
+
+async def test_defaults(store: Store) -> None:
+    written = await store.memories(ANN).add([NewMemory(content="likes tea")], origin=Origin.USER)
+
+    memory = await store.memories(ANN).get(written.ids[0])
+
+    assert (memory.memory_type, memory.layer, memory.sensitive) == ("general", "long", False)
+    assert (memory.agent_id, memory.session_id) == ("default", None)
+    assert (memory.provenance.actor, memory.provenance.session_id) == ("memrecall", None)
+    assert (await store.count("ann"))["sessions"] == 0
+
+
+async def test_the_same_again_is_no_new_row(store: Store) -> None:
+    await remember(store, "k", "likes tea")
+    before = rows_of(await dump(store.database), "ann")["memories"]
+
+    again = NewMemory(memory_key="k", content="likes tea")
+    fresh = NewMemory(memory_key="n", content="likes rain")
+    written = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
+
+    assert written.fresh == (False, True, False)
+    after = rows_of(await dump(store.database), "ann")["memories"]
+    assert [row for row in after if row["memory_key"] == "k"] == before
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}],
+    ids=lambda other: next(iter(other)),
+)
+async def test_other_words_under_a_known_key_conflict(store: Store, other: dict[str, str]) -> None:
+    await remember(store, "k", "likes tea")
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict, match="'k'") as conflict:
+        await remember(store, "k", **{"content": "likes tea", **other})
+
+    assert next(iter(other)) in str(conflict.value)
+    assert await dump(store.database) == before
+
+
+async def test_a_conflict_in_the_middle_leaves_nothing_of_the_batch(store: Store) -> None:
+    await remember(store, "k", "likes tea")
+    before = await dump(store.database)
+    batch = [NewMemory(memory_key=key, content="new") for key in ("a", "k", "b")]
+
+    with pytest.raises(Conflict, match="'k'"):
+        await store.memories(ANN).add(batch, origin=Origin.USER)
+
+    assert await dump(store.database) == before
+
+
+async def test_a_memory_may_not_take_the_id_of_a_message(store: Store) -> None:
+    await store.timeline(ANN).add([said("taken")])
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict, match="'taken'"):
+        await remember(store, "taken")
+
+    assert await dump(store.database) == before
+    await remember(store, "taken", scope=BEN)
+
+
+async def test_a_source_must_be_a_message_of_the_user(store: Store) -> None:
+    await store.timeline(BEN).add([said("theirs")])
+    await store.timeline(ANN).add([said("mine")])
+    before = await dump(store.database)
+
+    with pytest.raises(InvalidArgument, match="'theirs'"):
+        await remember(store, "k", source_message_ids=("mine", "theirs"))
+
+    assert await dump(store.database) == before
+
+
+@pytest.mark.parametrize(
+    ("content", "kept"),
+    [
+        ("x" * MEMORY_BYTES, MEMORY_BYTES),
+        ("x" * (MEMORY_BYTES + 1), MEMORY_BYTES),
+        ("汉" * 40_000, MEMORY_BYTES // 3),
+        ("a" + "😀" * 30_000, 1 + (MEMORY_BYTES - 1) // 4),
+    ],
+    ids=["limit", "one over", "han", "emoji"],
+)
+async def test_a_long_memory_is_cut_between_characters_and_says_so(
+    store: Store, content: str, kept: int
+) -> None:
+    await remember(store, "long", content)
+
+    memory = await store.memories(ANN).get("long")
+
+    assert memory.content == content[:kept]
+    assert len(memory.content.encode()) <= MEMORY_BYTES
+    assert memory.truncated is (kept < len(content))
+    assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
+
+
+async def test_a_long_memory_again_is_no_new_row_but_another_one_conflicts(store: Store) -> None:
+    long = "x" * MEMORY_BYTES
+    await remember(store, "long", long + "one end")
+
+    again = NewMemory(memory_key="long", content=long + "one end")
+    written = await store.memories(ANN).add([again], origin=Origin.USER)
+
+    assert written.stored == 0
+    with pytest.raises(Conflict, match="'long'"):
+        await remember(store, "long", long + "another end")
+
+
+class TestSensitive:
+    async def test_hidden_without_the_permission(self, store: Store) -> None:
+        await remember(store, "secret", sensitive=True)
+        await remember(store, "plain")
+
+        with pytest.raises(NotFound):
+            await store.memories(ANN).get("secret")
+        seen = await store.memories(ANN).get_many(["secret", "plain"])
+        assert [memory.memory_key for memory in seen] == ["plain"]
+        assert (await store.memories(TRUSTED).get("secret")).sensitive is True
+
+    async def test_a_repeat_may_not_silently_drop_the_flag(self, store: Store) -> None:
+        await remember(store, "k", "the door code")
+
+        with pytest.raises(Conflict, match="sensitive"):
+            await remember(store, "k", "the door code", sensitive=True)
+
+
+async def test_other_users_and_agents_do_not_see_a_memory(store: Store) -> None:
+    await remember(store, "k", scope=Scope("ann", agent_id="a1"))
+
+    with pytest.raises(NotFound) as foreign:
+        await store.memories(BEN).get("k")
+    with pytest.raises(NotFound) as unknown:
+        await store.memories(BEN).get("u")
+    with pytest.raises(NotFound):
+        await store.memories(Scope("ann", agent_id="a2")).get("k")
+
+    assert str(foreign.value).replace("'k'", "'u'") == str(unknown.value)
+    assert (await store.memories(ANN).get("k")).agent_id == "a1"
+
+
+async def test_disabled_users_and_ended_sessions_are_not_written_to(store: Store) -> None:
+    tea = Scope("ann", session_id="tea")
+    await remember(store, "k", scope=tea)
+    await store.owners.end_session("ann", "tea")
+
+    with pytest.raises(Disabled, match="'tea'"):
+        await remember(store, "n", scope=tea)
+    await store.owners.set_user_enabled("ann", False)
+    with pytest.raises(Disabled, match="'ann'"):
+        await remember(store, "n")
+    assert (await store.count("ann"))["memories"] == 1

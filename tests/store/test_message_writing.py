@@ -1,0 +1,276 @@
+"""Messages are written in batches: all or nothing, once, and never rewritten."""
+
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Conflict, Disabled
+from memrecall.scope import Scope
+from memrecall.store import Entry, Store
+from memrecall.types import NewMessage, Role
+
+from .samples import ANN, BEN, MORNING, at, dump, ids, numbered, remember, rows_of, said
+
+
+async def test_a_batch_is_stored_in_the_order_given(store: Store) -> None:
+    timeline = store.timeline(ANN)
+
+    written = await timeline.add([said("b"), said("a"), said("c")])
+
+    assert written.ids == ("b", "a", "c")
+    assert written.fresh == (True, True, True)
+    assert written.stored == 3
+    numbers = {m.message_id: m.sequence_no for m in await timeline.get_many(["a", "b", "c"])}
+    assert numbers == {"b": 1, "a": 2, "c": 3}
+
+
+async def test_every_field_comes_back(store: Store) -> None:
+    timeline = store.timeline(Scope("ann", agent_id="helper", session_id="tea"))
+    given = NewMessage(
+        content="看图 🍵\n\ttwo lines",
+        role=Role.TOOL,
+        message_id="m",
+        ts=MORNING,
+        speaker="Ann 安",
+        content_type="image",
+        parent_message_id="earlier",
+        metadata={"tokens": 3, "名": {"list": [1, 2.5, None, True, "é"]}},
+    )
+
+    before = datetime.now(UTC)
+    await timeline.add([given])
+    message = await timeline.get("m")
+
+    assert message.model_dump(include=set(NewMessage.model_fields)) == given.model_dump()
+    assert (message.user_id, message.agent_id, message.session_id) == ("ann", "helper", "tea")
+    assert message.sequence_no == 1
+    assert before <= message.create_time <= datetime.now(UTC)
+
+
+async def test_a_message_without_id_and_time_gets_both(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    untimed = NewMessage(content="now", role=Role.USER)
+
+    before = datetime.now(UTC)
+    written = await timeline.add([untimed, untimed])
+
+    assert written.stored == 2
+    assert len(set(written.ids)) == 2
+    for message in await timeline.get_many(written.ids):
+        assert before <= message.ts <= datetime.now(UTC)
+
+
+async def test_an_empty_batch_writes_nothing(store: Store) -> None:
+    assert (await store.timeline(ANN).add([])).stored == 0
+    assert (await store.count())["users"] == 0
+
+
+async def test_without_agent_and_session_a_message_goes_to_the_default_ones(store: Store) -> None:
+    await store.timeline(ANN).add([said("m")])
+
+    message = await store.timeline(ANN).get("m")
+    (user,) = (await store.owners.list_users()).items
+    (agent,) = (await store.owners.list_agents()).items
+    (session,) = (await store.owners.list_sessions("ann")).items
+
+    assert (message.agent_id, message.session_id) == ("default", "default")
+    assert (user["user_id"], user["agent_id"], user["status"]) == ("ann", "default", 1)
+    assert (agent["agent_id"], agent["agent_name"]) == ("default", "default")
+    assert (session["session_id"], session["last_sequence_no"]) == ("default", 1)
+
+
+async def test_writing_marks_the_user_as_active(store: Store) -> None:
+    before = datetime.now(UTC)
+    await store.timeline(ANN).add([said("m")])
+
+    (user,) = (await store.owners.list_users()).items
+    assert before <= user["last_active_time"] <= datetime.now(UTC)
+
+
+async def test_the_same_again_is_no_new_row(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add(numbered("a", 3))
+    before = rows_of(await dump(store.database), "ann")
+
+    written = await timeline.add([*numbered("a", 3), said("new", ts=at(9))])
+
+    assert written.fresh == (False, False, False, True)
+    after = rows_of(await dump(store.database), "ann")
+    assert [row for row in after["messages"] if row["message_id"] != "new"] == before["messages"]
+    assert (await timeline.get("new")).sequence_no == 4
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("content", "something else"),
+        ("ts", at(1)),
+        ("role", Role.ASSISTANT),
+        ("speaker", "Somebody"),
+    ],
+)
+async def test_other_words_under_a_known_id_conflict(
+    store: Store, field: str, value: object
+) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said("m")])
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict, match=r"'m'.*" + field) as conflict:
+        await timeline.add([said("m", **{"content": "hello", field: value})])
+
+    assert conflict.value.details["message_id"] == "m"
+    assert conflict.value.details["fields"] == [field]
+    assert await dump(store.database) == before
+
+
+async def test_a_repeat_without_a_time_never_conflicts(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said("m", ts=at(5))])
+
+    assert (await timeline.add([said("m", ts=None)])).fresh == (False,)
+    assert (await timeline.get("m")).ts == at(5)
+
+
+async def test_the_same_moment_in_another_zone_is_the_same(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said("m")])
+    shanghai = MORNING.astimezone(timezone(timedelta(hours=8)))
+
+    assert (await timeline.add([said("m", ts=shanghai)])).fresh == (False,)
+
+
+async def test_an_id_may_repeat_between_users(store: Store) -> None:
+    await store.timeline(ANN).add([said("m", "mine")])
+    await store.timeline(BEN).add([said("m", "yours")])
+
+    assert (await store.timeline(ANN).get("m")).content == "mine"
+    assert (await store.timeline(BEN).get("m")).content == "yours"
+
+
+async def test_an_id_may_repeat_in_a_batch_with_the_same_words(store: Store) -> None:
+    timeline = store.timeline(ANN)
+
+    written = await timeline.add([said("m"), said("m"), said("n")])
+
+    assert written.ids == ("m", "m", "n")
+    assert written.fresh == (True, False, True)
+    assert [m.sequence_no for m in await timeline.get_many(["m", "n"])] == [1, 2]
+
+
+async def test_an_id_may_not_repeat_in_a_batch_with_other_words(store: Store) -> None:
+    with pytest.raises(Conflict, match="'m'") as conflict:
+        await store.timeline(ANN).add([said("m", "one"), said("n"), said("m", "two")])
+
+    assert conflict.value.details["position"] == 2
+    assert (await store.count())["users"] == 0
+
+
+async def test_a_conflict_in_the_middle_leaves_nothing_of_the_batch(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add(numbered("a", 2))
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict, match="'a1'"):
+        await timeline.add([said("x"), said("a1", "changed"), said("y")])
+
+    assert await dump(store.database) == before
+    await timeline.add([said("z")])
+    assert (await timeline.get("z")).sequence_no == 3
+
+
+async def test_a_message_may_not_take_the_key_of_a_memory(store: Store) -> None:
+    await remember(store, "taken")
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict, match="'taken'"):
+        await store.timeline(ANN).add([said("free"), said("taken")])
+
+    assert await dump(store.database) == before
+    assert (await store.timeline(BEN).add([said("taken")])).stored == 1
+
+
+async def test_a_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
+    tea, work = Scope("ann", session_id="tea"), Scope("ben", agent_id="helper", session_id="work")
+    await store.write_messages([Entry(tea, said("m1")), Entry(work, said("m1"))])
+    before = await dump(store.database)
+
+    with pytest.raises(Conflict) as conflict:
+        await store.write_messages(
+            [Entry(tea, said("m2")), Entry(Scope("cay"), said("m1")), Entry(work, said("m1", "!"))]
+        )
+
+    assert conflict.value.details["user_id"] == "ben"
+    assert await dump(store.database) == before
+    assert (await store.timeline(BEN).get("m1")).agent_id == "helper"
+
+
+async def test_a_large_batch_goes_in_whole(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    batch = [said(f"m{n:05}", "x", ts=at(n)) for n in range(6_000)]
+
+    assert (await timeline.add(batch)).stored == 6_000
+    assert (await timeline.add(batch)).stored == 0
+    assert (await store.count("ann"))["messages"] == 6_000
+
+
+class TestRefusal:
+    async def test_a_disabled_user_is_not_written_to(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.owners.set_user_enabled("ann", False)
+        before = await dump(store.database)
+
+        with pytest.raises(Disabled, match="user 'ann' is disabled"):
+            await store.timeline(ANN).add([said("n")])
+
+        assert await dump(store.database) == before
+        await store.owners.set_user_enabled("ann", True)
+        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+
+    async def test_a_disabled_agent_is_not_written_to(self, store: Store) -> None:
+        scope = Scope("ann", agent_id="helper")
+        await store.timeline(scope).add([said("m")])
+        await store.owners.set_agent_enabled("helper", False)
+        before = await dump(store.database)
+
+        with pytest.raises(Disabled, match="agent 'helper' is disabled"):
+            await store.timeline(scope).add([said("n")])
+
+        assert await dump(store.database) == before
+        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+
+    async def test_an_ended_session_is_not_written_to(self, store: Store) -> None:
+        scope = Scope("ann", session_id="tea")
+        await store.timeline(scope).add([said("m")])
+        await store.owners.end_session("ann", "tea")
+        before = await dump(store.database)
+
+        with pytest.raises(Disabled, match="session 'tea' has ended"):
+            await store.timeline(scope).add([said("n")])
+
+        assert await dump(store.database) == before
+        assert await ids(store.timeline(ANN)) == ["m"]
+        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+
+
+EXTREMES: list[Any] = [
+    ("2026-01-26T18:00:00+08:00", MORNING),
+    ("2026-01-26T10:00:00Z", MORNING),
+    ("2026-01-26T10:00:00", MORNING),
+    (datetime(2026, 1, 26, 10, 0), MORNING),  # noqa: DTZ001 -- no zone means UTC
+    (at(0) + timedelta(microseconds=1), at(0) + timedelta(microseconds=1)),
+    (datetime(1, 1, 1, tzinfo=UTC), datetime(1, 1, 1, tzinfo=UTC)),
+    (datetime.max.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)),
+    (datetime(1969, 12, 31, tzinfo=UTC), datetime(1969, 12, 31, tzinfo=UTC)),
+]
+
+
+async def test_any_time_comes_back_in_utc_to_the_microsecond(store: Store) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said(f"m{n}", ts=given) for n, (given, _) in enumerate(EXTREMES)])
+
+    for number, (_, kept) in enumerate(EXTREMES):
+        message = await timeline.get(f"m{number}")
+        assert message.ts == kept
+        assert message.ts.utcoffset() == timedelta(0)

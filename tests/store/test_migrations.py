@@ -1,0 +1,201 @@
+"""A database of any earlier memrecall opens, and keeps what it held."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import update
+
+from memrecall.errors import Disabled, SchemaTooNew, StorageError
+from memrecall.scope import Permission, Scope
+from memrecall.store import STORED_AS, MessageFilter, Store
+from memrecall.store.engine import Database
+from memrecall.store.migrations import LATEST, schema_version, upgrade
+from memrecall.store.tables import meta
+from memrecall.types import Origin, Role
+
+from . import process
+from .children import run_together
+from .samples import ANN, BEN, Rows, dump, ids, said
+
+HISTORY = Path(__file__).with_name("history")
+
+
+def sample(version: int, *, sqlite: bool) -> list[str]:
+    """The frozen rows of a database of that version, as statements for one engine."""
+    script = (HISTORY / f"{version:04}.sql").read_text("utf-8")
+    script = script.replace("BYTES'", "X'" if sqlite else r"'\x")  # the one thing SQL differs in
+    return [statement for statement in script.split(";\n") if statement.strip()]
+
+
+async def make_old(location: str, version: int) -> None:
+    """A database as memrecall of that schema version left it."""
+    database = Database.connect(location)
+
+    async def fill(connection: Any) -> None:
+        for statement in sample(version, sqlite=database.is_sqlite):
+            await connection.exec_driver_sql(statement)
+
+    try:
+        await upgrade(database, target=version)
+        if version:
+            await database.transact(fill)
+    finally:
+        await database.close()
+
+
+@pytest.fixture(params=range(1, LATEST + 1))
+async def old_location(request: pytest.FixtureRequest, empty_location: str) -> str:
+    await make_old(empty_location, request.param)
+    return empty_location
+
+
+async def test_an_empty_database_gets_the_latest_schema(empty_location: str) -> None:
+    await make_old(empty_location, 0)
+
+    async with await Store.open(empty_location) as store:
+        assert await store.schema_version() == LATEST
+        assert await store.count() == dict.fromkeys(await store.count(), 0)
+
+
+async def test_old_messages_are_read_unchanged(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        assert await store.schema_version() == LATEST
+        message = await store.timeline(ANN).get("m1")
+
+        assert message.model_dump() == {
+            "message_id": "m1",
+            "ts": datetime(2026, 1, 26, 10, 46, 0, 123456, tzinfo=UTC),
+            "user_id": "ann",
+            "role": Role.USER,
+            "content": "我不喝咖啡 ☕",
+            "speaker": "Ann",
+            "session_id": "open",
+            "agent_id": "helper",
+            "content_type": "text",
+            "parent_message_id": None,
+            "metadata": {"tokens": 7, "nested": {"list": [1, None, True]}},
+            "create_time": datetime(2026, 1, 26, 10, 47, tzinfo=UTC),
+            "sequence_no": 1,
+        }
+        assert await ids(store.timeline(ANN)) == ["m1", "m2", "m3"]
+        assert await ids(store.timeline(ANN), MessageFilter(session_id="closed")) == ["m3"]
+        assert await ids(store.timeline(BEN)) == ["m1"]
+        assert (await store.timeline(ANN).get("m2")).parent_message_id == "m1"
+
+
+async def test_old_memories_are_read_unchanged(old_location: str) -> None:
+    trusted = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
+
+    async with await Store.open(old_location) as store:
+        drinks, secret = sorted(
+            await store.memories(trusted).get_many(["drinks", "secret"]),
+            key=lambda memory: memory.memory_key,
+        )
+
+        assert (drinks.summary, drinks.content) == ("No coffee", "Ann drinks no coffee")
+        assert [(k.keyword, k.weight) for k in drinks.keywords] == [("coffee", 0.5)]
+        assert drinks.source_message_ids == ("m1",)
+        assert drinks.valid_from == datetime(2026, 1, 26, tzinfo=UTC)
+        assert drinks.provenance.origin == Origin.USER
+        assert drinks.created_at == datetime(2026, 1, 26, 10, 48, tzinfo=UTC)
+        assert (secret.layer, secret.sensitive, secret.truncated) == ("short", True, True)
+        assert len(await store.memories(ANN).get_many(["drinks", "secret"])) == 1
+
+
+async def test_old_owners_and_vectors_are_read_unchanged(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        (agent,) = (await store.owners.list_agents()).items
+        ann, ben = (await store.owners.list_users()).items
+        closed, opened = (await store.owners.list_sessions("ann")).items
+        mark = await store.feed("ann").mark()
+        assert mark is not None
+        changes = [c async for c in store.feed("ann").changes(0, mark.version, "embedder-1")]
+
+        assert (agent["agent_name"], agent["config"]) == ("The helper", {"model": "m"})
+        assert (ann["user_name"], ann["profile"]) == ("Ann 安", {"city": "北京"})
+        assert (ann["status"], ben["status"]) == (1, 0)
+        assert (closed["status"], opened["context"]) == (0, {"topic": "tea"})
+        assert (mark.version, mark.epoch, mark.time_zone) == (
+            6,
+            "0123456789abcdef",
+            "Asia/Shanghai",
+        )
+        (vector,) = changes[0].vectors
+        assert np.frombuffer(vector.vector, STORED_AS).tolist() == [1.0, 2.0]
+
+
+async def test_an_old_database_goes_on_where_it_stopped(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        timeline = store.timeline(Scope("ann", session_id="open"))
+        await timeline.add([said("m4")])
+
+        message = await timeline.get("m4")
+        assert message.sequence_no == 3
+        assert message.create_time > datetime(2026, 1, 26, 10, 47, 0, 1, tzinfo=UTC)
+        mark = await store.feed("ann").mark()
+        assert mark is not None
+        assert mark.version == 7
+        with pytest.raises(Disabled):
+            await store.timeline(Scope("ann", session_id="closed")).add([said("m5")])
+        with pytest.raises(Disabled):
+            await store.timeline(BEN).add([said("m5")])
+
+
+async def rewrite_meta(location: str, name: str, value: str) -> Rows:
+    """Claim something in the database's own description; all its rows afterwards."""
+    database = Database.connect(location)
+    stated = update(meta).where(meta.c.name == name).values(value=value)
+    try:
+        await database.transact(lambda connection: connection.execute(stated))
+        return await dump(database)
+    finally:
+        await database.close()
+
+
+@pytest.mark.parametrize("name", ["schema_version", "text_version"])
+async def test_a_database_from_the_future_is_refused_untouched(location: str, name: str) -> None:
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add([said("m1")])
+    before = await rewrite_meta(location, name, "99")
+
+    with pytest.raises(SchemaTooNew, match="99") as refusal:
+        await Store.open(location)
+
+    assert "pip install -U memrecall" in str(refusal.value)
+    assert await rewrite_meta(location, name, "99") == before
+
+
+async def test_a_database_of_another_application_is_refused_untouched(empty_location: str) -> None:
+    database = Database.connect(empty_location)
+    try:
+        await database.transact(lambda c: c.exec_driver_sql("CREATE TABLE users (name TEXT)"))
+
+        with pytest.raises(StorageError, match="already exists"):
+            await Store.open(empty_location)
+
+        async with database.read() as connection:
+            assert await schema_version(connection) == 0
+    finally:
+        await database.close()
+
+
+async def test_many_open_an_empty_database_at_once(empty_location: str) -> None:
+    stores = await asyncio.gather(*(Store.open(empty_location) for _ in range(8)))
+
+    versions = [await store.schema_version() for store in stores]
+    births = {store.facts.database_id for store in stores}
+    for store in stores:
+        await store.close()
+
+    assert versions == [LATEST] * 8
+    assert len(births) == 1
+
+
+def test_many_processes_open_an_empty_database_at_once(empty_location: str) -> None:
+    heard = run_together(process.open_only, [[empty_location]] * 6)
+
+    assert heard == [[LATEST]] * 6

@@ -1,0 +1,141 @@
+"""Within a session, messages are numbered 1, 2, 3 … and stored at different microseconds."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memrecall.scope import Scope
+from memrecall.store import Entry, Store
+from memrecall.types import Message
+
+from . import process
+from .children import run_together
+from .samples import ANN, MORNING, ids, said, walk
+
+WRITERS = 8
+SESSION = Scope("ann", session_id="tea")
+
+
+def assert_numbered(messages: Sequence[Message]) -> None:
+    """Numbers without gaps or repeats, and create times in the same order without repeats."""
+    ordered = sorted(messages, key=lambda message: message.sequence_no)
+    assert [m.sequence_no for m in ordered] == list(range(1, len(ordered) + 1))
+    times = [m.create_time for m in ordered]
+    assert times == sorted(set(times))
+
+
+async def test_each_session_counts_for_itself(store: Store) -> None:
+    tea, work = store.timeline(SESSION), store.timeline(SESSION.with_session("work"))
+    for number in range(3):
+        await tea.add([said(f"t{number}")])
+        await work.add([said(f"w{number}a"), said(f"w{number}b")])
+
+    assert_numbered(await tea.get_many([f"t{n}" for n in range(3)]))
+    assert_numbered(await work.get_many([f"w{n}{part}" for n in range(3) for part in "ab"]))
+
+
+async def test_eight_tasks_write_to_one_session(store: Store) -> None:
+    timeline = store.timeline(SESSION)
+
+    async def write(name: str) -> None:
+        for number in range(6):
+            size = 1 + number % 3
+            await timeline.add([said(f"{name}-{number}-{part}") for part in range(size)])
+
+    await asyncio.gather(*(write(f"task{n}") for n in range(WRITERS)))
+
+    messages = await walk(timeline)
+    assert len(messages) == WRITERS * 12
+    assert_numbered(messages)
+
+
+def test_eight_processes_write_to_one_session(location: str) -> None:
+    heard = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
+
+    assert heard == [[1, 2, 3, 1, 2, 3]] * WRITERS
+    messages = asyncio.run(read_shared(location))
+    assert len(messages) == WRITERS * 12
+    assert_numbered(messages)
+
+
+async def read_shared(location: str) -> list[Message]:
+    async with await Store.open(location) as store:
+        return await walk(store.timeline(process.SCOPE))
+
+
+async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_other(
+    store: Store,
+) -> None:
+    scopes = [Scope(f"user{n}", agent_id=f"agent{n}") for n in range(4)]
+
+    async def write(name: str, order: list[Scope]) -> None:
+        for number in range(5):
+            await store.write_messages([Entry(scope, said(f"{name}{number}")) for scope in order])
+
+    await asyncio.gather(
+        *(write(f"forth{n}-", scopes) for n in range(4)),
+        *(write(f"back{n}-", scopes[::-1]) for n in range(4)),
+    )
+
+    for scope in scopes:
+        assert_numbered(await walk(store.timeline(scope)))
+    assert (await store.count())["messages"] == 4 * 8 * 5
+
+
+async def test_many_first_messages_of_a_user_at_once(store: Store) -> None:
+    await asyncio.gather(
+        *(
+            store.timeline(Scope("new", session_id=f"s{n % 3}")).add([said(f"m{n}")])
+            for n in range(9)
+        )
+    )
+
+    assert sorted(await ids(store.timeline(Scope("new")))) == [f"m{n}" for n in range(9)]
+    assert (await store.count("new"))["sessions"] == 3
+
+
+class Clock:
+    """Stands where `datetime` stood, and says what it is told."""
+
+    def __init__(self, moment: datetime) -> None:
+        self.moment = moment
+
+    def now(self, zone: Any) -> datetime:
+        return self.moment.astimezone(zone)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock(MORNING)
+    monkeypatch.setattr("memrecall.store.messages.datetime", clock)
+    return clock
+
+
+async def test_two_messages_of_one_microsecond_are_both_kept(store: Store, clock: Clock) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said("m1")])
+    await timeline.add([said("m2"), said("m3")])
+    await store.timeline(ANN.with_session("other")).add([said("m4")])
+
+    stored = {m.message_id: m.create_time for m in await walk(timeline)}
+
+    assert stored == {
+        "m1": MORNING,
+        "m2": MORNING + timedelta(microseconds=1),
+        "m3": MORNING + timedelta(microseconds=2),
+        "m4": MORNING,
+    }
+
+
+async def test_a_clock_set_back_does_not_bring_create_times_back(
+    store: Store, clock: Clock
+) -> None:
+    timeline = store.timeline(ANN)
+    await timeline.add([said("m1")])
+    clock.moment = datetime(2020, 1, 1, tzinfo=UTC)
+    await timeline.add([said("m2")])
+
+    assert (await timeline.get("m2")).create_time == MORNING + timedelta(microseconds=1)

@@ -1,0 +1,276 @@
+"""The tables are those of the specification (seed 002, section 4), on both engines.
+
+Two deviations, decided in the design: ids are unique per user, so keys and indexes of user data
+begin with `user_id`; and columns that have a default are never null.
+"""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import (
+    JSON,
+    BigInteger,
+    Connection,
+    DateTime,
+    Inspector,
+    SmallInteger,
+    Text,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.exc import IntegrityError
+
+from memrecall.store import Store
+from memrecall.store.engine import Database
+from memrecall.store.migrations import upgrade
+from memrecall.store.tables import agents, messages, metadata, sessions, users
+
+ID = "string(64) not null"
+TIME = "time not null"
+
+COLUMNS = {
+    "agents": {
+        "agent_id": ID,
+        "agent_name": "string(255) not null",
+        "agent_type": "string(50)",
+        "description": "text",
+        "config": "json",
+        "status": "small not null",
+        "create_time": TIME,
+        "update_time": TIME,
+        "creator": "string(64)",
+    },
+    "users": {
+        "user_id": ID,
+        "agent_id": ID,
+        "user_name": "string(255)",
+        "user_type": "string(50)",
+        "profile": "json",
+        "status": "small not null",
+        "create_time": TIME,
+        "update_time": TIME,
+        "last_active_time": "time",
+    },
+    "sessions": {
+        "session_id": ID,
+        "agent_id": ID,
+        "user_id": ID,
+        "session_name": "string(255)",
+        "session_type": "string(50)",
+        "context": "json",
+        "status": "small not null",
+        "create_time": TIME,
+        "update_time": TIME,
+        "end_time": "time",
+    },
+    "messages": {
+        "message_id": ID,
+        "agent_id": ID,
+        "user_id": ID,
+        "session_id": ID,
+        "role": "string(20) not null",
+        "content": "text not null",
+        "content_type": "string(50) not null",
+        "metadata": "json",
+        "parent_message_id": "string(64)",
+        "create_time": TIME,
+        "sequence_no": "big not null",
+    },
+}
+KEYS = {
+    "agents": ["agent_id"],
+    "users": ["user_id"],
+    "sessions": ["user_id", "session_id"],
+    "messages": ["user_id", "message_id"],
+}
+# What the specification wants an index for; a longer index that begins with it serves as well.
+SERVED = {
+    "agents": ["status", "create_time"],
+    "users": ["agent_id", "agent_id status", "last_active_time"],
+    "sessions": ["agent_id user_id", "user_id", "status create_time", "create_time"],
+    "messages": [
+        "user_id session_id create_time",
+        "user_id session_id sequence_no",
+        "user_id create_time",
+        "create_time",
+    ],
+}
+REFERENCES = {
+    "agents": set(),
+    "users": {"agent_id -> agents"},
+    "sessions": {"agent_id -> agents", "user_id -> users"},
+    "messages": {"agent_id -> agents", "user_id -> users", "user_id session_id -> sessions"},
+}
+ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message_id"} | {
+    "memory_key",
+    "key",
+}
+
+
+def kind_of(column: Any) -> str:
+    kind = column["type"]
+    names = {SmallInteger: "small", BigInteger: "big", DateTime: "time", JSON: "json", Text: "text"}
+    plain = [name for base, name in names.items() if isinstance(kind, base)]
+    named = plain[0] if plain else f"string({kind.length})"
+    return named if column["nullable"] else f"{named} not null"
+
+
+def access_paths(inspector: Inspector, table: str) -> list[str]:
+    paths: list[Any] = [inspector.get_pk_constraint(table)["constrained_columns"]]
+    paths += [unique["column_names"] for unique in inspector.get_unique_constraints(table)]
+    paths += [index["column_names"] for index in inspector.get_indexes(table)]
+    return [" ".join(path) for path in paths]
+
+
+async def look(database: Database, question: Any) -> Any:
+    """Ask the database itself about its schema."""
+    async with database.read() as connection:
+        return await connection.run_sync(lambda c: question(inspect(c)))
+
+
+@pytest.mark.parametrize("table", COLUMNS)
+class TestSpecifiedTable:
+    async def test_columns(self, store: Store, table: str) -> None:
+        found = await look(store.database, lambda inspector: inspector.get_columns(table))
+
+        kinds = {column["name"]: kind_of(column) for column in found}
+
+        assert {name: kinds[name] for name in COLUMNS[table]} == COLUMNS[table]
+
+    async def test_key_indexes_and_references(self, store: Store, table: str) -> None:
+        def question(inspector: Inspector) -> Any:
+            key = inspector.get_pk_constraint(table)["constrained_columns"]
+            references = {
+                f"{' '.join(key['constrained_columns'])} -> {key['referred_table']}"
+                for key in inspector.get_foreign_keys(table)
+            }
+            return key, access_paths(inspector, table), references
+
+        key, paths, references = await look(store.database, question)
+
+        assert key == KEYS[table]
+        unserved = [w for w in SERVED[table] if not any(f"{p} ".startswith(f"{w} ") for p in paths)]
+        assert unserved == []
+        assert references == REFERENCES[table]
+
+
+async def insert_agent_and_user(connection: Any) -> None:
+    await connection.execute(insert(agents), {"agent_id": "a", "agent_name": "a"})
+    await connection.execute(insert(users), {"user_id": "u", "agent_id": "a", "epoch": "e"})
+    await connection.execute(insert(sessions), {"user_id": "u", "session_id": "s", "agent_id": "a"})
+
+
+def message_row(message_id: str, **fields: Any) -> dict[str, Any]:
+    now = datetime.now(UTC)
+    owner = {"user_id": "u", "agent_id": "a", "session_id": "s"}
+    said = {"role": "user", "content": "hi", "search_text": "hi", "ts": now}
+    counted = {"sequence_no": 1, "change_no": 1}
+    return {"message_id": message_id, **owner, **said, **counted, **fields}
+
+
+async def test_defaults(store: Store) -> None:
+    async def work(connection: Any) -> list[Any]:
+        await insert_agent_and_user(connection)
+        await connection.execute(insert(messages), message_row("m"))
+        return [
+            (await connection.execute(select(table))).mappings().one()
+            for table in (agents, users, sessions, messages)
+        ]
+
+    agent, user, session, message = await store.database.transact(work)
+
+    assert [row["status"] for row in (agent, user, session)] == [1, 1, 1]
+    assert message["content_type"] == "text"
+    assert user["time_zone"] == "UTC"
+    for row in (agent, user, session, message):
+        assert abs(row["create_time"] - datetime.now(UTC)) < timedelta(minutes=1)
+    for row in (agent, user, session):
+        assert abs(row["update_time"] - datetime.now(UTC)) < timedelta(minutes=1)
+
+
+VIOLATIONS: list[dict[str, Any]] = [
+    {"message_id": "m"},
+    {"create_time": datetime(2026, 1, 1, tzinfo=UTC)},
+    {"sequence_no": 1},
+    {"session_id": "unknown"},
+    {"agent_id": "unknown"},
+    {"user_id": "unknown"},
+    {"content": None},
+    {"role": None},
+]
+
+
+async def test_constraints_hold_in_the_database_itself(store: Store) -> None:
+    first = message_row("m", create_time=datetime(2026, 1, 1, tzinfo=UTC))
+    second = message_row("n", create_time=datetime(2026, 1, 2, tzinfo=UTC), sequence_no=2)
+
+    async def work(connection: Any) -> None:
+        await insert_agent_and_user(connection)
+        await connection.execute(insert(messages), first)
+        for violation in VIOLATIONS:
+            with pytest.raises(IntegrityError):
+                async with connection.begin_nested():
+                    await connection.execute(insert(messages), {**second, **violation})
+        await connection.execute(insert(messages), second)
+
+    await store.database.transact(work)
+
+
+async def test_ids_sort_by_their_bytes_whatever_the_servers_language(
+    store: Store, engine: str
+) -> None:
+    if engine == "sqlite":
+        wanted = text("SELECT count(*) FROM sqlite_master WHERE sql LIKE '%COLLATE%'")
+        async with store.database.read() as connection:
+            assert await connection.scalar(wanted) == 0  # SQLite compares bytes by default
+        return
+    wanted = text(
+        "SELECT table_name, column_name, collation_name FROM information_schema.columns"
+        " WHERE table_schema = 'public'"
+    )
+    async with store.database.read() as connection:
+        rows = (await connection.execute(wanted)).all()
+    otherwise = [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"]
+    assert otherwise == []
+
+
+def describe_schema(connection: Connection) -> dict[str, Any]:
+    """All that reflection can tell, in an order that does not depend on history."""
+    inspector = inspect(connection)
+    return {
+        table: {
+            "columns": {
+                column["name"]: (str(column["type"]), column["nullable"], column["default"])
+                for column in inspector.get_columns(table)
+            },
+            "key": inspector.get_pk_constraint(table)["constrained_columns"],
+            "references": sorted(
+                (k["constrained_columns"], k["referred_table"], k["referred_columns"])
+                for k in inspector.get_foreign_keys(table)
+            ),
+            "uniques": sorted(
+                (str(u["name"]), u["column_names"]) for u in inspector.get_unique_constraints(table)
+            ),
+            "indexes": sorted(
+                (str(i["name"]), i["column_names"], i["unique"], str(i.get("column_sorting")))
+                for i in inspector.get_indexes(table)
+            ),
+        }
+        for table in inspector.get_table_names()
+    }
+
+
+async def test_migrations_lead_to_the_tables_of_the_code(databases: Any) -> None:
+    migrated = Database.connect(databases.fresh(migrated=False))
+    declared = Database.connect(databases.fresh(migrated=False))
+    try:
+        await upgrade(migrated)
+        await declared.transact(lambda c: c.run_sync(metadata.create_all))
+        async with migrated.read() as one, declared.read() as other:
+            assert await one.run_sync(describe_schema) == await other.run_sync(describe_schema)
+    finally:
+        await migrated.close()
+        await declared.close()

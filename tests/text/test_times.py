@@ -1,0 +1,601 @@
+"""Time expressions: what they mean on a given day, and what is none."""
+
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+from time import perf_counter
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.text.times import TimeSpan, find_times
+
+WEDNESDAY = datetime(2026, 3, 18, 10, 30, tzinfo=UTC)
+MONDAY = datetime(2026, 3, 16, 10, 30, tzinfo=UTC)
+SUNDAY = datetime(2026, 3, 22, 10, 30, tzinfo=UTC)
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+NEW_YORK = ZoneInfo("America/New_York")
+NEWFOUNDLAND = timezone(timedelta(hours=-3, minutes=-30))
+EVENING = datetime(2026, 3, 18, 17, tzinfo=UTC)
+JANUARY = datetime(2026, 1, 3, tzinfo=UTC)
+# Half an hour after New York's clocks went from two to three.
+CHANGE = datetime(2026, 3, 8, 7, 30, tzinfo=UTC)
+
+
+def show(moment: datetime | None) -> str:
+    """Write a bound as short as it can be told: 2026-03-18, 2026-03-18T10:30 or nothing."""
+    if moment is None:
+        return ""
+    assert moment.utcoffset() == timedelta(0)
+    return moment.isoformat()[:16].removesuffix("T00:00")
+
+
+def bounds(span: TimeSpan) -> str:
+    return f"{show(span.start)}/{show(span.end)}"
+
+
+def read(text: str, now: datetime = WEDNESDAY, zone: tzinfo = UTC) -> str:
+    """The bounds of the only time in a text that is a time from end to end."""
+    (span,) = find_times(text, now, zone)
+    assert (span.text, span.position) == (text, 0)
+    return bounds(span)
+
+
+CHINESE = {
+    # days
+    "今天": "2026-03-18/2026-03-19",
+    "昨天": "2026-03-17/2026-03-18",
+    "昨日": "2026-03-17/2026-03-18",
+    "前天": "2026-03-16/2026-03-17",
+    "大前天": "2026-03-15/2026-03-16",
+    "明天": "2026-03-19/2026-03-20",
+    "后天": "2026-03-20/2026-03-21",
+    "大后天": "2026-03-21/2026-03-22",
+    # parts of a day
+    "昨晚": "2026-03-17T18:00/2026-03-18T06:00",
+    "昨天晚上": "2026-03-17T18:00/2026-03-18T06:00",
+    "今早": "2026-03-18T05:00/2026-03-18T12:00",
+    "今晚": "2026-03-18T18:00/2026-03-19T06:00",
+    "今天上午": "2026-03-18T05:00/2026-03-18T12:00",
+    "昨天下午": "2026-03-17T12:00/2026-03-17T18:00",
+    "昨天下午三点": "2026-03-17T15:00/2026-03-17T16:00",
+    "昨天晚上8点半": "2026-03-17T20:30/2026-03-17T20:31",
+    "昨晚十二点": "2026-03-18/2026-03-18T01:00",
+    "昨晚两点": "2026-03-18T02:00/2026-03-18T03:00",
+    "今天凌晨四点": "2026-03-18T04:00/2026-03-18T05:00",
+    "昨天中午一点一刻": "2026-03-17T13:15/2026-03-17T13:16",
+    "昨天15点20分": "2026-03-17T15:20/2026-03-17T15:21",
+    "昨天三点": "2026-03-17T15:00/2026-03-17T16:00",
+    "昨天 22:15": "2026-03-17T22:15/2026-03-17T22:16",
+    "上周三早上": "2026-03-11T05:00/2026-03-11T12:00",
+    "周一下午": "2026-03-16T12:00/2026-03-16T18:00",
+    # weeks
+    "上周": "2026-03-09/2026-03-16",
+    "上个星期": "2026-03-09/2026-03-16",
+    "上上周": "2026-03-02/2026-03-09",
+    "本周": "2026-03-16/2026-03-23",
+    "这个礼拜": "2026-03-16/2026-03-23",
+    "下周": "2026-03-23/2026-03-30",
+    "上周三": "2026-03-11/2026-03-12",
+    "上个星期天": "2026-03-15/2026-03-16",
+    "上上周五": "2026-03-06/2026-03-07",
+    "这周三": "2026-03-18/2026-03-19",
+    "本周五": "2026-03-20/2026-03-21",
+    "下周一": "2026-03-23/2026-03-24",
+    "周三": "2026-03-18/2026-03-19",
+    "星期四": "2026-03-12/2026-03-13",
+    "礼拜二": "2026-03-17/2026-03-18",
+    "周日": "2026-03-15/2026-03-16",
+    "周末": "2026-03-14/2026-03-16",
+    "上周末": "2026-03-14/2026-03-16",
+    "上个周末": "2026-03-14/2026-03-16",
+    "这周末": "2026-03-21/2026-03-23",
+    # distances
+    "三天前": "2026-03-15/2026-03-16",
+    "3天以前": "2026-03-15/2026-03-16",
+    "十二天之前": "2026-03-06/2026-03-07",
+    "两三天前": "2026-03-15/2026-03-17",
+    "几天前": "2026-03-13/2026-03-17",
+    "好几天前": "2026-03-13/2026-03-17",
+    "前两天": "2026-03-15/2026-03-18",
+    "前几天": "2026-03-13/2026-03-18",
+    "这两天": "2026-03-16/2026-03-19",
+    "两周前": "2026-03-01/2026-03-08",
+    "三个星期前": "2026-02-22/2026-03-01",
+    "三个月前": "2025-12-01/2026-01-01",
+    "几个月前": "2025-10-01/2026-02-01",
+    "两年前": "2024-01-01/2025-01-01",
+    "半年前": "2025-08-01/2025-11-01",
+    "两小时前": "2026-03-18T08:00/2026-03-18T09:00",
+    "一个小时前": "2026-03-18T09:00/2026-03-18T10:00",
+    "十分钟前": "2026-03-18T10:20/2026-03-18T10:21",
+    "半小时前": "2026-03-18T09:55/2026-03-18T10:06",
+    "半个月前": "2026-02-28/2026-03-07",
+    "二三十年前": "1996-01-01/2007-01-01",
+    "三天后": "2026-03-21/2026-03-22",
+    "最近三天": "2026-03-15T10:30/2026-03-18T10:30",
+    "过去两周": "2026-03-04T10:30/2026-03-18T10:30",
+    "近30日": "2026-02-16T10:30/2026-03-18T10:30",
+    "最近半年": "2025-09-18T10:30/2026-03-18T10:30",
+    "过去的24小时": "2026-03-17T10:30/2026-03-18T10:30",
+    "最近": "2026-03-11T10:30/2026-03-18T10:30",
+    "刚才": "2026-03-16T10:30/2026-03-18T10:30",
+    "刚刚": "2026-03-16T10:30/2026-03-18T10:30",
+    # months
+    "上个月": "2026-02-01/2026-03-01",
+    "上上个月": "2026-01-01/2026-02-01",
+    "这个月": "2026-03-01/2026-04-01",
+    "下个月": "2026-04-01/2026-05-01",
+    "五月": "2025-05-01/2025-06-01",
+    "5月份": "2025-05-01/2025-06-01",
+    "三月": "2026-03-01/2026-04-01",
+    "十二月": "2025-12-01/2026-01-01",
+    "去年五月": "2025-05-01/2025-06-01",
+    "五月中旬": "2025-05-11/2025-05-21",
+    "三月下旬": "2025-03-21/2025-04-01",
+    "上月下旬": "2026-02-21/2026-03-01",
+    "上个月底": "2026-02-21/2026-03-01",
+    "2024年2月底": "2024-02-21/2024-03-01",
+    "月初": "2026-03-01/2026-03-11",
+    "月底": "2026-02-21/2026-03-01",
+    # years and their parts
+    "去年": "2025-01-01/2026-01-01",
+    "前年": "2024-01-01/2025-01-01",
+    "今年": "2026-01-01/2027-01-01",
+    "明年": "2027-01-01/2028-01-01",
+    "年初": "2026-01-01/2026-02-01",
+    "年底": "2025-12-01/2026-01-01",
+    "去年年中": "2025-06-01/2025-08-01",
+    "去年底": "2025-12-01/2026-01-01",
+    "2024年初": "2024-01-01/2024-02-01",
+    "去年下半年": "2025-07-01/2026-01-01",
+    "2024年第三季度": "2024-07-01/2024-10-01",
+    "去年夏天": "2025-06-01/2025-09-01",
+    "今年春天": "2026-03-01/2026-06-01",
+    "冬天": "2025-12-01/2026-03-01",
+    "春天": "2026-03-01/2026-06-01",
+    "2023年秋": "2023-09-01/2023-12-01",
+    # dates
+    "2025年1月15日": "2025-01-15/2025-01-16",
+    "2025年1月": "2025-01-01/2025-02-01",
+    "2019年": "2019-01-01/2020-01-01",
+    "25年1月15号": "2025-01-15/2025-01-16",
+    "98年12月": "1998-12-01/1999-01-01",
+    "1月15日": "2026-01-15/2026-01-16",
+    "3月25号": "2025-03-25/2025-03-26",
+    "2月29日": "2024-02-29/2024-03-01",
+    "15号": "2026-03-15/2026-03-16",
+    "去年今天": "2025-03-18/2025-03-19",
+    "2025 年 1 月 15 日": "2025-01-15/2025-01-16",
+    "5月3日（周六）": "2025-05-03/2025-05-04",
+    "1980年代": "1980-01-01/1990-01-01",
+    "20日": "2026-02-20/2026-02-21",
+    "三十号": "2026-01-30/2026-01-31",
+    "上个月15号": "2026-02-15/2026-02-16",
+    "二〇二五年五月三日": "2025-05-03/2025-05-04",
+    "十二月二十五日": "2025-12-25/2025-12-26",
+    "5月3日周六": "2025-05-03/2025-05-04",
+    "2025-01-15": "2025-01-15/2025-01-16",
+    "2025/1/15": "2025-01-15/2025-01-16",
+    "2025.1.15": "2025-01-15/2025-01-16",
+    # feasts
+    "元旦": "2026-01-01/2026-01-02",
+    "五一": "2025-05-01/2025-05-02",
+    "劳动节": "2025-05-01/2025-05-02",
+    "国庆": "2025-10-01/2025-10-08",
+    "去年国庆节": "2025-10-01/2025-10-08",
+    "2024年圣诞节": "2024-12-25/2024-12-26",
+    "去年十一": "2025-10-01/2025-10-08",
+    "情人节": "2026-02-14/2026-02-15",
+    "儿童节": "2025-06-01/2025-06-02",
+    "春节": "2026-02-17/2026-02-24",
+    "去年春节": "2025-01-29/2025-02-05",
+    "除夕": "2026-02-16/2026-02-17",
+    "去年中秋": "2025-10-06/2025-10-07",
+    "去年端午节": "2025-05-31/2025-06-01",
+    "元宵节": "2026-03-03/2026-03-04",
+    "清明节": "2025-04-04/2025-04-05",
+    # before, after, from and to
+    "上周三之前": "/2026-03-11",
+    "上周三以前": "/2026-03-11",
+    "5月3日前": "/2025-05-03",
+    "2019年前": "/2019-01-01",
+    "三月后": "2026-04-01/",
+    "上周三之后": "2026-03-12/",
+    "国庆以后": "2025-10-08/",
+    "从去年开始": "2025-01-01/",
+    "从上周三起": "2026-03-11/",
+    "去年五月至今": "2025-05-01/",
+    "截至昨天": "/2026-03-18",
+    "从三月到五月": "2025-03-01/2025-06-01",
+    "一月到二月": "2026-01-01/2026-03-01",
+    "十二月到二月": "2025-12-01/2026-03-01",
+    "去年3月到5月": "2025-03-01/2025-06-01",
+    "3月1日到3月5日": "2026-03-01/2026-03-06",
+    "3月1日至5日": "2026-03-01/2026-03-06",
+    "3月1-5日": "2026-03-01/2026-03-06",
+    "上周一到周五": "2026-03-09/2026-03-14",
+    "周一到周五": "2026-03-09/2026-03-14",
+    "3月和5月之间": "2025-03-01/2025-06-01",
+    "1号到5号": "2026-03-01/2026-03-06",
+    "2024/1/1-2024/2/1": "2024-01-01/2024-02-02",
+    "昨天下午三点到五点": "2026-03-17T15:00/2026-03-17T18:00",
+    "昨晚8点到10点": "2026-03-17T20:00/2026-03-17T23:00",
+    "昨天上午十点到下午三点": "2026-03-17T10:00/2026-03-17T16:00",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), CHINESE.items())
+def test_chinese(text: str, expected: str) -> None:
+    assert read(text) == expected
+
+
+ENGLISH = {
+    # days
+    "today": "2026-03-18/2026-03-19",
+    "Yesterday": "2026-03-17/2026-03-18",
+    "day before yesterday": "2026-03-16/2026-03-17",
+    "tomorrow": "2026-03-19/2026-03-20",
+    "last night": "2026-03-17T18:00/2026-03-18T06:00",
+    "this morning": "2026-03-18T05:00/2026-03-18T12:00",
+    "night before last": "2026-03-16T18:00/2026-03-17T06:00",
+    "tonight": "2026-03-18T18:00/2026-03-19T06:00",
+    "yesterday afternoon": "2026-03-17T12:00/2026-03-17T18:00",
+    "yesterday at 3pm": "2026-03-17T15:00/2026-03-17T16:00",
+    "yesterday at 3:15 p.m.": "2026-03-17T15:15/2026-03-17T15:16",
+    "3 pm yesterday": "2026-03-17T15:00/2026-03-17T16:00",
+    "yesterday at 12am": "2026-03-17/2026-03-17T01:00",
+    "on Monday morning": "2026-03-16T05:00/2026-03-16T12:00",
+    "morning of May 3": "2025-05-03T05:00/2025-05-03T12:00",
+    # weekdays and weeks
+    "Wednesday": "2026-03-18/2026-03-19",
+    "on Thursday": "2026-03-12/2026-03-13",
+    "on Fri": "2026-03-13/2026-03-14",
+    "last Wednesday": "2026-03-11/2026-03-12",
+    "last Tuesday": "2026-03-17/2026-03-18",
+    "last Tue": "2026-03-17/2026-03-18",
+    "this Friday": "2026-03-20/2026-03-21",
+    "next Monday": "2026-03-23/2026-03-24",
+    "Wednesday of last week": "2026-03-11/2026-03-12",
+    "Monday last week": "2026-03-09/2026-03-10",
+    "last week": "2026-03-09/2026-03-16",
+    "this week": "2026-03-16/2026-03-23",
+    "week before last": "2026-03-02/2026-03-09",
+    "weekend": "2026-03-14/2026-03-16",
+    "last weekend": "2026-03-14/2026-03-16",
+    "this weekend": "2026-03-21/2026-03-23",
+    "next weekend": "2026-03-28/2026-03-30",
+    # distances
+    "three days ago": "2026-03-15/2026-03-16",
+    "3 days ago": "2026-03-15/2026-03-16",
+    "a day ago": "2026-03-17/2026-03-18",
+    "a couple of days ago": "2026-03-15/2026-03-17",
+    "a few days ago": "2026-03-13/2026-03-17",
+    "several days ago": "2026-03-11/2026-03-16",
+    "two weeks ago": "2026-03-01/2026-03-08",
+    "three months ago": "2025-12-01/2026-01-01",
+    "twenty years ago": "2006-01-01/2007-01-01",
+    "an hour ago": "2026-03-18T09:00/2026-03-18T10:00",
+    "half an hour ago": "2026-03-18T09:55/2026-03-18T10:06",
+    "last 3 days": "2026-03-15T10:30/2026-03-18T10:30",
+    "in the past two weeks": "2026-03-04T10:30/2026-03-18T10:30",
+    "last few days": "2026-03-13T10:30/2026-03-18T10:30",
+    "past month": "2026-02-18T10:30/2026-03-18T10:30",
+    "recently": "2026-03-11T10:30/2026-03-18T10:30",
+    "lately": "2026-03-11T10:30/2026-03-18T10:30",
+    "just now": "2026-03-16T10:30/2026-03-18T10:30",
+    # months, years, seasons
+    "last month": "2026-02-01/2026-03-01",
+    "this month": "2026-03-01/2026-04-01",
+    "next month": "2026-04-01/2026-05-01",
+    "last year": "2025-01-01/2026-01-01",
+    "in May": "2025-05-01/2025-06-01",
+    "in march": "2026-03-01/2026-04-01",
+    "June": "2025-06-01/2025-07-01",
+    "last May": "2025-05-01/2025-06-01",
+    "last March": "2025-03-01/2025-04-01",
+    "this May": "2026-05-01/2026-06-01",
+    "May 2023": "2023-05-01/2023-06-01",
+    "May of last year": "2025-05-01/2025-06-01",
+    "last year in May": "2025-05-01/2025-06-01",
+    "mid-January": "2026-01-11/2026-01-21",
+    "early March": "2026-03-01/2026-03-11",
+    "late May": "2025-05-21/2025-06-01",
+    "early May 2023": "2023-05-01/2023-05-11",
+    "early 2024": "2024-01-01/2024-04-01",
+    "end of last year": "2025-12-01/2026-01-01",
+    "beginning of the month": "2026-03-01/2026-03-11",
+    "in 2022": "2022-01-01/2023-01-01",
+    "last summer": "2025-06-01/2025-09-01",
+    "this winter": "2026-12-01/2027-03-01",
+    "summer of 2023": "2023-06-01/2023-09-01",
+    "in winter": "2025-12-01/2026-03-01",
+    "Q3 2024": "2024-07-01/2024-10-01",
+    # dates
+    "15 January 2025": "2025-01-15/2025-01-16",
+    "January 15": "2026-01-15/2026-01-16",
+    "January 15th, 2025": "2025-01-15/2025-01-16",
+    "15th of January": "2026-01-15/2026-01-16",
+    "Jan 15": "2026-01-15/2026-01-16",
+    "Jan. 15, 2025": "2025-01-15/2025-01-16",
+    "2025 Jan 15": "2025-01-15/2025-01-16",
+    "May 3": "2025-05-03/2025-05-04",
+    "Saturday, May 3, 2025 at 3pm": "2025-05-03T15:00/2025-05-03T16:00",
+    "on the 15th": "2026-03-15/2026-03-16",
+    "1/15/2025": "2025-01-15/2025-01-16",
+    "15/1/2025": "2025-01-15/2025-01-16",
+    "2025-01-15T10:30:00Z": "2025-01-15T10:30/2025-01-15T10:31",
+    "2025-01-15 10:30": "2025-01-15T10:30/2025-01-15T10:31",
+    "2025-01-15T10:30:59.123+08:00": "2025-01-15T02:30/2025-01-15T02:31",
+    # feasts
+    "Christmas": "2025-12-25/2025-12-26",
+    "last Christmas": "2025-12-25/2025-12-26",
+    "Christmas 2023": "2023-12-25/2023-12-26",
+    "New Year's Eve": "2025-12-31/2026-01-01",
+    "last  New\nYear's Eve": "2025-12-31/2026-01-01",
+    "New Year’s Day": "2026-01-01/2026-01-02",
+    "last year's Halloween": "2025-10-31/2025-11-01",
+    "Valentine's Day": "2026-02-14/2026-02-15",
+    "Chinese New Year": "2026-02-17/2026-02-24",
+    # before, after, from and to
+    "before last Tuesday": "/2026-03-17",
+    "after May 3": "2025-05-04/",
+    "since March": "2026-03-01/",
+    "since 2021": "2021-01-01/",
+    "until yesterday": "/2026-03-18",
+    "from March to May": "2025-03-01/2025-06-01",
+    "from January to February": "2026-01-01/2026-03-01",
+    "between May 3 and May 7": "2025-05-03/2025-05-08",
+    "May 3-7": "2025-05-03/2025-05-08",
+    "May 3 to May 7, 2023": "2023-05-03/2023-05-08",
+    "January to March 2024": "2024-01-01/2024-04-01",
+    "from 2019 to 2021": "2019-01-01/2022-01-01",
+    "from Monday to Friday": "2026-03-09/2026-03-14",
+    "from last Monday until yesterday": "2026-03-16/2026-03-18",
+    "last week onwards": "2026-03-09/",
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), ENGLISH.items())
+def test_english(text: str, expected: str) -> None:
+    assert read(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("now", "text", "expected"),
+    [
+        (MONDAY, "周三", "2026-03-11/2026-03-12"),
+        (MONDAY, "周一", "2026-03-16/2026-03-17"),
+        (MONDAY, "上周一", "2026-03-09/2026-03-10"),
+        (MONDAY, "周末", "2026-03-14/2026-03-16"),
+        (MONDAY, "last weekend", "2026-03-14/2026-03-16"),
+        (MONDAY, "last Monday", "2026-03-09/2026-03-10"),
+        (MONDAY, "next Monday", "2026-03-23/2026-03-24"),
+        (SUNDAY, "上周三", "2026-03-11/2026-03-12"),
+        (SUNDAY, "周三", "2026-03-18/2026-03-19"),
+        (SUNDAY, "周末", "2026-03-21/2026-03-23"),
+        (SUNDAY, "上周末", "2026-03-14/2026-03-16"),
+        (SUNDAY, "last weekend", "2026-03-14/2026-03-16"),
+        (SUNDAY, "this weekend", "2026-03-21/2026-03-23"),
+        (SUNDAY, "last Tuesday", "2026-03-17/2026-03-18"),
+        (SUNDAY, "上周一到周五", "2026-03-09/2026-03-14"),
+        (SUNDAY, "下周一", "2026-03-23/2026-03-24"),
+        (JANUARY, "冬天", "2025-12-01/2026-03-01"),
+        (JANUARY, "last winter", "2024-12-01/2025-03-01"),
+        (JANUARY, "this winter", "2025-12-01/2026-03-01"),
+        (JANUARY, "上个月", "2025-12-01/2026-01-01"),
+        (datetime(2026, 3, 31, tzinfo=UTC), "最近一个月", "2026-02-28/2026-03-31"),
+    ],
+)
+def test_the_day_it_is_said_on_matters(now: datetime, text: str, expected: str) -> None:
+    assert read(text, now) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "grain"),
+    [
+        ("十分钟前", "minute"),
+        ("yesterday at 10:15", "minute"),
+        ("两小时前", "hour"),
+        ("昨天下午", "hour"),
+        ("周三", "day"),
+        ("Christmas", "day"),
+        ("两周前", "week"),
+        ("last week", "week"),
+        ("in May", "month"),
+        ("年底", "month"),
+        ("last summer", "season"),
+        ("去年", "year"),
+        ("最近三天", "range"),
+        ("刚才", "range"),
+        ("周末", "range"),
+        ("五月中旬", "range"),
+        ("2024年第三季度", "range"),
+        ("since 2021", "range"),
+        ("三月到五月", "range"),
+    ],
+)
+def test_grain(text: str, grain: str) -> None:
+    assert [span.grain for span in find_times(text, WEDNESDAY)] == [grain]
+
+
+RECURRING = """
+    每周三开会 | 每周三下午三点 | 每周二、周四上课 | 每天早上跑步 | 每个月15号发工资 | 每年五月体检
+    每周一到周五上班 | 每月的15号和30号 | 天天向上
+    every Wednesday | every Monday and Thursday at 3pm | each May
+    on Mondays | Mondays and weekends
+"""
+IMPOSSIBLE = """
+    十万年前 | 九千年前 | 2月30日 | 2025年2月30日 | 13月5日 | 1990年春节 | February 30 | 2025-13-01
+"""
+NUMBERS = """
+    port 2022 | 2022 items | in 2000 words | 版本 3.11.7 | 1.2.3 | v2025.1.15 | 4.2 Dec
+    2025.1.15.3 | 192.168.1.1 | 138-2025-0115 | 13812345678 | $2022.50 | 5/6 | 24/7 | 3:2
+    in the 1970's | 五号楼 | 房间号 | 地铁3号线 | 南京路15号 | 嫦娥四号 | 旅行者1号 | 三点建议 | 3pm
+"""
+OTHER_WORDS = """
+    I may go | this may be wrong | we march on | may in fact | version 3 may break | wait a second
+    the sun sat low | he sat down | march 3 miles | fall down | spring boot | mon ami | upper case
+    on the 5th floor | in the morning | 上午 | 在日本的日常 | 有一点累 | 目前天气很好
+    以前年轻的时候 | 过去年轻人 | 说明天气变化 | 然后天黑了 | 这周围没有人 | 晚上月亮很圆
+    马上周转不开 | 一周三次 | 一周一次 | 十几天前后 | 几十年后 | 圣诞老人 | 清明上河图
+    五月天的歌 | 有朝一日 | 最近的地铁站 | 附近三天 | 少年中国 | 大年初一
+    变革的前夜 | 有的地方才有 | 一个半小时前 | 以前 | 之后 | 从前 | 到
+"""
+
+
+def phrases(table: str) -> list[str]:
+    return [phrase.strip() for line in table.strip().splitlines() for phrase in line.split("|")]
+
+
+@pytest.mark.parametrize("text", phrases(RECURRING + IMPOSSIBLE + NUMBERS + OTHER_WORDS))
+def test_no_time(text: str) -> None:
+    assert find_times(text, WEDNESDAY) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("我上周三和昨天都去了", ["上周三", "昨天"]),
+        ("周三周四都下雨", ["周三", "周四"]),
+        ("周三，下周再说", ["周三", "下周"]),
+        ("1996年到底发生了什么", ["1996年"]),
+        ("才刚刚开始", ["刚刚"]),
+        ("近十年前", ["十年前"]),
+        ("上周一直下雨", ["上周"]),
+        ("上周三个会", ["上周"]),
+        ("上周天气很好", ["上周"]),
+        ("今年中国经济", ["今年"]),
+        ("今天一点都不累", ["今天"]),
+        ("昨天起床晚了", ["昨天"]),
+        ("昨天后来呢", ["昨天"]),
+        ("国庆前后", ["国庆"]),
+        ("去年每周三都去", ["去年"]),
+        ("2月30日和3月1日", ["3月1日"]),
+        ("他昨天到公司", ["昨天"]),
+        ("every day last week", ["last week"]),
+        ("What happened on Monday, and what last week?", ["on Monday", "last week"]),
+        ("late last night", ["last night"]),
+        ("I may in 2022 go", ["in 2022"]),
+        ("在last week的会议", ["last week"]),
+    ],
+)
+def test_the_words_of_a_sentence_are_told_apart(text: str, words: list[str]) -> None:
+    assert [span.text for span in find_times(text, WEDNESDAY)] == words
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("ＹＥＳＴＥＲＤＡＹ", "yesterday"),
+        ("２０２５年１月１５日", "2025年1月15日"),
+        ("上週三", "上周三"),
+        ("這個禮拜", "这个礼拜"),
+        ("兩個月前", "两个月前"),
+        ("昨天下午三點", "昨天下午三点"),
+        ("從三月到五月", "从三月到五月"),
+        ("上週三之後", "上周三之后"),
+        ("３　days　ago", "3 days ago"),
+        ("國慶長假", "国庆长假"),
+        ("今天淩晨", "今天凌晨"),
+    ],
+)
+def test_full_width_and_traditional_characters(text: str, plain: str) -> None:
+    assert read(text) == read(plain)
+
+
+def test_positions_are_those_of_the_input() -> None:
+    text = "İstanbul，上週三　Ｌａｓｔ Ｗｅｅｋ"
+    assert [(span.position, span.text) for span in find_times(text, WEDNESDAY)] == [
+        (9, "上週三"),
+        (13, "Ｌａｓｔ Ｗｅｅｋ"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("zone", "now", "text", "expected"),
+    [
+        (SHANGHAI, WEDNESDAY, "今天", "2026-03-17T16:00/2026-03-18T16:00"),
+        (SHANGHAI, WEDNESDAY, "昨天下午三点", "2026-03-17T07:00/2026-03-17T08:00"),
+        # It is Thursday in Shanghai while it is still Wednesday in Greenwich.
+        (SHANGHAI, EVENING, "今天", "2026-03-18T16:00/2026-03-19T16:00"),
+        (SHANGHAI, EVENING, "星期四", "2026-03-18T16:00/2026-03-19T16:00"),
+        (SHANGHAI, WEDNESDAY, "最近三天", "2026-03-15T10:30/2026-03-18T10:30"),
+        (SHANGHAI, WEDNESDAY, "2025-01-15 10:30", "2025-01-15T02:30/2025-01-15T02:31"),
+        (SHANGHAI, WEDNESDAY, "2025-01-15T10:30Z", "2025-01-15T10:30/2025-01-15T10:31"),
+        # The clocks go back: half past one comes twice, and the second one is meant.
+        (NEW_YORK, WEDNESDAY, "2025-11-02T06:30Z", "2025-11-02T06:30/2025-11-02T06:31"),
+        # Summer time began in New York on 8 March 2026: that day has 23 hours.
+        (NEW_YORK, WEDNESDAY, "March 8", "2026-03-08T05:00/2026-03-09T04:00"),
+        (NEW_YORK, WEDNESDAY, "March 9", "2026-03-09T04:00/2026-03-10T04:00"),
+        (NEW_YORK, CHANGE, "an hour ago", "2026-03-08T06:00/2026-03-08T07:00"),
+        (NEWFOUNDLAND, WEDNESDAY, "today", "2026-03-18T03:30/2026-03-19T03:30"),
+    ],
+)
+def test_days_are_those_of_the_zone(zone: tzinfo, now: datetime, text: str, expected: str) -> None:
+    assert read(text, now, zone) == expected
+
+
+def test_a_day_that_a_country_skipped_is_no_time() -> None:
+    assert find_times("2011-12-30", WEDNESDAY, ZoneInfo("Pacific/Apia")) == []
+
+
+def test_now_without_a_zone_is_utc() -> None:
+    assert find_times("昨天", WEDNESDAY.replace(tzinfo=None), SHANGHAI) == find_times(
+        "昨天", WEDNESDAY, SHANGHAI
+    )
+
+
+# Scraps that make and break expressions, and years at the calendar's ends.
+SCRAPS = """
+    每 | 每周 | 的 | 到 | 和 | 之间 | 从 | 前 | 后 | 2月 | 30日 | 12点
+    between | and | to | at | ( | ) | -
+    9999年 | 1年 | 9999年前 | 千年后 | 2199年 | 9999-12-31
+    in 1999 | 5000 years from now | may | 2022
+"""
+WORDS = st.sampled_from([*CHINESE, *ENGLISH, *phrases(SCRAPS), " "])
+TEXTS = st.one_of(st.text(), st.lists(st.one_of(WORDS, st.text(max_size=3))).map("".join))
+ZONES = st.one_of(st.sampled_from([UTC, SHANGHAI, NEW_YORK]), st.timezones())
+NOWS = st.datetimes(timezones=st.one_of(st.none(), ZONES), allow_imaginary=True)
+
+
+@given(text=TEXTS, now=NOWS, zone=ZONES)
+def test_spans_of_any_text_at_any_time(text: str, now: datetime, zone: tzinfo) -> None:
+    last = 0
+    for span in find_times(text, now, zone):
+        assert span.text == text[span.position : span.position + len(span.text)] != ""
+        assert span.position >= last
+        last = span.position + len(span.text)
+        assert span.start or span.end
+        assert span.start is None or span.end is None or span.start < span.end
+        assert all(bound is None or bound.tzinfo is UTC for bound in (span.start, span.end))
+
+
+@given(text=TEXTS, before=st.sampled_from(["", "好的。", "Well, ", "，，"]))
+def test_a_text_is_read_the_same_wherever_it_stands(text: str, before: str) -> None:
+    alone = find_times("\n" + text, WEDNESDAY)
+    moved = find_times(before + "\n" + text, WEDNESDAY)
+    assert [(span.position + len(before), bounds(span)) for span in alone] == [
+        (span.position, bounds(span)) for span in moved
+    ]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        "我对花生过敏，吃了之后脸会肿。",
+        "I like the dark mode of it. ",
+        "1.2.3 ",
+        "in ",
+        "上",
+        "三",
+        "1",
+        " ",
+    ],
+)
+def test_long_texts_take_linear_time(part: str) -> None:
+    text = (part * 100_000)[:100_000]
+    began = perf_counter()
+    assert find_times(text, WEDNESDAY) == []
+    # 0.2 s on a quiet machine; a quadratic reader would need minutes.
+    assert perf_counter() - began < 2
