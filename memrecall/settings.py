@@ -5,28 +5,28 @@ is TOML with the same names in small letters.
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
 
 from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
-_SECRET = "api_key"  # noqa: S105 -- the name of a setting, not a secret
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Everything that can be set, with what holds when nothing is."""
 
-    db: str = ""
+    db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
     model: str = ""
     base_url: str = ""
-    api_key: str = ""
+    api_key: str = field(default="", repr=False)
     durability: Literal["full", "normal"] = "full"
     lock_timeout: float = 10.0
     index_memory_mb: int = 1024
@@ -34,9 +34,10 @@ class Settings:
     cache_dir: str = ""
 
     def shown(self) -> dict[str, Any]:
-        """The settings as they may be printed: the key only as set or not."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
-        values[_SECRET] = "set" if self.api_key else ""
+        """The settings as they may be printed: no password, the key only as set or not."""
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        values["db"] = re.sub(r"(://[^/@:]*):[^@]*@", r"\1:***@", self.db)
+        values["api_key"] = "set" if self.api_key else ""
         return values
 
 
@@ -88,7 +89,7 @@ def _folders() -> Any:
 
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    names = {PREFIX + field.name.upper(): field.name for field in fields(Settings)}
+    names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
     # Set to nothing counts as not set: the usual way to switch a variable off.
     return {names[key]: value for key, value in environment.items() if key in names and value}
 
@@ -109,7 +110,7 @@ def _read_file(
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"the settings file {path} cannot be read: {error}") from None
-    unknown = sorted(set(given) - {field.name for field in fields(Settings)})
+    unknown = sorted(set(given) - {item.name for item in fields(Settings)})
     if unknown:
         raise InvalidArgument(
             f"{path} sets {unknown[0]!r}, which is not a setting",

@@ -32,6 +32,11 @@ def _one_to_one() -> dict[int, int]:
     return _FULL_WIDTH | _LIGHT_PUNCTUATION | _to_simplified()
 
 
+def replace_characters(text: str) -> str:
+    """The text in one width and simplified characters, each in its old place."""
+    return text if text.isascii() else text.translate(_one_to_one())
+
+
 def normalize(text: str) -> str:
     """The text in one width, one composition and simplified characters; case is kept."""
     return normalize_with_offsets(text)[0]
@@ -39,9 +44,7 @@ def normalize(text: str) -> str:
 
 def normalize_with_offsets(text: str) -> tuple[str, list[int] | None]:
     """The normalised text, and for each of its characters where it stood (None: unmoved)."""
-    if text.isascii():
-        return text, None
-    plain = text.translate(_one_to_one())
+    plain = replace_characters(text)
     if unicodedata.is_normalized("NFKC", plain):
         return plain, None
     return _compose_by_cluster(plain)

@@ -7,27 +7,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
+from memrecall.text.normalize import replace_characters
 from memrecall.text.times_reader import Found, read_times
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 
-# Traditional characters that stand in time words or beside them, and their simplified forms.
-_TRADITIONAL = (
-    "週號點後個禮這兩從鐘鍾時間過會節國慶聖誕勞動兒歷歲數幾剛纔內裡裏萬"
-    "雙來為與開現氣線樓門車員級輕頭長陣淩學將遠對報語記餅樹"
-)
-_SIMPLIFIED = (
-    "周号点后个礼这两从钟钟时间过会节国庆圣诞劳动儿历岁数几刚才内里里万"
-    "双来为与开现气线楼门车员级轻头长阵凌学将远对报语记饼树"
-)
 # One character for one character: a position in the folded text is a position in the input.
-_FOLDING: dict[int, int] = (
-    {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)}
-    | {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
-    | {code: code - 0xFEE0 + 32 for code in range(0xFF21, 0xFF3B)}
-    | {ord(old): ord(new) for old, new in zip(_TRADITIONAL, _SIMPLIFIED, strict=True)}
-    | {ord(old): ord(new) for old, new in zip("’‘–—〜○\u3000\xa0", "''--~〇  ", strict=True)}
-)
+_SMALL_LETTERS = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+_LOOKALIKES = {ord(old): ord(new) for old, new in zip("–—〜○\xa0", "--~〇 ", strict=True)}
+_FOLDING = _SMALL_LETTERS | _LOOKALIKES
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +43,12 @@ def find_times(text: str, now: datetime, zone: tzinfo = UTC) -> list[TimeSpan]:
         local = (now.replace(tzinfo=UTC) if now.utcoffset() is None else now).astimezone(zone)
     except OverflowError:
         return []
-    spans = (_to_span(text, found) for found in read_times(text.translate(_FOLDING), local))
+    spans = (_to_span(text, found) for found in read_times(_fold(text), local))
     return [span for span in spans if span is not None]
+
+
+def _fold(text: str) -> str:
+    return replace_characters(text).translate(_FOLDING)
 
 
 def _to_span(text: str, found: Found) -> TimeSpan | None:

@@ -1,5 +1,6 @@
 """What one engine cannot keep, both refuse, before anything is written."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -63,20 +64,8 @@ def test_a_scope_of_an_impossible_id_cannot_be_made(field: str, name: str) -> No
 
 
 async def test_the_longest_and_strangest_ids_are_kept(store: Store) -> None:
-    names = [
-        "x" * 64,
-        "汉" * 64,
-        "😀" * 64,
-        "a b",
-        "a/b",
-        "a'b\"c",
-        "%s",
-        "a\\b",
-        "$1",
-        ":x",
-        "é",
-        "é",
-    ]
+    names = ["x" * 64, "汉" * 64, "😀" * 64, "a b", "a/b", "a'b\"c", "%s", "a\\b", "$1", ":x"]
+    names += ["\u00e9", "e\u0301"]  # they look alike and are two
     scopes = [Scope(name, agent_id=name, session_id=name) for name in names]
 
     for scope in scopes:
@@ -104,21 +93,25 @@ READS: dict[str, Read] = {
 }
 
 
-@pytest.mark.parametrize("verb", READS)
-async def test_asking_for_an_impossible_id_is_the_callers_mistake(store: Store, verb: str) -> None:
+async def test_asking_for_an_impossible_id_is_at_most_the_callers_mistake(store: Store) -> None:
     await store.timeline(ANN).add([said("m")])
 
-    for name in (NUL, HALF_A_PAIR):
-        with pytest.raises(CallerError):
-            await READS[verb](store, name)
+    failures = {}
+    for verb, read in READS.items():
+        for name in (NUL, HALF_A_PAIR):
+            (outcome,) = await asyncio.gather(read(store, name), return_exceptions=True)
+            if isinstance(outcome, Exception) and not isinstance(outcome, CallerError):
+                failures[verb, name] = type(outcome).__name__
+
+    assert failures == {}
 
 
-@pytest.mark.parametrize("actor", [NUL, HALF_A_PAIR], ids=ascii)
-async def test_an_actor_that_no_engine_could_keep_is_refused(store: Store, actor: str) -> None:
-    with pytest.raises(InvalidArgument):
-        await store.memories(ANN).add(
-            [NewMemory(content="likes tea")], origin=Origin.USER, actor=actor
-        )
+async def test_an_actor_that_no_engine_could_keep_is_refused(store: Store) -> None:
+    for actor in (NUL, HALF_A_PAIR):
+        with pytest.raises(InvalidArgument):
+            await store.memories(ANN).add(
+                [NewMemory(content="likes tea")], origin=Origin.USER, actor=actor
+            )
 
     assert (await store.count())["users"] == 0
 
@@ -153,14 +146,14 @@ async def test_metadata_comes_back_unchanged(store: Store, given_: list[dict[str
     assert [stored[name] for name in names] == given_
 
 
-@pytest.mark.parametrize("number", [1e23, 1.5e300, -1e16, 5e-324, 2**63, -(2**80), 0.1])
-async def test_numbers_in_metadata_keep_value_and_type(store: Store, number: float) -> None:
-    await store.timeline(ANN).add([said("m", metadata={"n": number})])
-    await remember(store, "k", metadata={"n": number})
+async def test_numbers_in_metadata_keep_value_and_type(store: Store) -> None:
+    numbers = [1e23, 1.5e300, -1e16, 5e-324, 2**63, -(2**80), 0.1, 1.0]
+    await store.timeline(ANN).add([said("m", metadata={"n": numbers})])
+    await remember(store, "k", metadata={"n": numbers})
 
-    for kept in ((await store.timeline(ANN).get("m")), (await store.memories(ANN).get("k"))):
-        assert kept.metadata == {"n": number}
-        assert type(kept.metadata["n"]) is type(number)
+    for kept in (await store.timeline(ANN).get("m"), await store.memories(ANN).get("k")):
+        assert kept.metadata == {"n": numbers}
+        assert [type(number) for number in kept.metadata["n"]] == [type(n) for n in numbers]
 
 
 async def test_a_number_too_long_for_json_is_the_callers_mistake(store: Store) -> None:

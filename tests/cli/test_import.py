@@ -1,0 +1,143 @@
+"""`memrecall import`: good lines go in, bad ones are told apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+
+def line(number: int, **changes: Any) -> str:
+    fields = {
+        "user_id": "lin",
+        "message_id": f"m{number}",
+        "ts": f"2026-03-01T09:00:{number % 60:02}Z",
+        "role": "user",
+        "content": f"消息 number {number}",
+        **changes,
+    }
+    return json.dumps({k: v for k, v in fields.items() if v is not None}, ensure_ascii=False)
+
+
+def write(folder: Path, *lines: str) -> Path:
+    file = folder / "chat.jsonl"
+    file.write_text("\n".join(lines) + "\n", "utf-8", errors="surrogatepass")
+    return file
+
+
+def test_all_good_lines_exit_with_0(shell: Shell, db: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, *map(line, range(2_500)))
+    done = shell("import", file, "--db", db, "--json")
+    assert done.code == 0
+    assert done.json["stored"] == 2_500
+    again = shell("import", file, "--db", db, "--json")
+    assert (again.json["stored"], again.json["repeated"]) == (0, 2_500)
+
+
+BAD = [
+    ("not json", "not JSON"),
+    ("[1]", "a list, not an object"),
+    (line(1, message_id=None), "message_id is missing"),
+    (line(1, user_id=None), "user_id is missing"),
+    (line(1, ts=None), "ts is missing"),
+    (line(1, ts="yesterday"), "'yesterday' is not a time"),
+    (line(1, ts=5), "5 is not a time"),
+    (line(1, role="king"), "'king'"),
+    (line(1, content=None), "content is missing"),
+    (line(1, content=7), "content 7"),
+    (line(1, content="a\0b"), "NUL"),
+    (
+        '{"user_id":"lin","message_id":"x","ts":"2026-01-01","role":"user","content":"\\ud800"}',
+        "surr",
+    ),
+    (line(1, message_id="x" * 65), "is not an id"),
+    (line(1, user_id="tab\tbed"), "is not an id"),
+    (line(1, user_id=5), "user_id 5 is not a string"),
+    (line(1, metadata=[1]), "metadata"),
+]
+
+
+@pytest.mark.parametrize(("bad", "reason"), BAD)
+def test_a_bad_line_is_named_and_the_others_go_in(
+    shell: Shell, db: Path, tmp_path: Path, bad: str, reason: str
+) -> None:
+    file = write(tmp_path, line(10), bad, "", line(11))
+    done = shell("import", file, "--db", db, "--json")
+    assert done.code == 1
+    assert done.json["stored"] == 2
+    assert [fault["line"] for fault in done.json["bad"]] == [2]
+    assert reason in done.json["bad"][0]["reason"]
+
+
+def test_a_bad_line_is_shown_to_a_person_too(shell: Shell, db: Path, tmp_path: Path) -> None:
+    done = shell("import", write(tmp_path, line(1), "{"), "--db", db)
+    assert done.code == 1
+    assert done.out == "1 messages of 1 users imported\n"
+    assert done.err.startswith("line 2: not JSON")
+
+
+def test_strict_imports_nothing_when_a_line_is_bad(shell: Shell, db: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, *map(line, range(1_500)), "{")
+    done = shell("import", file, "--db", db, "--strict", "--json")
+    assert done.code == 1
+    assert done.json["refused"]
+    assert shell("stats", "--db", db, "--json").json["messages"] == 0
+    conflicting = write(tmp_path, line(1), line(1, content="other"))
+    assert shell("import", conflicting, "--db", db, "--strict", "--json").json["refused"]
+    assert shell("stats", "--db", db, "--json").json["messages"] == 0
+
+
+def test_a_conflicting_line_is_the_later_one(shell: Shell, db: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, line(1), line(2), line(1, content="other"), line(1), line(3))
+    done = shell("import", file, "--db", db, "--json")
+    assert [fault["line"] for fault in done.json["bad"]] == [3]
+    assert "'m1' is already stored with another content" in done.json["bad"][0]["reason"]
+    assert (done.json["stored"], done.json["repeated"]) == (3, 1)
+
+
+def test_lines_for_a_disabled_user_are_bad_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
+    shell("import", write(tmp_path, line(1, user_id="off")), "--db", db)
+    shell("users", "disable", "off", "--db", db)
+    file = write(tmp_path, line(2, user_id="off"), line(3), line(4, user_id="off"))
+    done = shell("import", file, "--db", db, "--json")
+    assert [fault["line"] for fault in done.json["bad"]] == [1, 3]
+    assert done.json["stored"] == 1
+
+
+def test_user_fills_in_for_lines_that_name_none(shell: Shell, db: Path, tmp_path: Path) -> None:
+    file = write(tmp_path, line(1, user_id=None), line(2))
+    assert shell("import", file, "--db", db, "--user", "maya").code == 0
+    assert len(shell("messages", "--user", "maya", "--db", db, "--json").json["items"]) == 1
+
+
+def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) -> None:
+    more = {
+        "speaker": "林晓",
+        "session_id": "s1",
+        "agent_id": "a1",
+        "content_type": "image",
+        "parent_message_id": "m0",
+        "metadata": {"tokens": 5, "模型": ["x"]},
+        "source": "an unknown field does not matter",
+    }
+    shell("import", write(tmp_path, line(1, **more)), "--db", db)
+    (item,) = shell("messages", "--user", "lin", "--db", db, "--json").json["items"]
+    del more["source"]
+    assert {name: item[name] for name in more} == more
+
+
+def test_a_byte_order_mark_and_blank_lines_do_no_harm(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "chat.jsonl"
+    file.write_bytes(b"\xef\xbb\xbf" + line(1).encode() + b"\r\n\r\n  \n" + line(2).encode())
+    assert shell("import", file, "--db", db, "--json").json["stored"] == 2
+
+
+def test_a_missing_file_leaves_no_database_behind(shell: Shell, db: Path, tmp_path: Path) -> None:
+    done = shell("import", tmp_path / "nowhere.jsonl", "--db", db)
+    assert done.code == 2
+    assert "nowhere.jsonl" in done.err
+    assert not db.exists()

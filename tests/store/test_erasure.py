@@ -1,0 +1,181 @@
+"""Erased means gone: from every table, and on SQLite from the bytes of the files."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memrecall.errors import NotFound
+from memrecall.scope import Scope
+from memrecall.store import RowKey, Store
+from memrecall.types import NewMemory, Origin
+
+from .samples import ANN, BEN, dump, ids, numbered, remember, rows_of, said, user_tables
+
+TEA, WORK = Scope("ann", session_id="tea"), Scope("ann", session_id="work")
+
+
+async def fill(store: Store) -> None:
+    """Two users alike, each with rows in every table and two sessions."""
+    for user in ("ann", "ben"):
+        for session in ("tea", "work"):
+            scope = Scope(user, session_id=session)
+            await store.timeline(scope).add(numbered(session, 3))
+            await remember(store, f"memory-{session}", scope=scope)
+            rows = [
+                RowKey(user, "message", f"{session}0"),
+                RowKey(user, "memory", f"memory-{session}"),
+            ]
+            await store.vectors("embedder-1").write(rows, np.ones((2, 4), np.float32))
+    await remember(store, "unlabelled")
+
+
+async def epoch(store: Store, user_id: str = "ann") -> str:
+    mark = await store.feed(user_id).mark()
+    assert mark is not None
+    return mark.epoch
+
+
+class TestUser:
+    async def test_nothing_is_left_in_any_table_and_others_are_untouched(
+        self, store: Store
+    ) -> None:
+        await fill(store)
+        before = await dump(store.database)
+        assert set(rows_of(before, "ann")) == {table.name for table in user_tables()}
+
+        erased = await store.owners.erase_user("ann")
+
+        after = await dump(store.database)
+        assert erased.as_dict() == {"messages": 6, "memories": 3, "vectors": 4, "sessions": 2}
+        assert rows_of(after, "ann") == {}
+        assert rows_of(after, "ben") == rows_of(before, "ben")
+        assert after["agents"] == before["agents"]
+
+    async def test_who_comes_back_begins_anew(self, store: Store) -> None:
+        await fill(store)
+        before = await epoch(store)
+        await store.owners.erase_user("ann")
+        assert await store.feed("ann").mark() is None
+
+        await store.timeline(TEA).add([said("tea0", "other words than before")])
+
+        assert (await store.timeline(TEA).get("tea0")).sequence_no == 1
+        assert await epoch(store) != before
+
+    async def test_a_disabled_user_can_be_erased(self, store: Store) -> None:
+        await fill(store)
+        await store.owners.set_user_enabled("ann", False)
+
+        await store.owners.erase_user("ann")
+
+        with pytest.raises(NotFound):
+            await store.owners.erase_user("ann")
+
+
+class TestSession:
+    async def test_its_rows_go_and_the_rest_stays(self, store: Store) -> None:
+        await fill(store)
+        before = await dump(store.database)
+
+        erased = await store.owners.erase_session("ann", "tea")
+
+        after = await dump(store.database)
+        assert erased.as_dict() == {"messages": 3, "memories": 1, "vectors": 2, "sessions": 1}
+        for table in ("messages", "memories", "sessions"):
+            kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
+            assert rows_of(after, "ann")[table] == kept
+        assert [r["key"] for r in rows_of(after, "ann")["vectors"]] == ["memory-work", "work0"]
+        assert rows_of(after, "ben") == rows_of(before, "ben")
+
+    async def test_derived_data_learns_of_it(self, store: Store) -> None:
+        await fill(store)
+        ann, ben = await epoch(store), await epoch(store, "ben")
+
+        await store.owners.erase_session("ann", "tea")
+
+        assert await epoch(store) != ann
+        assert await epoch(store, "ben") == ben
+
+    async def test_change_numbers_are_not_given_again(self, store: Store) -> None:
+        await fill(store)
+        before = await store.feed("ann").mark()
+        assert before is not None
+        await store.owners.erase_session("ann", "work")
+
+        await store.timeline(WORK).add([said("new")])
+
+        rows = rows_of(await dump(store.database), "ann")["messages"]
+        (new,) = [row for row in rows if row["message_id"] == "new"]
+        assert new["change_no"] == before.version + 1
+
+    async def test_an_ended_session_can_be_erased_and_begun_anew(self, store: Store) -> None:
+        await fill(store)
+        await store.owners.end_session("ann", "tea")
+
+        await store.owners.erase_session("ann", "tea")
+        await store.timeline(TEA).add([said("tea0")])
+
+        assert await ids(store.timeline(ANN)) == ["work2", "work1", "tea0", "work0"]
+
+
+async def test_erasing_while_others_write(store: Store) -> None:
+    await fill(store)
+
+    async def write(user: str) -> None:
+        for number in range(8):
+            await store.timeline(Scope(user)).add([said(f"late{number}")])
+
+    await asyncio.gather(
+        write("ann"),
+        write("ben"),
+        store.owners.erase_session("ann", "tea"),
+        store.owners.erase_session("ben", "work"),
+    )
+
+    assert (await store.count("ann"))["messages"] == (await store.count("ben"))["messages"] == 11
+
+
+CANARY = "zqcanaryzq"
+
+
+def files_with(word: str, file: Path) -> list[str]:
+    """Which of the database's files still contain the word."""
+    found = file.parent.glob(f"{file.name}*")
+    return [path.name for path in found if word.encode() in path.read_bytes()]
+
+
+@pytest.mark.parametrize("whole_user", [True, False], ids=["user", "session"])
+async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_user: bool) -> None:
+    """Rows of two users interleave, long and short, so that pages split and move cells about."""
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file), durability="normal") as store:
+        for number in range(60):
+            long = f"{CANARY} {'x' * (number * 97 % 5000)}"
+            await store.timeline(TEA).add(
+                [said(f"{number * 37 % 61:02}-{part}", long, speaker=CANARY) for part in range(4)]
+            )
+            await store.timeline(BEN).add([said(f"{number}", "kept " * (number * 31 % 200))])
+            memory = NewMemory(content=long, summary=CANARY, metadata={"k": CANARY})
+            await store.memories(TEA).add([memory], origin=Origin.USER, actor=CANARY)
+        assert files_with(CANARY, file)
+
+        if whole_user:
+            await store.owners.erase_user("ann")
+        else:
+            await store.owners.erase_session("ann", "tea")
+
+        assert files_with(CANARY, file) == []
+        assert len(await ids(store.timeline(BEN))) == 60
+
+
+async def test_a_reader_at_work_does_not_keep_what_was_erased(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file), lock_timeout=0.1) as store:
+        await store.timeline(ANN).add([said("m", CANARY)])
+        async with store.database.read() as connection:
+            await connection.exec_driver_sql("SELECT count(*) FROM messages")
+            await store.owners.erase_user("ann")
+
+    assert files_with(CANARY, file) == []

@@ -1,0 +1,227 @@
+"""The change feed tells of every row once, in order, whoever writes."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrecall.scope import Scope
+from memrecall.store import Entry, RowKey, Store
+from memrecall.store.statements import new_id
+from memrecall.types import NewMemory, Origin
+
+from .samples import ANN, BEN, numbered, remember, said
+
+MODEL = "embedder-1"
+Change = tuple[int, str, str]
+
+
+async def version(store: Store, user_id: str = "ann") -> int:
+    mark = await store.feed(user_id).mark()
+    return 0 if mark is None else mark.version
+
+
+async def changes(
+    store: Store, after: int, through: int, user_id: str = "ann", model: str | None = MODEL
+) -> list[Change]:
+    """The changes of a range as (number, kind, key), in the order of their numbers."""
+    found: list[Change] = []
+    last = after
+    async for part in store.feed(user_id).changes(after, through, model):
+        rows = [(row.change_no, "message", row.key) for row in part.messages]
+        rows += [(row.change_no, "memory", row.key) for row in part.memories]
+        rows += [(row.change_no, "vector", row.key) for row in part.vectors]
+        assert all(last < number <= part.through for number, _, _ in rows)
+        last = part.through
+        found += sorted(rows)
+    assert last == max(after, through)
+    return found
+
+
+async def embed(store: Store, *rows: RowKey) -> None:
+    await store.vectors(MODEL).write(list(rows), np.ones((len(rows), 2), np.float32))
+
+
+async def test_an_unknown_user_has_no_mark(store: Store) -> None:
+    assert await store.feed("nobody").mark() is None
+
+
+async def test_a_new_user_is_enabled_and_lives_in_utc(store: Store) -> None:
+    await store.timeline(ANN).add([said("m")])
+
+    mark = await store.feed("ann").mark()
+
+    assert mark is not None
+    assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")
+
+
+async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
+    await store.timeline(ANN).add(numbered("m", 2))
+    await remember(store, "k")
+    await embed(store, RowKey("ann", "message", "m0"))
+    await store.timeline(ANN).add(numbered("m", 3))
+
+    assert await changes(store, 0, await version(store)) == [
+        (1, "message", "m0"),
+        (2, "message", "m1"),
+        (3, "memory", "k"),
+        (4, "vector", "m0"),
+        (5, "message", "m2"),
+    ]
+
+
+async def test_a_replaced_vector_is_a_new_change(store: Store) -> None:
+    await store.timeline(ANN).add([said("m")])
+    await embed(store, RowKey("ann", "message", "m"))
+    seen = await version(store)
+    await embed(store, RowKey("ann", "message", "m"))
+
+    assert await changes(store, seen, await version(store)) == [(3, "vector", "m")]
+
+
+async def test_a_range_gives_what_lies_in_it(store: Store) -> None:
+    await store.timeline(ANN).add(numbered("m", 9))
+
+    for after in range(10):
+        for through in range(10):
+            found = await changes(store, after, through)
+            assert [number for number, _, _ in found] == list(range(after + 1, through + 1))
+
+
+async def test_only_the_users_own_changes(store: Store) -> None:
+    await store.timeline(ANN).add(numbered("a", 3))
+    await store.timeline(BEN).add(numbered("b", 2))
+
+    assert {key for _, _, key in await changes(store, 0, 99)} == {"a0", "a1", "a2"}
+    assert {key for _, _, key in await changes(store, 0, 99, "ben")} == {"b0", "b1"}
+
+
+async def test_only_the_vectors_of_the_model(store: Store) -> None:
+    await store.timeline(ANN).add([said("m")])
+    await embed(store, RowKey("ann", "message", "m"))
+
+    assert len(await changes(store, 1, 2)) == 1
+    assert await changes(store, 1, 2, model="embedder-2") == []
+    assert await changes(store, 1, 2, model=None) == []
+
+
+async def test_a_row_is_known_by_its_number_or_a_later_one(store: Store) -> None:
+    await store.timeline(ANN).add(numbered("m", 2))
+    await remember(store, "k")
+    feed = store.feed("ann")
+
+    assert await feed.has("message", "m1", 2) is True
+    assert await feed.has("message", "m1", 1) is True
+    assert await feed.has("message", "m1", 3) is False
+    assert await feed.has("memory", "k", 3) is True
+    assert await feed.has("memory", "m1", 1) is False
+    assert await store.feed("ben").has("message", "m1", 1) is False
+
+
+STEPS = st.lists(
+    st.sampled_from(["message", "batch", "memory", "vectors", "read", "repeat"]), max_size=12
+)
+
+
+@given(STEPS, st.integers(1, 4))
+@settings(
+    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+async def test_any_order_of_writes_is_told_exactly_once(
+    store: Store, steps: list[str], read_size: int
+) -> None:
+    reader = Reader(store, Scope(new_id("user")), read_size)
+    for step in [*steps, "read"]:
+        await reader.take(step)
+
+    assert Counter(reader.heard) == Counter(reader.written)
+    assert reader.numbers == list(range(1, len(reader.written) + 1))
+
+
+class Reader:
+    """Writes as told, and reads what is new when told."""
+
+    def __init__(self, store: Store, scope: Scope, read_size: int) -> None:
+        self._store = store
+        self._scope = scope
+        self._read_size = read_size
+        self._names: list[str] = []
+        self.written: list[str] = []
+        self.heard: list[str] = []
+        self.numbers: list[int] = []
+
+    async def take(self, step: str) -> None:
+        """One step."""
+        if step == "read":
+            await self._read()
+        elif step == "vectors":
+            await self._embed()
+        elif step == "memory":
+            memory = NewMemory(memory_key=new_id("k"), content="x")
+            await self._store.memories(self._scope).add([memory], origin=Origin.USER)
+            self.written.append(str(memory.memory_key))
+        else:
+            fresh = [new_id("m") for _ in range({"message": 1, "batch": 3, "repeat": 0}[step])]
+            names = fresh or self._names[-2:]
+            await self._store.timeline(self._scope).add([said(name) for name in names])
+            self._names += fresh
+            self.written += fresh
+
+    async def _embed(self) -> None:
+        rows = [RowKey(self._scope.user_id, "message", name) for name in self._names]
+        pending = {p.row for p in await self._store.vectors(MODEL).pending(99, self._scope.user_id)}
+        fresh = [row for row in rows if row in pending]
+        if fresh:
+            await embed(self._store, *fresh)
+            self.written += [f"vector {row.key}" for row in fresh]
+
+    async def _read(self) -> None:
+        user = self._scope.user_id
+        while len(self.numbers) < await version(self._store, user):
+            after = len(self.numbers)
+            through = min(after + self._read_size, await version(self._store, user))
+            for number, kind, key in await changes(self._store, after, through, user):
+                self.numbers.append(number)
+                self.heard.append(f"vector {key}" if kind == "vector" else key)
+
+
+async def test_long_feeds_are_read_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memrecall.store.feed.CHANGES_PER_READ", 3)
+    await store.timeline(ANN).add(numbered("m", 10))
+
+    parts = [part async for part in store.feed("ann").changes(0, 10, None)]
+
+    assert [part.through for part in parts] == [3, 6, 9, 10]
+    assert [len(part.messages) for part in parts] == [3, 3, 3, 1]
+    assert len(await changes(store, 0, 10)) == 10
+
+
+async def test_a_reader_never_misses_a_change_of_eight_writers(store: Store) -> None:
+    seen: list[Change] = []
+    writing = True
+
+    async def write(name: str) -> None:
+        for number in range(6):
+            both = [Entry(scope, said(f"{name}-{number}")) for scope in (ANN, BEN)]
+            await store.write_messages(both)
+            await remember(store, f"{name}-{number}-memory")
+
+    async def poll() -> None:
+        last = 0
+        while writing or last < await version(store):
+            through = await version(store)
+            if through > last:
+                seen.extend(await changes(store, last, through))
+                last = through
+            await asyncio.sleep(0)
+
+    reader = asyncio.create_task(poll())
+    await asyncio.gather(*(write(f"w{n}") for n in range(8)))
+    writing = False
+    await reader
+
+    assert [number for number, _, _ in seen] == list(range(1, 8 * 6 * 2 + 1))
+    assert len({key for _, _, key in seen}) == 8 * 6 * 2

@@ -1,0 +1,190 @@
+"""Agents, users and sessions: listed, disabled, ended."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
+from memrecall.scope import Scope
+from memrecall.store import OwnerList, Store
+
+from .samples import ANN, BEN, ids, said
+
+NAMES = ["B", "a", "é", "甲", "😀"]
+
+
+async def collect(key: str, read: Callable[[str], Awaitable[OwnerList]]) -> list[str]:
+    """All keys of a list, page by page."""
+    found: list[str] = []
+    after: str | None = ""
+    while after is not None:
+        page = await read(after)
+        found.extend(item[key] for item in page.items)
+        after = page.next_after
+    return found
+
+
+class TestLists:
+    async def test_agents_users_and_sessions_by_id_page_by_page(self, store: Store) -> None:
+        for name in reversed(NAMES):
+            await store.timeline(Scope(name, agent_id=name)).add([said("m")])
+            await store.timeline(Scope("ann", agent_id="B", session_id=name)).add([said(name)])
+        owners = store.owners
+
+        for limit in (1, 2, 5, 100):
+            assert await collect("agent_id", lambda a, n=limit: owners.list_agents(a, n)) == NAMES
+            users = await collect("user_id", lambda a, n=limit: owners.list_users(None, a, n))
+            assert users == sorted([*NAMES, "ann"], key=str.encode)
+            sessions = await collect(
+                "session_id", lambda a, n=limit: owners.list_sessions("ann", a, n)
+            )
+            assert sessions == NAMES
+
+    async def test_users_of_one_agent(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="a1")).add([said("m")])
+        await store.timeline(Scope("ben", agent_id="a2")).add([said("m")])
+
+        users = await store.owners.list_users("a2")
+
+        assert [user["user_id"] for user in users.items] == ["ben"]
+        assert (await store.owners.list_users("nobody")).items == ()
+
+    async def test_a_session_tells_how_many_messages_it_has(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m"), said("n")])
+
+        (session,) = (await store.owners.list_sessions("ann")).items
+
+        assert session["last_sequence_no"] == 2
+        assert (await store.owners.list_sessions("ben")).items == ()
+
+    async def test_what_is_internal_is_not_listed(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+
+        (user,) = (await store.owners.list_users()).items
+        (session,) = (await store.owners.list_sessions("ann")).items
+
+        assert {"epoch", "version"} & set(user) == set()
+        assert "last_create_time" not in session
+
+    @pytest.mark.parametrize("limit", [0, -1, 10_001])
+    async def test_a_limit_out_of_range_is_refused(self, store: Store, limit: int) -> None:
+        for read in (store.owners.list_agents, store.owners.list_users):
+            with pytest.raises(InvalidArgument, match=str(limit)):
+                await read(limit=limit)
+
+
+class TestStatus:
+    async def test_disabling_changes_status_and_update_time_only(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.timeline(BEN).add([said("m")])
+        ann, ben = (await store.owners.list_users()).items
+
+        before = datetime.now(UTC)
+        await store.owners.set_user_enabled("ann", False)
+
+        changed, same = (await store.owners.list_users()).items
+        assert same == ben
+        assert changed == {**ann, "status": 0, "update_time": changed["update_time"]}
+        assert before <= changed["update_time"] <= datetime.now(UTC)
+
+    async def test_a_disabled_user_is_not_answered_until_enabled(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+
+        await store.owners.set_user_enabled("ann", False)
+        with pytest.raises(Disabled, match="memrecall users enable ann"):
+            await require_active(store, ANN)
+        await store.owners.set_user_enabled("ann", True)
+
+        await require_active(store, ANN)
+
+    async def test_nobody_is_answered_through_a_disabled_agent(self, store: Store) -> None:
+        scope = Scope("ann", agent_id="helper")
+        await store.timeline(scope).add([said("m")])
+
+        await store.owners.set_agent_enabled("helper", False)
+        with pytest.raises(Disabled, match="memrecall agents enable helper"):
+            await require_active(store, scope)
+        await require_active(store, ANN)
+        await require_active(store, Scope("ann", agent_id="unknown"))
+        await store.owners.set_agent_enabled("helper", True)
+
+        await require_active(store, scope)
+
+    async def test_an_ended_session_tells_when_and_keeps_its_messages(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+
+        before = datetime.now(UTC)
+        await store.owners.end_session("ann", "default")
+
+        (session,) = (await store.owners.list_sessions("ann")).items
+        assert session["status"] == 0
+        assert before <= session["end_time"] <= datetime.now(UTC)
+        assert await ids(store.timeline(ANN)) == ["m"]
+
+    async def test_a_user_has_a_time_zone(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+
+        await store.owners.set_time_zone("ann", "Asia/Shanghai")
+        for unknown in ("Mars/Base", "../etc/passwd", "", "A" * 300, "a\0b"):
+            with pytest.raises(InvalidArgument):
+                await store.owners.set_time_zone("ann", unknown)
+
+        mark = await store.feed("ann").mark()
+        assert mark is not None
+        assert mark.time_zone == "Asia/Shanghai"
+
+
+async def require_active(store: Store, scope: Scope) -> None:
+    mark = await store.feed(scope.user_id).mark()
+    assert mark is not None
+    await store.require_active(mark, scope)
+
+
+async def test_an_unknown_owner_is_not_found_and_not_made(store: Store) -> None:
+    await store.timeline(BEN).add([said("m")])
+    owners = store.owners
+    attempts: list[Awaitable[Any]] = [
+        owners.set_agent_enabled("nobody", True),
+        owners.set_user_enabled("nobody", True),
+        owners.set_time_zone("nobody", "UTC"),
+        owners.end_session("nobody", "default"),
+        owners.end_session("ben", "nothing"),
+        owners.erase_agent("nobody"),
+        owners.erase_user("nobody"),
+        owners.erase_session("nobody", "default"),
+        owners.erase_session("ben", "nothing"),
+    ]
+
+    for attempt in attempts:
+        with pytest.raises(NotFound, match="memrecall"):
+            await attempt
+
+    counts = await store.count()
+    assert (counts["agents"], counts["users"], counts["sessions"]) == (1, 1, 1)
+
+
+class TestEraseAgent:
+    async def test_an_agent_with_users_is_kept(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="helper")).add([said("m")])
+
+        with pytest.raises(Conflict, match="'helper' still has users"):
+            await store.owners.erase_agent("helper")
+
+        assert (await store.count())["agents"] == 1
+
+    async def test_an_agent_with_rows_of_anothers_user_is_kept(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.timeline(Scope("ann", agent_id="helper", session_id="s")).add([said("n")])
+
+        with pytest.raises(Conflict, match="'helper' still has"):
+            await store.owners.erase_agent("helper")
+
+    async def test_an_agent_without_users_goes(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="helper")).add([said("m")])
+        await store.owners.erase_user("ann")
+
+        await store.owners.erase_agent("helper")
+
+        assert (await store.owners.list_agents()).items == ()

@@ -1,0 +1,210 @@
+"""Vectors are derived: made by one model, replaceable, and only for rows that exist."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from memrecall.errors import EmbeddingModelMismatch
+from memrecall.store import STORED_AS, PendingText, RowKey, Store
+
+from .samples import ANN, BEN, dump, numbered, remember, said
+
+MODEL = "embedder-1"
+HELLO = RowKey("ann", "message", "m")
+
+
+def matrix(*rows: list[float]) -> npt.NDArray[np.float32]:
+    return np.array(rows, dtype=np.float32)
+
+
+async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict[str, list[float]]:
+    """The vectors of a user as the change feed gives them."""
+    mark = await store.feed(user_id).mark()
+    assert mark is not None
+    found: dict[str, list[float]] = {}
+    async for changes in store.feed(user_id).changes(0, mark.version, model):
+        for row in changes.vectors:
+            found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, STORED_AS).tolist()
+    return found
+
+
+async def versions(store: Store) -> int:
+    mark = await store.feed("ann").mark()
+    assert mark is not None
+    return mark.version
+
+
+class TestModel:
+    async def test_an_empty_database_takes_the_first_model(self, store: Store) -> None:
+        await store.vectors(MODEL).check_model()
+        await store.vectors(MODEL).check_model()
+
+        async with await Store.open(location_of(store)) as again:
+            assert again.facts.embedding_model == MODEL
+
+    async def test_another_model_is_refused_with_the_way_out(self, store: Store) -> None:
+        await store.vectors(MODEL).check_model()
+
+        with pytest.raises(EmbeddingModelMismatch) as refusal:
+            await store.vectors("embedder-2").check_model()
+
+        for words in (MODEL, "embedder-2", "`memrecall reindex`", store.place):
+            assert words in str(refusal.value)
+
+    async def test_an_adopted_model_replaces_the_old_one(self, store: Store) -> None:
+        await store.vectors(MODEL).adopt()
+        await store.vectors("embedder-2").adopt()
+
+        await store.vectors("embedder-2").check_model()
+        with pytest.raises(EmbeddingModelMismatch):
+            await store.vectors(MODEL).check_model()
+
+    async def test_of_two_models_that_come_at_once_one_is_refused(self, store: Store) -> None:
+        outcomes = await asyncio.gather(
+            *(store.vectors(f"embedder-{n}").check_model() for n in range(4)),
+            return_exceptions=True,
+        )
+
+        assert sum(outcome is None for outcome in outcomes) == 1
+        refused = [outcome for outcome in outcomes if outcome is not None]
+        assert {type(outcome) for outcome in refused} == {EmbeddingModelMismatch}
+
+
+def location_of(store: Store) -> str:
+    """Where an open store is, password and all."""
+    url = store.database._engine.url
+    return str(store.file) if store.file else url.render_as_string(hide_password=False)
+
+
+class TestWriting:
+    async def test_a_vector_is_kept_in_half_precision(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+
+        await store.vectors(MODEL).write([HELLO], matrix([0.1, -0.5, 1.0]))
+
+        kept = (await stored(store))["message m"]
+        assert kept == np.array([0.1, -0.5, 1.0], STORED_AS).tolist()
+
+    async def test_a_second_vector_replaces_the_first(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.vectors(MODEL).write([HELLO], matrix([1.0, 0.0]))
+        before = await versions(store)
+
+        await store.vectors("embedder-2").write([HELLO], matrix([0.0, 1.0, 0.5]))
+
+        assert await stored(store) == {}
+        assert await stored(store, model="embedder-2") == {"message m": [0.0, 1.0, 0.5]}
+        (row,) = (await dump(store.database))["vectors"]
+        assert (row["model"], row["dimensions"]) == ("embedder-2", 3)
+        assert await versions(store) == before + 1
+
+    async def test_messages_and_memories_of_several_users_go_in_one_batch(
+        self, store: Store
+    ) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.timeline(BEN).add([said("m")])
+        await remember(store, "k")
+        rows = [RowKey("ben", "message", "m"), RowKey("ann", "memory", "k"), HELLO]
+
+        await store.vectors(MODEL).write(rows, matrix([1.0], [2.0], [3.0]))
+
+        assert await stored(store) == {"memory k": [2.0], "message m": [3.0]}
+        assert await stored(store, "ben") == {"message m": [1.0]}
+
+    async def test_a_row_erased_meanwhile_gets_none(self, store: Store) -> None:
+        await store.timeline(ANN.with_session("gone")).add([said("erased")])
+        await store.timeline(ANN).add([said("m")])
+        await store.owners.erase_session("ann", "gone")
+        rows = [
+            RowKey("ann", "message", "erased"),
+            RowKey("ann", "memory", "m"),
+            RowKey("nobody", "message", "m"),
+            HELLO,
+        ]
+
+        await store.vectors(MODEL).write(rows, matrix([1.0], [2.0], [3.0], [4.0]))
+
+        assert await stored(store) == {"message m": [4.0]}
+        assert (await store.count())["vectors"] == 1
+
+    async def test_when_all_rows_are_erased_nothing_changes(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        before = await dump(store.database)
+
+        await store.vectors(MODEL).write([RowKey("ann", "message", "erased")], matrix([1.0]))
+        await store.vectors(MODEL).write([], matrix())
+
+        assert await dump(store.database) == before
+
+    async def test_embedding_is_not_a_sign_of_the_users_activity(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        (before,) = (await store.owners.list_users()).items
+
+        await store.vectors(MODEL).write([HELLO], matrix([1.0]))
+
+        assert (await store.owners.list_users()).items == (before,)
+
+
+class TestPending:
+    async def test_rows_without_a_vector_of_the_model(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m", "  hello  "), said("n", "bye")])
+        await remember(store, "k", "likes tea", summary="Tea")
+        vectors = store.vectors(MODEL)
+
+        pending = {p.row: p.text for p in await vectors.pending(10)}
+
+        assert pending == {
+            HELLO: "hello",
+            RowKey("ann", "message", "n"): "bye",
+            RowKey("ann", "memory", "k"): "Tea\nlikes tea",
+        }
+        assert await vectors.count_pending() == 3
+
+    async def test_a_written_row_is_pending_no_more_until_the_model_changes(
+        self, store: Store
+    ) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.vectors(MODEL).write([HELLO], matrix([1.0]))
+
+        assert await store.vectors(MODEL).pending(10) == []
+        assert await store.vectors(MODEL).count_pending() == 0
+        assert await store.vectors("embedder-2").pending(10) == [PendingText(HELLO, "hello")]
+
+    async def test_a_limit_and_one_user(self, store: Store) -> None:
+        await store.timeline(ANN).add(numbered("a", 5))
+        await store.timeline(BEN).add(numbered("b", 2))
+        vectors = store.vectors(MODEL)
+
+        assert len(await vectors.pending(3)) == 3
+        assert await vectors.count_pending() == 7
+        assert await vectors.count_pending("ben") == 2
+        assert {p.row.user_id for p in await vectors.pending(10, "ben")} == {"ben"}
+
+    async def test_working_through_the_pending_ends(self, store: Store) -> None:
+        await store.timeline(ANN).add(numbered("a", 7))
+        vectors = store.vectors(MODEL)
+
+        done: list[Any] = []
+        while batch := await vectors.pending(3):
+            await vectors.write([p.row for p in batch], matrix(*([1.0] for _ in batch)))
+            done += [p.row.key for p in batch]
+
+        assert sorted(done) == [f"a{n}" for n in range(7)]
+
+
+async def test_search_text_made_anew_starts_derived_data_anew(store: Store) -> None:
+    await store.timeline(ANN).add([said("m", "Coffee beans")])
+    await remember(store, "k", "likes tea")
+    before = await dump(store.database)
+    marks = await store.feed("ann").mark()
+
+    counts = [count async for count in store.analyse_anew()]
+
+    assert sum(counts) == 2
+    after = await dump(store.database)
+    assert after["messages"] == before["messages"]
+    assert after["memories"] == before["memories"]
+    assert (await store.feed("ann").mark()) != marks

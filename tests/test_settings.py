@@ -1,0 +1,64 @@
+"""Settings: an argument beats the environment, which beats the file."""
+
+from pathlib import Path
+
+import pytest
+
+from memrecall.errors import InvalidArgument
+from memrecall.settings import load_settings
+
+
+def write(folder: Path, text: str) -> Path:
+    file = folder / "config.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def test_the_nearest_source_wins(tmp_path: Path) -> None:
+    file = write(tmp_path, 'db = "file.db"\nembedder = "none"\nlock_timeout = 3\n')
+    environment = {"MEMRECALL_DB": "env.db", "MEMRECALL_LOCK_TIMEOUT": "4.5"}
+    loaded = load_settings({"db": "argument.db"}, environment, file)
+    assert loaded.settings.db == "argument.db"
+    assert loaded.settings.lock_timeout == 4.5
+    assert loaded.settings.embedder == "none"
+    assert loaded.origins == {
+        "db": "argument", "lock_timeout": "environment", "embedder": str(file)
+    }  # fmt: skip
+
+
+def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
+    loaded = load_settings({}, {"MEMRECALL_DB": ""}, write(tmp_path, 'db = "file.db"'))
+    assert loaded.settings.db == "file.db"
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
+        ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
+        ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
+        ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
+        ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
+    ],
+)
+def test_a_wrong_value_names_itself(environment: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidArgument) as failure:
+        load_settings({}, environment)
+    assert said in str(failure.value)
+
+
+def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="'databse'"):
+        load_settings({}, {}, write(tmp_path, 'databse = "x"'))
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        load_settings({}, {}, write(tmp_path, "not toml"))
+
+
+def test_keys_and_passwords_are_never_shown() -> None:
+    url = "postgresql://me:hunter2@db.example/x"
+    loaded = load_settings({"db": url}, {"MEMRECALL_API_KEY": "sk-secret"})
+    assert loaded.settings.api_key == "sk-secret"
+    for text in (str(loaded.settings.shown()), repr(loaded.settings)):
+        assert "sk-secret" not in text
+        assert "hunter2" not in text
+    assert loaded.settings.shown()["db"] == "postgresql://me:***@db.example/x"
