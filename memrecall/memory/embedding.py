@@ -70,7 +70,7 @@ class VectorWriter:
     async def _vectors(self, embedder: Embedder) -> VectorStore:
         vectors = self._store.vectors(embedder.model)
         if not self._checked:
-            await vectors.check_model()
+            await vectors.claim_model()
             self._checked = True
         return vectors
 

@@ -5,9 +5,9 @@ written meanwhile.
 """
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
@@ -16,58 +16,27 @@ from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import Scope
 from memrecall.search.cache import IndexCache
-from memrecall.search.columns import Columns, Mask
-from memrecall.search.context import neighbour_scores, time_scores
+from memrecall.search.columns import Columns
 from memrecall.search.hits import fetch_hits
-from memrecall.search.lexical import LexicalScores, bm25, match
-from memrecall.search.ranking import (
-    HYBRID,
-    KEYWORD,
-    SEMANTIC,
-    Evidence,
-    Weights,
-    combine,
-    logit,
-    relevance,
-    standardise,
-)
-from memrecall.search.request import Mode, SearchPage, SearchRequest, Why
-from memrecall.search.selection import Place, Rows, Visible, first_rows, place_of, visible_rows
-from memrecall.search.terms import all_terms, question_terms
+from memrecall.search.judgement import Question, Ranked, rank
+from memrecall.search.request import SearchPage, SearchRequest
+from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
-from memrecall.text.query import Query, parse_query, positive_words
-from memrecall.text.times import find_times
+from memrecall.text.query import parse_query
 
 Floats = npt.NDArray[np.float32]
 
-_WEIGHTS: dict[Mode, Weights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
 _ROWS_FOR_A_THREAD = 5_000  # below this, moving the work costs more than it frees
 _QUERIES_KEPT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A request, read: its query parsed, its vector made, its place on the pages known."""
+class _Start:
+    """Where a page begins. Later pages keep the version and the time of the first."""
 
-    request: SearchRequest
-    query: Query | None
-    vector: Floats | None
-    note: str
+    version: int
     now: datetime
-
-
-@dataclass(frozen=True, slots=True)
-class _Ranked:
-    """What ranking found: rows in order with their scores, and the counts around them."""
-
-    rows: list[int]
-    why: list[Why]
-    scores: Floats
-    total_found: int
-    withheld: int
-    unembedded: int
-    more: bool
-    explanation: str
+    after: Place | None
 
 
 class SearchEngine:
@@ -82,7 +51,8 @@ class SearchEngine:
 
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """The best rows for a request, and in words why there are none."""
-        question = await self._read(request)
+        query = parse_query(request.query) if request.syntax == "query" else None
+        vector, note = await self._embed(request)
         async with self._cache.current(scope.user_id) as current:
             if current is None:
                 return SearchPage(
@@ -90,23 +60,28 @@ class SearchEngine:
                 )
             mark, columns = current
             await self._store.require_active(mark, scope)
-            version, after = self._place(scope, request, mark)
-            work = (columns, scope, question, version, after, mark)
+            start = self._start(scope, request, mark)
+            question = Question(request, query, vector, start.now)
+            work = (columns, scope, question, start.version, start.after, mark)
             if columns.rows > _ROWS_FOR_A_THREAD:
-                ranked = await asyncio.to_thread(_rank, *work)
+                ranked = await asyncio.to_thread(rank, *work)
             else:
-                ranked = _rank(*work)
-            return await self._page(scope, request, question, columns, ranked, mark, version)
-
-    async def _read(self, request: SearchRequest) -> _Question:
-        query = parse_query(request.query) if request.syntax == "query" else None
-        vector, note = None, ""
-        if request.mode != "keyword":
-            vector, note = await self._embed(request)
-        return _Question(request, query, vector, note, request.now or datetime.now(UTC))
+                ranked = rank(*work)
+            cursor = self._cursor(scope, request, mark, start, columns, ranked)
+            hits = await fetch_hits(self._store, scope, columns, ranked)
+        return SearchPage(
+            results=tuple(hits),
+            total_found=ranked.total_found,
+            message="; ".join(filter(None, (ranked.explanation, note, *_notes(ranked)))),
+            withheld=ranked.withheld,
+            unembedded=ranked.unembedded,
+            next_cursor=cursor,
+        )
 
     async def _embed(self, request: SearchRequest) -> tuple[Floats | None, str]:
         """The query's vector; hybrid search goes on without one and says so."""
+        if request.mode == "keyword":
+            return None, ""
         try:
             return await self._vector(request.query), ""
         except EmbedderFailed as error:
@@ -126,159 +101,36 @@ class SearchEngine:
             self._vectors[text] = (await self._embedder.embed([text]))[0]
         return self._vectors[text]
 
-    def _place(
-        self, scope: Scope, request: SearchRequest, mark: UserMark
-    ) -> tuple[int, Place | None]:
+    def _start(self, scope: Scope, request: SearchRequest, mark: UserMark) -> _Start:
         if request.cursor is None:
-            return mark.version, None
-        sealed = open_cursor(
-            self._store.facts.cursor_secret, _binding(scope, request, mark), request.cursor
-        )
-        version, *place = sealed
-        return int(version), Place(*place)
+            return _Start(mark.version, request.now or datetime.now(UTC), None)
+        secret = self._store.facts.cursor_secret
+        version, now, *place = open_cursor(secret, _binding(scope, request, mark), request.cursor)
+        return _Start(int(version), datetime.fromisoformat(now), Place(*place))
 
-    async def _page(
+    def _cursor(
         self,
         scope: Scope,
         request: SearchRequest,
-        question: _Question,
-        columns: Columns,
-        ranked: _Ranked,
         mark: UserMark,
-        version: int,
-    ) -> SearchPage:
-        scores = [relevance(float(ranked.scores[row])) for row in ranked.rows]
-        hits = await fetch_hits(self._store, scope, columns, ranked.rows, scores, ranked.why)
-        cursor = None
-        if ranked.more:
-            last = [version, *place_of(columns, ranked.scores, ranked.rows[-1])]
-            secret = self._store.facts.cursor_secret
-            cursor = seal_cursor(secret, _binding(scope, request, mark), last)
-        notes = [ranked.explanation, question.note]
-        if ranked.withheld:
-            notes.append(f"{ranked.withheld} sensitive memories withheld: no permission")
-        if ranked.unembedded:
-            notes.append(f"{ranked.unembedded} rows are not embedded yet: `memrecall reindex`")
-        return SearchPage(
-            results=tuple(hits),
-            total_found=ranked.total_found,
-            message="; ".join(note for note in notes if note),
-            withheld=ranked.withheld,
-            unembedded=ranked.unembedded,
-            next_cursor=cursor,
-        )
+        start: _Start,
+        columns: Columns,
+        ranked: Ranked,
+    ) -> str | None:
+        if not ranked.more:
+            return None
+        last = place_of(columns, ranked.scores, ranked.rows[-1])
+        place = [start.version, start.now.isoformat(), *last]
+        return seal_cursor(self._store.facts.cursor_secret, _binding(scope, request, mark), place)
+
+
+def _notes(ranked: Ranked) -> Iterator[str]:
+    if ranked.withheld:
+        yield f"{ranked.withheld} sensitive memories withheld: no permission"
+    if ranked.unembedded:
+        yield f"{ranked.unembedded} rows are not embedded yet: `memrecall reindex`"
 
 
 def _binding(scope: Scope, request: SearchRequest, mark: UserMark) -> list[object]:
     permissions = sorted(scope.permissions)
     return [scope.user_id, scope.agent_id, permissions, mark.epoch, *request.binding()]
-
-
-def _rank(
-    columns: Columns,
-    scope: Scope,
-    question: _Question,
-    version: int,
-    after: Place | None,
-    mark: UserMark,
-) -> _Ranked:
-    request = question.request
-    alive = columns.alive(version)
-    visible = visible_rows(columns, scope, request, alive, question.now)
-    lexical = _lexical(columns, question, alive)
-    evidence = _gather(columns, question, lexical, alive & ~visible.withheld, version, mark)
-    weights = _WEIGHTS[request.mode]
-    scores = combine(evidence, weights)
-    matched = _matched(columns, question, evidence, lexical)
-    matched_well = matched & (scores >= logit(request.threshold))
-    found: Rows = np.flatnonzero(visible.open & matched_well)
-    # One more than asked tells whether there is a next page.
-    rows = first_rows(columns, found, scores, request.limit + 1, after)
-    return _Ranked(
-        rows=rows[: request.limit],
-        why=[_why(evidence, weights, row) for row in rows[: request.limit]],
-        scores=scores,
-        total_found=len(found),
-        withheld=int(np.count_nonzero(visible.withheld & matched_well)),
-        unembedded=0
-        if question.vector is None
-        else int(np.count_nonzero(alive & ~columns.embedded(version))),
-        more=len(rows) > request.limit,
-        explanation="" if rows else _explain(visible, matched, scores, request),
-    )
-
-
-def _lexical(columns: Columns, question: _Question, alive: Mask) -> LexicalScores:
-    request = question.request
-    more = (*request.keywords, *request.expansions)
-    if question.query is not None:
-        return bm25(columns, all_terms("\n".join((*positive_words(question.query), *more))), alive)
-    return bm25(columns, question_terms("\n".join((request.query, *more))), alive)
-
-
-def _gather(
-    columns: Columns,
-    question: _Question,
-    lexical: LexicalScores,
-    counted: Mask,
-    version: int,
-    mark: UserMark,
-) -> Evidence:
-    cosine = np.zeros(columns.rows, dtype=np.float32)
-    embedded = columns.embedded(version)
-    if question.vector is not None and columns.vectors.dimensions == len(question.vector):
-        cosine = columns.vectors.similarities(question.vector, columns.rows)
-        cosine[~embedded] = 0
-    words = standardise(lexical.scores, counted)
-    sense = standardise(cosine, counted & embedded)
-    sense[~embedded] = 0
-    spans = find_times(question.request.query, question.now, ZoneInfo(mark.time_zone))
-    return Evidence(
-        lexical=words,
-        coverage=lexical.coverage(),
-        semantic=sense,
-        cosine=cosine,
-        neighbours=neighbour_scores(columns, words + sense, version),
-        time=time_scores(columns, spans),
-    )
-
-
-def _matched(
-    columns: Columns, question: _Question, evidence: Evidence, lexical: LexicalScores
-) -> Mask:
-    """The rows that can be hits at all, however low they stand."""
-    if question.query is not None:
-        return match(columns, question.query)
-    spoken: Mask = lexical.scores > 0
-    if question.request.mode == "keyword" or question.vector is None:
-        return spoken
-    meant: Mask = evidence.cosine > 0
-    return meant if question.request.mode == "semantic" else spoken | meant
-
-
-def _why(evidence: Evidence, weights: Weights, row: int) -> Why:
-    def part(*names: str) -> float:
-        total = sum(getattr(weights, name) * getattr(evidence, name)[row] for name in names)
-        return round(float(total), 3)
-
-    return Why(
-        lexical=part("lexical", "coverage"),
-        semantic=part("semantic", "cosine"),
-        neighbours=part("neighbours"),
-        time=part("time"),
-        coverage=round(float(evidence.coverage[row]), 3),
-        cosine=round(float(evidence.cosine[row]), 4),
-    )
-
-
-def _explain(visible: Visible, matched: Mask, scores: Floats, request: SearchRequest) -> str:
-    if not visible.open.any():
-        return "nothing stored passes the filters"
-    candidates = visible.open & matched
-    if not candidates.any():
-        return "no match"
-    if request.cursor is not None:
-        return "no more results"
-    best = relevance(float(scores[candidates].max()))
-    count = int(np.count_nonzero(candidates))
-    return f"{count} below the threshold of {request.threshold:g}; the best scores {best:.2f}"

@@ -1,9 +1,9 @@
 """Rows of the index as hits: the words are fetched from the store, for those few that are shown."""
 
-from collections.abc import Sequence
-
 from memrecall.scope import Scope
 from memrecall.search.columns import Columns
+from memrecall.search.judgement import Ranked
+from memrecall.search.ranking import relevance
 from memrecall.search.request import KINDS, Hit, Why
 from memrecall.store import Store
 from memrecall.types import MemoryRecord, Message
@@ -13,12 +13,11 @@ async def fetch_hits(
     store: Store,
     scope: Scope,
     columns: Columns,
-    rows: Sequence[int],
-    scores: Sequence[float],
-    whys: Sequence[Why],
+    ranked: Ranked,
 ) -> list[Hit]:
-    """The hits of some rows, in their order. A row erased meanwhile is left out."""
-    named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in rows]
+    """The hits of the ranked rows, in their order. A row erased meanwhile is left out."""
+    named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
+    scores = [relevance(float(ranked.scores[row])) for row in ranked.rows]
     messages: dict[str, Message] = {}
     memories: dict[str, MemoryRecord] = {}
     said = [key for kind, key in named if kind == "message"]
@@ -28,7 +27,7 @@ async def fetch_hits(
     if kept:
         memories = {m.memory_key: m for m in await store.memories(scope).get_many(kept)}
     hits: list[Hit] = []
-    for (kind, key), score, why in zip(named, scores, whys, strict=True):
+    for (kind, key), score, why in zip(named, scores, ranked.why, strict=True):
         if kind == "message" and key in messages:
             hits.append(_message_hit(messages[key], score, why))
         elif kind == "memory" and key in memories:

@@ -69,10 +69,11 @@ class Database:
     @asynccontextmanager
     async def peek(self) -> AsyncIterator[AsyncConnection]:
         """A connection for single statements, each on its own: the cheapest way to look."""
-        options = {} if self.is_sqlite else {"isolation_level": "AUTOCOMMIT"}
         with typed_faults(self.place):
             async with self._engine.connect() as connection:
-                yield await connection.execution_options(**options)
+                if not self.is_sqlite:  # there it is the rule: nobody has said BEGIN
+                    await connection.execution_options(isolation_level="AUTOCOMMIT")
+                yield connection
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Do `work` in one transaction. Begun work ends even if the caller is cancelled."""

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, bindparam, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.engine import Database
@@ -38,7 +38,10 @@ class Changes:
     vectors: list[Any]
 
 
-_MARK = (users.c.epoch, users.c.version, users.c.status, users.c.time_zone)
+# Asked at every search: built once, because building costs as much as asking.
+_MARK = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
+    users.c.user_id == bindparam("of_user")
+)
 _MESSAGE = (
     messages.c.message_id.label("key"),
     messages.c.change_no,
@@ -75,9 +78,8 @@ class ChangeFeed:
 
     async def mark(self) -> UserMark | None:
         """Where the user stands now; None for an unknown user."""
-        wanted = select(*_MARK).where(users.c.user_id == self._user_id)
         async with self._database.peek() as connection:
-            row = (await connection.execute(wanted)).first()
+            row = (await connection.execute(_MARK, {"of_user": self._user_id})).first()
         return UserMark(*row) if row else None
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, or_, select
+from sqlalchemy import Select, and_, bindparam, or_, select
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -20,6 +20,13 @@ PAGE_SIZE = 50
 LARGEST_PAGE = 200
 NEIGHBORS_BEFORE = 20
 NEIGHBORS_AFTER = 0
+
+_COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
+# Every search ends with it: built once, because building costs as much as asking.
+_BY_ID = select(*_COLUMNS).where(
+    messages.c.user_id == bindparam("of_user"),
+    messages.c.message_id.in_(bindparam("ids", expanding=True)),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +73,11 @@ class Timeline:
 
     async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
         """Those of the messages that exist, in no particular order."""
-        wanted = self._select().where(messages.c.message_id.in_(list(message_ids)))
-        return await self._fetch(wanted)
+        wanted = _BY_ID
+        if self._scope.agent_id is not None:
+            wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
+        given = {"of_user": self._scope.user_id, "ids": list(message_ids)}
+        return await self._fetch(wanted, given)
 
     async def page(
         self,
@@ -108,7 +118,7 @@ class Timeline:
         return MessagePage((*reversed(prior), anchor, *following))
 
     def _select(self) -> Select[Any]:
-        wanted = select(messages).where(messages.c.user_id == self._scope.user_id)
+        wanted = select(*_COLUMNS).where(messages.c.user_id == self._scope.user_id)
         if self._scope.agent_id is not None:
             wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
         return wanted
@@ -125,9 +135,11 @@ class Timeline:
             wanted = wanted.where(messages.c.session_id == filter.session_id)
         return wanted
 
-    async def _fetch(self, statement: Select[Any]) -> list[Message]:
+    async def _fetch(
+        self, statement: Select[Any], given: dict[str, Any] | None = None
+    ) -> list[Message]:
         async with self._database.peek() as connection:
-            rows = (await connection.execute(statement)).mappings().all()
+            rows = (await connection.execute(statement, given)).mappings().all()
         return [to_message(dict(row)) for row in rows]
 
 

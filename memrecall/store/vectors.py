@@ -49,17 +49,19 @@ class VectorStore:
         self.model = model
 
     async def check_model(self) -> None:
-        """Refuse a database whose vectors another model made; an empty one is taken over."""
+        """Refuse a database whose vectors another model made."""
         async with self._database.peek() as connection:
             stored = await _stored_model(connection)
-        if stored is None:
-            await self._database.transact(self._take_over)
-            return
-        if stored != self.model:
+        if stored not in (None, self.model):
             raise EmbeddingModelMismatch(
                 f"{self._database.place} has vectors of {stored!r}, not {self.model!r}",
                 hint="`memrecall reindex` makes them anew, or choose the old model",
             )
+
+    async def claim_model(self) -> None:
+        """Make this the model of a database that has none yet; refuse another one's."""
+        await self._database.transact(self._take_over)
+        await self.check_model()
 
     async def adopt(self) -> None:
         """From now on the database's model is this one; older vectors count as missing."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.search.conftest import open_library
 
 LIN = Scope("lin")
 NUMBERS = count()
+NOW = datetime(2026, 3, 1, tzinfo=UTC)
 WORDS = ["tea", "数据库", "配置", "火锅", "deploy", "db_config", "zeppelin", "上海"]
 
 
@@ -37,7 +39,7 @@ def batch(start: int, size: int) -> list[NewMessage]:
 
 
 async def top(library: Library, query: str = "tea 数据库") -> SearchPage:
-    return await library.search(LIN, SearchRequest(query, limit=50))
+    return await library.search(LIN, SearchRequest(query, limit=50, now=NOW))
 
 
 def snapshot_file(library: Library) -> Path:
@@ -88,7 +90,7 @@ async def test_a_damaged_or_foreign_snapshot_is_ignored(
         data = file.read_bytes()
         if damage == "foreign":
             await first.add_messages(Scope("maya"), batch(0, 600))
-            await first.search(Scope("maya"), SearchRequest("tea"))
+            await first.search(Scope("maya"), SearchRequest("tea", now=NOW))
             folder = first.cache._snapshots
             assert folder is not None
             data = folder.path("maya").read_bytes()
@@ -187,15 +189,15 @@ async def test_all_users_together_stay_within_the_byte_budget(
         users = [Scope(f"u{number}") for number in range(8)]
         for scope in users:
             await library.add_messages(scope, batch(0, 60))
-        await library.search(users[0], SearchRequest("tea"))
+        await library.search(users[0], SearchRequest("tea", now=NOW))
         one = library.cache.nbytes()
         budget = int(one * 3.5)
         cache = IndexCache(library.store, "hash-64", None, budget)
         engine = SearchEngine(library.store, HashEmbedder(), cache)
-        expected = [await library.search(scope, SearchRequest("tea")) for scope in users]
+        expected = [await library.search(scope, SearchRequest("tea", now=NOW)) for scope in users]
         for _ in range(2):
             for scope, page in zip(users, expected, strict=True):
-                assert await engine.search(scope, SearchRequest("tea")) == page
+                assert await engine.search(scope, SearchRequest("tea", now=NOW)) == page
                 assert cache.nbytes() <= budget
 
 
@@ -253,7 +255,7 @@ async def test_an_index_that_grew_ranks_like_one_built_at_once(
     location: str, tmp_path: Path, history: list[tuple[str, int]]
 ) -> None:
     scope = Scope(f"u{next(NUMBERS)}")
-    request = SearchRequest("tea 数据库", limit=50)
+    request = SearchRequest("tea 数据库", limit=50, now=NOW)
     async with await open_library(location, tmp_path, snapshots=False) as grown:
         number = 0
         for verb, size in history:
