@@ -1,0 +1,64 @@
+"""The same search gives the same list on SQLite and PostgreSQL."""
+
+import asyncio
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memrecall.memory import Importer, Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from tests.conftest import PostgresqlServer
+from tests.search.conftest import open_library
+
+CHAT = Path(__file__).parent.parent.parent / "fixtures" / "demo" / "chat.jsonl"
+NOW = datetime(2026, 4, 20, tzinfo=UTC)
+PLAIN = [
+    "数据库连接池",
+    "db_config_001",
+    "上周三说了什么",
+    "the dog",
+    "in March",
+    "C++",
+    "週末",
+    "(:",
+]
+WRITTEN = ['"连接池" AND NOT 测试', "conf* OR nginx", "NOT (dog OR 数据库)", "port 5432"]
+
+
+def requests() -> list[SearchRequest]:
+    plain = [
+        SearchRequest(query, mode=mode, limit=20, now=NOW)  # type: ignore[arg-type]
+        for query in PLAIN
+        for mode in ("keyword", "semantic", "hybrid")
+    ]
+    written = [SearchRequest(query, syntax="query", limit=20, now=NOW) for query in WRITTEN]
+    return plain + written
+
+
+async def answers(location: str, folder: Path) -> list[Any]:
+    async with await open_library(location, folder) as library:
+        await Importer(library).run(CHAT)
+        await library.vectors.settle()
+        return [await answer(library, user, r) for user in ("lin", "maya") for r in requests()]
+
+
+async def answer(library: Library, user: str, request: SearchRequest) -> Any:
+    page = asdict(await library.search(Scope(user), request))
+    page["next_cursor"] = page["next_cursor"] is not None  # sealed with each database's own secret
+    return json.loads(json.dumps(page, default=str))
+
+
+def test_both_databases_give_the_same_lists(
+    postgresql_server: PostgresqlServer, tmp_path: Path
+) -> None:
+    name = postgresql_server.create(migrated=True)
+    try:
+        there = asyncio.run(answers(postgresql_server.location(name), tmp_path / "pg"))
+    finally:
+        postgresql_server.drop([name])
+    here = asyncio.run(answers(str(tmp_path / "chat.db"), tmp_path / "sqlite"))
+    assert here == there
+    assert sum(bool(page["results"]) for page in here) > 30
