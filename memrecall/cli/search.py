@@ -117,11 +117,10 @@ def print_page(page: Any, words: Sequence[str]) -> None:
         terminal.print(f"    {_passage(hit, words)}")
         terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
     if page.results:
-        terminal.print(f"[dim]{len(page.results)} of {page.total_found} found[/dim]")
+        more = "; --limit shows more" if page.next_cursor else ""
+        terminal.print(f"[dim]{len(page.results)} of {page.total_found} found{more}[/dim]")
     if page.message:
         terminal.print(output.escape(page.message))
-    if page.next_cursor:
-        terminal.print(f"[dim]more: --cursor {page.next_cursor}[/dim]")
 
 
 def _passage(hit: Any, words: Sequence[str]) -> str:

@@ -26,15 +26,21 @@ class VectorWriter:
     def __init__(self, store: Store, embedder: Embedder | None) -> None:
         self._store = store
         self._embedder = embedder
-        self._checked = False
+        self._claimed = False
         self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
         self.failure = ""
+
+    async def prepare(self) -> None:
+        """Before anything is written: refuse a database whose vectors another model made."""
+        if self._embedder is not None and not self._claimed:
+            await self._store.vectors(self._embedder.model).claim_model()
+            self._claimed = True
 
     async def submit(self, rows: Sequence[tuple[RowKey, str]]) -> None:
         """Have these rows embedded soon. Waits only while large jobs are under way already."""
         if self._embedder is None or not rows:
             return
-        vectors = await self._vectors(self._embedder)
+        vectors = self._store.vectors(self._embedder.model)
         while len(rows) > _SMALL and len(self._jobs) >= _AT_ONCE:
             await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
         self._start(self._embed(vectors, self._embedder, list(rows)), {r.user_id for r, _ in rows})
@@ -67,13 +73,6 @@ class VectorWriter:
         self._jobs[job] = frozenset(users)
         job.add_done_callback(self._jobs.pop)
 
-    async def _vectors(self, embedder: Embedder) -> VectorStore:
-        vectors = self._store.vectors(embedder.model)
-        if not self._checked:
-            await vectors.claim_model()
-            self._checked = True
-        return vectors
-
     async def _embed(
         self, vectors: VectorStore, embedder: Embedder, rows: list[tuple[RowKey, str]]
     ) -> None:
@@ -88,7 +87,8 @@ class VectorWriter:
     async def _embed_left_over(self, user_id: str) -> None:
         assert self._embedder is not None  # noqa: S101 -- `top_up` has looked
         try:
-            vectors = await self._vectors(self._embedder)
+            await self.prepare()
+            vectors = self._store.vectors(self._embedder.model)
             await self._embed_pending(vectors, self._embedder, TOP_UP, user_id)
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)

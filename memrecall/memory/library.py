@@ -74,6 +74,7 @@ class Library:
 
     async def add_entries(self, entries: Sequence[Entry]) -> Written:
         """Store messages of several scopes, all or nothing; their vectors follow."""
+        await self.vectors.prepare()
         written = await self.store.write_messages(list(entries))
         rows = [
             (RowKey(entry.scope.user_id, "message", key), entry.message.content)
@@ -87,6 +88,7 @@ class Library:
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> Written:
         """Store memories, all or nothing; their vectors follow."""
+        await self.vectors.prepare()
         written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         rows = [
             (RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip())

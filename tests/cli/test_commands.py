@@ -158,6 +158,9 @@ def test_another_embedder_names_reindex_which_mends_it(
     refused = shell("search", "数据库", "--user", "lin", "--db", chat)
     assert refused.code == 2
     assert "memrecall reindex" in refused.err
+    before = shell("stats", "--db", chat, "--json").json["memories"]
+    assert shell("add", "new", "--user", "lin", "--db", chat).code == 2
+    assert shell("stats", "--db", chat, "--json").json["memories"] == before
     by_words = shell("search", "数据库", "--user", "lin", "--db", chat, "--mode", "keyword")
     assert by_words.code == 0
     sick = shell("doctor", "--db", chat, "--json")
