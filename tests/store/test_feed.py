@@ -128,7 +128,10 @@ STEPS = st.lists(
 
 @given(STEPS, st.integers(1, 4))
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=20,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 async def test_any_order_of_writes_is_told_exactly_once(
     store: Store, steps: list[str], read_size: int

@@ -2,6 +2,7 @@
 
 import hashlib
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -83,12 +84,12 @@ async def test_the_same_again_is_no_new_row(store: Store) -> None:
     [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}],
     ids=lambda other: next(iter(other)),
 )
-async def test_other_words_under_a_known_key_conflict(store: Store, other: dict[str, str]) -> None:
+async def test_other_words_under_a_known_key_conflict(store: Store, other: dict[str, Any]) -> None:
     await remember(store, "k", "likes tea")
     before = await dump(store.database)
 
     with pytest.raises(Conflict, match="'k'") as conflict:
-        await remember(store, "k", **{"content": "likes tea", **other})
+        await remember(store, "k", **other)
 
     assert next(iter(other)) in str(conflict.value)
     assert await dump(store.database) == before

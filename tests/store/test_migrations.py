@@ -1,4 +1,8 @@
-"""A database of any earlier memrecall opens, and keeps what it held."""
+"""A database of any earlier memrecall opens, and keeps what it held.
+
+`history/` has a sample of each schema version, frozen once released: plain INSERTs, with at least
+the rows that the tests below ask for. `BYTES'00ff'` stands for a literal of bytes.
+"""
 
 import asyncio
 from datetime import UTC, datetime

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,12 +16,13 @@ from .samples import ANN, BEN, ids, said
 NAMES = ["B", "a", "é", "甲", "😀"]
 
 
-async def collect(key: str, read: Callable[[str], Awaitable[OwnerList]]) -> list[str]:
+async def collect(key: str, read: Callable[..., Awaitable[OwnerList]], limit: int) -> list[str]:
     """All keys of a list, page by page."""
     found: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = await read(after)
+        page = await read(after=after, limit=limit)
+        assert len(page.items) <= limit
         found.extend(item[key] for item in page.items)
         after = page.next_after
     return found
@@ -34,12 +36,10 @@ class TestLists:
         owners = store.owners
 
         for limit in (1, 2, 5, 100):
-            assert await collect("agent_id", lambda a, n=limit: owners.list_agents(a, n)) == NAMES
-            users = await collect("user_id", lambda a, n=limit: owners.list_users(None, a, n))
+            assert await collect("agent_id", owners.list_agents, limit) == NAMES
+            users = await collect("user_id", owners.list_users, limit)
             assert users == sorted([*NAMES, "ann"], key=str.encode)
-            sessions = await collect(
-                "session_id", lambda a, n=limit: owners.list_sessions("ann", a, n)
-            )
+            sessions = await collect("session_id", partial(owners.list_sessions, "ann"), limit)
             assert sessions == NAMES
 
     async def test_users_of_one_agent(self, store: Store) -> None:

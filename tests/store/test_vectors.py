@@ -38,21 +38,33 @@ async def versions(store: Store) -> int:
 
 
 class TestModel:
-    async def test_an_empty_database_takes_the_first_model(self, store: Store) -> None:
-        await store.vectors(MODEL).check_model()
-        await store.vectors(MODEL).check_model()
+    async def test_an_empty_database_takes_the_first_model_that_claims_it(
+        self, store: Store
+    ) -> None:
+        await store.vectors(MODEL).claim_model()
+        await store.vectors(MODEL).claim_model()
 
         async with await Store.open(location_of(store)) as again:
             assert again.facts.embedding_model == MODEL
 
-    async def test_another_model_is_refused_with_the_way_out(self, store: Store) -> None:
+    async def test_a_check_changes_nothing(self, store: Store) -> None:
+        before = await dump(store.database)
+
         await store.vectors(MODEL).check_model()
+        await store.vectors("embedder-2").check_model()
 
-        with pytest.raises(EmbeddingModelMismatch) as refusal:
-            await store.vectors("embedder-2").check_model()
+        assert await dump(store.database) == before
 
-        for words in (MODEL, "embedder-2", "`memrecall reindex`", store.place):
-            assert words in str(refusal.value)
+    async def test_another_model_is_refused_with_the_way_out(self, store: Store) -> None:
+        await store.vectors(MODEL).claim_model()
+        other = store.vectors("embedder-2")
+
+        for attempt in (other.check_model, other.claim_model):
+            with pytest.raises(EmbeddingModelMismatch) as refusal:
+                await attempt()
+            for words in (MODEL, "embedder-2", "`memrecall reindex`", store.place):
+                assert words in str(refusal.value)
+        await store.vectors(MODEL).check_model()
 
     async def test_an_adopted_model_replaces_the_old_one(self, store: Store) -> None:
         await store.vectors(MODEL).adopt()
@@ -62,9 +74,9 @@ class TestModel:
         with pytest.raises(EmbeddingModelMismatch):
             await store.vectors(MODEL).check_model()
 
-    async def test_of_two_models_that_come_at_once_one_is_refused(self, store: Store) -> None:
+    async def test_of_several_models_that_come_at_once_one_is_taken(self, store: Store) -> None:
         outcomes = await asyncio.gather(
-            *(store.vectors(f"embedder-{n}").check_model() for n in range(4)),
+            *(store.vectors(f"embedder-{n}").claim_model() for n in range(4)),
             return_exceptions=True,
         )
 

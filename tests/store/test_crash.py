@@ -1,0 +1,93 @@
+"""An acknowledged write survives `kill -9`, and no batch is ever half there."""
+
+import asyncio
+import secrets
+import time
+from collections import defaultdict
+
+import pytest
+from sqlalchemy import text
+
+from memrecall.store import Store
+
+from . import process
+from .children import Child
+from .samples import walk
+from .test_numbering import assert_numbered
+
+CHANCE = secrets.SystemRandom()
+Batches = dict[str, dict[int, int]]
+
+
+def kill_a_writer(location: str, name: str) -> int:
+    """Start a writer and kill it at some moment; the number of batches it acknowledged."""
+    with Child(process.stream, location, name) as child:
+        child.go()
+        acknowledged = [child.hear() for _ in range(CHANCE.randint(1, 6))]
+        time.sleep(CHANCE.uniform(0, 0.03))
+        child.kill()
+        acknowledged += child.hear_out()
+    assert acknowledged == list(range(len(acknowledged)))
+    return len(acknowledged)
+
+
+async def read_batches(location: str) -> Batches:
+    """How many messages there are of each batch of each writer."""
+    found: Batches = defaultdict(lambda: defaultdict(int))
+    async with await Store.open(location) as store:
+        messages = await walk(store.timeline(process.SCOPE), page_size=200)
+        mark = await store.feed("ann").mark()
+        await require_sound(store)
+    assert_numbered(messages)
+    assert mark is not None
+    assert mark.version == len(messages)
+    for message in messages:
+        name, number, _ = message.message_id.split("-")
+        found[name][int(number)] += 1
+    return found
+
+
+async def require_sound(store: Store) -> None:
+    """What SQLite itself says about its file."""
+    if not store.database.is_sqlite:
+        return
+    async with store.database.read() as connection:
+        assert await connection.scalar(text("PRAGMA integrity_check")) == "ok"
+        assert (await connection.execute(text("PRAGMA foreign_key_check"))).all() == []
+
+
+def kill_writers(location: str, kills: int) -> None:
+    acknowledged: dict[str, int] = {}
+    for number in range(kills):
+        acknowledged[f"run{number}"] = kill_a_writer(location, f"run{number}")
+
+        found = asyncio.run(read_batches(location))
+
+        for name, count in acknowledged.items():
+            stored = found[name]
+            assert set(range(count)) <= set(stored), "an acknowledged batch is lost"
+            assert len(stored) <= count + 1  # one more may have come in without a word
+            assert set(stored.values()) == {process.BATCH}, "a batch is torn"
+
+
+def test_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+    kill_writers(location, 8)
+
+
+@pytest.mark.long
+def test_a_hundred_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+    kill_writers(location, 100)
+
+
+def test_a_killed_writer_does_not_hold_up_another(location: str) -> None:
+    with Child(process.stream, location, "other") as other:
+        other.go()
+        for number in range(3):
+            kill_a_writer(location, f"run{number}")
+            last = other.hear_next()
+        other.kill()
+
+    found = asyncio.run(read_batches(location))
+    assert isinstance(last, int)
+    assert set(range(last + 1)) <= set(found["other"])
+    assert {size for stored in found.values() for size in stored.values()} == {process.BATCH}

@@ -1,0 +1,157 @@
+"""A full disk, a lock, a lost server: a typed error, and the data as it was before."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from memrecall.errors import (
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+from memrecall.store import Store
+
+from ..conftest import PostgresqlServer
+from .contention import writer_at_work
+from .samples import ANN, dump, ids, numbered, said
+from .test_crash import require_sound
+
+only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+
+
+async def tell(store: Store, statement: str) -> None:
+    """Say something to the one connection that the pool has so far."""
+    async with store.database.peek() as connection:
+        await connection.exec_driver_sql(statement)
+
+
+async def fill_up(store: Store) -> int:
+    """Write until the disk is full; how many batches went in."""
+    for number in range(1_000):
+        try:
+            await store.timeline(ANN).add([said(f"{number}-{n}", "x" * 2_000) for n in range(5)])
+        except StorageFull:
+            return number
+    pytest.fail("the disk is never full")
+
+
+async def test_a_full_disk(tmp_path: Path) -> None:
+    async with await Store.open(str(tmp_path / "memrecall.db")) as store:
+        await tell(store, "PRAGMA max_page_count = 120")
+
+        written = await fill_up(store)
+
+        assert written > 3
+        assert (await store.count("ann"))["messages"] == 5 * written
+        await require_sound(store)
+        before = await dump(store.database)
+        with pytest.raises(StorageFull, match=str(store.place)) as full:
+            await store.timeline(ANN).add([said("again", "x" * 100_000)])
+        assert "Free some space" in full.value.hint
+        assert await dump(store.database) == before
+
+        await tell(store, "PRAGMA max_page_count = 100000")
+        assert (await store.timeline(ANN).add(numbered("later", 3))).stored == 3
+        assert (await store.timeline(ANN).get("later0")).sequence_no == 5 * written + 1
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0])
+async def test_another_writer_for_longer_than_one_waits(location: str, seconds: float) -> None:
+    async with await Store.open(location, lock_timeout=seconds) as store:
+        await store.timeline(ANN).add([said("m")])
+        before = await dump(store.database)
+
+        async with writer_at_work(location):
+            blocked = asyncio.create_task(store.timeline(ANN).add([said("n")]))
+            await asyncio.wait([blocked], timeout=5)
+            gave_up = blocked.done()
+            assert await ids(store.timeline(ANN)) == ["m"]  # reading goes on meanwhile
+
+        (outcome,) = await asyncio.gather(blocked, return_exceptions=True)
+        assert gave_up
+        assert isinstance(outcome, StorageBusy)
+        assert store.place in str(outcome)
+        assert await dump(store.database) == before
+        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+
+
+async def test_another_writer_for_a_shorter_time_is_waited_for(location: str) -> None:
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add([said("m")])
+
+        async with writer_at_work(location):
+            waiting = asyncio.create_task(store.timeline(ANN).add([said("n")]))
+            await asyncio.wait([waiting], timeout=0.3)
+            assert not waiting.done()
+
+        assert (await waiting).stored == 1
+
+
+async def test_a_database_that_takes_no_writes(store: Store) -> None:
+    await store.timeline(ANN).add([said("m")])
+    before = await dump(store.database)
+    sqlite, postgresql = "PRAGMA query_only = ON", "SET default_transaction_read_only = on"
+    await tell(store, sqlite if store.database.is_sqlite else postgresql)
+
+    with pytest.raises(StorageReadOnly, match=r"read-?only"):
+        await store.timeline(ANN).add([said("n")])
+
+    assert await dump(store.database) == before
+
+
+async def test_a_damaged_file(tmp_path: Path) -> None:
+    file = tmp_path / "memrecall.db"
+    async with await Store.open(str(file)) as store:
+        await store.timeline(ANN).add(numbered("m", 200))
+    data = file.read_bytes()
+    file.write_bytes(data[:4096] + b"\xa5" * (len(data) - 4096))
+
+    with pytest.raises(StorageError, match="malformed") as damage:
+        async with await Store.open(str(file)) as store:
+            await ids(store.timeline(ANN))
+
+    assert "restore a backup" in damage.value.hint
+
+
+def hang_up(server: PostgresqlServer, store: Store) -> None:
+    """Let the server end all connections of a store, as a restart would."""
+    name = store.database._engine.url.database
+    wanted = f"FROM pg_stat_activity WHERE datname = '{name}'"
+    server.run(f"SELECT pg_terminate_backend(pid) {wanted}")
+
+
+@only_postgresql
+async def test_a_server_that_hung_up_between_two_requests(
+    store: Store, postgresql_server: PostgresqlServer
+) -> None:
+    await store.timeline(ANN).add([said("m")])
+    hang_up(postgresql_server, store)
+
+    assert (await store.timeline(ANN).add([said("n")])).stored == 1
+    assert await ids(store.timeline(ANN)) == ["m", "n"]
+
+
+@only_postgresql
+async def test_a_server_that_hangs_up_in_the_middle_of_a_write(
+    store: Store, postgresql_server: PostgresqlServer
+) -> None:
+    await store.timeline(ANN).add([said("m")])
+    before = await dump(store.database)
+
+    def interfere(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith("INSERT INTO messages"):
+            hang_up(postgresql_server, store)
+
+    engine = store.database._engine.sync_engine
+    event.listen(engine, "before_cursor_execute", interfere)
+    with pytest.raises(StorageUnreachable):
+        await store.timeline(ANN).add([said("n")])
+    event.remove(engine, "before_cursor_execute", interfere)
+
+    assert await dump(store.database) == before
+    assert (await store.timeline(ANN).add([said("n")])).stored == 1

@@ -1,0 +1,219 @@
+"""Whatever stops a verb, and wherever: the database is as before or as after, never between."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any
+
+import numpy as np
+import pytest
+from sqlalchemy import event
+
+from memrecall.scope import Scope
+from memrecall.store import Entry, RowKey, Store
+from memrecall.store.engine import Database
+from memrecall.store.migrations import LATEST, schema_version, upgrade
+from memrecall.types import NewMemory, Origin
+
+from ..conftest import Databases
+from .contention import writer_at_work
+from .samples import ANN, BEN, Rows, dump, ids, numbered, remember, said
+
+TEA = Scope("ann", session_id="tea")
+VOLATILE = {"epoch", "provenance", "created_at", "updated_at"}
+
+
+class Fault(Exception):
+    """Something that no driver would raise."""
+
+
+Verb = Callable[[Store], Awaitable[object]]
+VERBS: dict[str, Verb] = {
+    "write messages": lambda store: store.write_messages(
+        [
+            Entry(TEA, said("new")),
+            Entry(Scope("cay", agent_id="a2"), said("new")),
+            Entry(BEN, said("n")),
+        ]
+    ),
+    "add memories": lambda store: store.memories(Scope("ann", session_id="new")).add(
+        [NewMemory(memory_key=key, content="new") for key in ("k1", "k2")], origin=Origin.USER
+    ),
+    "write vectors": lambda store: store.vectors("embedder-2").write(
+        [RowKey("ann", "message", "m0"), RowKey("ben", "message", "m1")],
+        np.ones((2, 3), np.float32),
+    ),
+    "erase session": lambda store: store.owners.erase_session("ann", "tea"),
+    "erase user": lambda store: store.owners.erase_user("ann"),
+}
+
+
+async def fill(store: Store) -> None:
+    """Two users with rows in every table."""
+    for user in ("ann", "ben"):
+        await store.timeline(Scope(user, session_id="tea")).add(numbered("m", 3))
+        await remember(store, "k", scope=Scope(user, session_id="tea"))
+        rows = [RowKey(user, "message", "m0"), RowKey(user, "memory", "k")]
+        await store.vectors("embedder-1").write(rows, np.zeros((2, 3), np.float32))
+
+
+async def state(store: Store) -> Rows:
+    """All rows, without what chance and the clock put into them."""
+    rows = await dump(store.database)
+    del rows["memrecall_meta"]
+    return {
+        name: [
+            {key: row[key] for key in row if key not in VOLATILE and not key.endswith("_time")}
+            for row in table
+        ]
+        for name, table in rows.items()
+    }
+
+
+@contextmanager
+def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
+    """Do something just before the database gets its n-th statement from now on."""
+    engine = database._engine.sync_engine
+    seen = count(1)
+
+    def hook(*_: Any) -> None:
+        if next(seen) == number:
+            action()
+
+    event.listen(engine, "before_cursor_execute", hook)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", hook)
+
+
+@contextmanager
+def at_commit(database: Database, action: Callable[[Any], object]) -> Iterator[None]:
+    """Do something just before each commit."""
+    event.listen(database._engine.sync_engine, "commit", action)
+    try:
+        yield
+    finally:
+        event.remove(database._engine.sync_engine, "commit", action)
+
+
+def fail(*_: object) -> None:
+    raise Fault
+
+
+def connections_out(store: Store) -> int:
+    pool: Any = store.database._engine.sync_engine.pool
+    return int(pool.checkedout())
+
+
+async def state_after(verb: Verb, location: str) -> Rows:
+    """What the verb makes of a twin database when nothing goes wrong."""
+    async with await Store.open(location) as twin:
+        await fill(twin)
+        await verb(twin)
+        return await state(twin)
+
+
+@pytest.mark.parametrize("name", VERBS)
+async def test_a_failure_at_any_statement(name: str, store: Store, databases: Databases) -> None:
+    verb = VERBS[name]
+    await fill(store)
+    before, after = await state(store), await state_after(verb, databases.fresh())
+    assert before != after
+
+    with at_commit(store.database, fail), pytest.raises(Fault):
+        await verb(store)
+    assert await state(store) == before
+
+    for number in count(1):
+        with at_statement(store.database, number, fail):
+            (outcome,) = await asyncio.gather(verb(store), return_exceptions=True)
+        now = await state(store)
+        assert connections_out(store) == 0
+        if not isinstance(outcome, Fault):
+            break
+        # Cleaning up after an erasure may fail when the erasure itself has succeeded.
+        assert now == before or (now == after and name.startswith("erase"))
+        if now == after:
+            break
+    assert number > 4
+    assert now == after
+
+
+async def test_a_failure_at_any_statement_of_a_migration(empty_location: str) -> None:
+    database = Database.connect(empty_location)
+    try:
+        for number in count(1):
+            with at_statement(database, number, fail):
+                (outcome,) = await asyncio.gather(upgrade(database), return_exceptions=True)
+            if outcome is None:
+                break
+            assert isinstance(outcome, Fault)
+            async with database.read() as connection:
+                assert await schema_version(connection) == 0
+        assert number > 20
+        async with database.read() as connection:
+            assert await schema_version(connection) == LATEST
+    finally:
+        await database.close()
+
+
+async def test_cancellation_at_any_statement_of_a_write(store: Store) -> None:
+    """A write that has begun is finished, although nobody waits for its outcome any more."""
+    timeline = store.timeline(TEA)
+    for number in count(1):
+        batch = [said(f"n{number}-{part}") for part in range(3)]
+        writing = asyncio.ensure_future(timeline.add(batch))
+        with at_statement(store.database, number, writing.cancel):
+            (outcome,) = await asyncio.gather(writing, return_exceptions=True)
+
+        found = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(found) == 3
+        assert connections_out(store) == 0
+        if not isinstance(outcome, asyncio.CancelledError):
+            break
+    assert number > 4
+    assert sorted(m.sequence_no for m in found) == [3 * number - 2, 3 * number - 1, 3 * number]
+
+
+async def test_cancellation_at_any_moment(store: Store) -> None:
+    """Of writes all or nothing is kept; reads leave the connections usable."""
+    timeline = store.timeline(TEA)
+    await timeline.add(numbered("m", 5))
+    for patience in range(12):
+        batch = [said(f"p{patience}-{part}") for part in range(3)]
+        tasks = [
+            asyncio.ensure_future(timeline.add(batch)),
+            asyncio.ensure_future(timeline.page()),
+            asyncio.ensure_future(timeline.neighbors("m3", after=1)),
+            asyncio.ensure_future(store.feed("ann").mark()),
+        ]
+        for _ in range(patience):
+            await asyncio.sleep(0.0004 * (patience % 3))
+        for task in tasks:
+            task.cancel()
+        outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+
+        raised = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
+        assert set(raised) <= {asyncio.CancelledError}
+        found = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(found) in (0, 3)
+        assert connections_out(store) == 0
+
+
+async def test_nobody_hears_cancelled_while_the_outcome_is_open(location: str) -> None:
+    """Not even when cancelled twice, as a server does that shuts down."""
+    async with await Store.open(location) as store:
+        await store.timeline(ANN).add([said("m")])
+        async with writer_at_work(location):
+            writing = asyncio.create_task(store.timeline(ANN).add([said("n")]))
+            for _ in range(3):
+                await asyncio.sleep(0.05)
+                writing.cancel()
+            await asyncio.sleep(0.05)
+            told_too_early = writing.done()
+
+        await asyncio.wait([writing])
+        assert not told_too_early
+        assert await ids(store.timeline(ANN)) == ["m", "n"]

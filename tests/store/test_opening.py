@@ -1,0 +1,210 @@
+"""What cannot be opened says so in one line: typed, naming the place, never the password."""
+
+import sqlite3
+import stat
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from memrecall.errors import InvalidArgument, MemrecallError, StorageUnreachable
+from memrecall.store import Store
+
+from ..conftest import PostgresqlServer
+from .samples import ANN, ids, said
+
+PASSWORD = "hunter2"
+
+
+async def refusal(location: str, *, create: bool = True) -> MemrecallError:
+    """The error that opening raises."""
+    with pytest.raises(MemrecallError) as refused:
+        await Store.open(location, create=create)
+    assert "\n" not in str(refused.value)
+    assert PASSWORD not in f"{refused.value!r} {refused.value} {refused.value.details}"
+    return refused.value
+
+
+def files_in(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+class TestFiles:
+    async def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
+        file = tmp_path / "letter.txt"
+        file.write_bytes(b"Dear Ann, " * 1_000)
+
+        error = await refusal(str(file))
+
+        assert isinstance(error, StorageUnreachable)
+        assert str(file) in str(error)
+        assert file.read_bytes() == b"Dear Ann, " * 1_000
+
+    async def test_a_folder(self, tmp_path: Path) -> None:
+        error = await refusal(str(tmp_path))
+
+        assert isinstance(error, StorageUnreachable)
+        assert f"{tmp_path} is a folder" in str(error)
+
+    async def test_a_missing_folder(self, tmp_path: Path) -> None:
+        error = await refusal(str(tmp_path / "nowhere" / "memrecall.db"))
+
+        assert isinstance(error, StorageUnreachable)
+        assert f"{tmp_path / 'nowhere'} does not exist" in str(error)
+        assert not (tmp_path / "nowhere").exists()
+
+    async def test_a_file_in_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+
+        assert isinstance(await refusal(str(tmp_path / "file" / "x.db")), StorageUnreachable)
+
+    async def test_a_missing_file_that_may_not_be_made(self, tmp_path: Path) -> None:
+        error = await refusal(str(tmp_path / "memrecall.db"), create=False)
+
+        assert isinstance(error, StorageUnreachable)
+        assert "memrecall.db" in str(error)
+        assert files_in(tmp_path) == []
+
+    async def test_a_file_that_cannot_be_made(self, tmp_path: Path) -> None:
+        error = await refusal(str(tmp_path / ("x" * 300)))
+
+        assert isinstance(error, StorageUnreachable)
+
+    async def test_only_the_owner_may_read_a_new_file(self, tmp_path: Path) -> None:
+        async with await Store.open(str(tmp_path / "memrecall.db")) as store:
+            await store.timeline(ANN).add([said("m")])
+            modes = {stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path)}
+
+        assert modes == {0o600}
+
+    async def test_an_existing_file_opens_without_being_made(self, tmp_path: Path) -> None:
+        location = f"sqlite:///{tmp_path / 'memrecall.db'}"
+        async with await Store.open(location) as store:
+            await store.timeline(ANN).add([said("m")])
+
+        async with await Store.open(location, create=False) as store:
+            assert await ids(store.timeline(ANN)) == ["m"]
+            assert store.file == tmp_path / "memrecall.db"
+
+    async def test_a_path_may_have_any_characters(self, tmp_path: Path) -> None:
+        file = tmp_path / "聊天 记录?mode=ro#100%.db"
+        async with await Store.open(str(file)) as store:
+            await store.timeline(ANN).add([said("m")])
+
+        assert file.exists()
+
+    @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
+    async def test_connections_take_care_of_the_data(
+        self, tmp_path: Path, durability: str, level: int
+    ) -> None:
+        file = str(tmp_path / "memrecall.db")
+        wanted = {
+            "journal_mode": "wal",
+            "synchronous": level,
+            "foreign_keys": 1,
+            "trusted_schema": 0,
+            "cell_size_check": 1,
+            "mmap_size": 0,
+            "secure_delete": 1,
+            "busy_timeout": 1_500,
+        }
+        async with (
+            await Store.open(file, durability=durability, lock_timeout=1.5) as store,  # type: ignore[arg-type]
+            store.database.peek() as connection,
+        ):
+            for name, value in wanted.items():
+                found = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
+                assert (name, found) == (name, value)
+
+    async def test_a_writer_says_so_when_it_begins(self, tmp_path: Path) -> None:
+        """A transaction that reads first and writes later would fail whatever the timeout."""
+        file = tmp_path / "memrecall.db"
+        async with await Store.open(str(file)) as store:
+
+            async def work(connection: object) -> None:
+                locked = pytest.raises(sqlite3.OperationalError, match="locked")
+                with closing(sqlite3.connect(file, timeout=0)) as other, locked:
+                    other.execute("BEGIN IMMEDIATE")
+
+            await store.database.transact(work)
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "",
+        "  ",
+        "mysql://ann:hunter2@localhost/x",
+        "://",
+        "postgresql://ann:hunter2@localhost:port/x",
+        "sqlite://",
+        "sqlite:///:memory:",
+    ],
+)
+async def test_a_location_that_cannot_be_meant(location: str) -> None:
+    error = await refusal(location)
+
+    assert isinstance(error, InvalidArgument)
+    assert error.hint
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://ann:hunter2@127.0.0.1:1/chat",
+        "postgres://ann:hunter2@127.0.0.1:1/chat",
+        "postgresql+asyncpg://ann@127.0.0.1:1/chat?password=hunter2",
+    ],
+)
+async def test_a_server_that_does_not_run(url: str) -> None:
+    error = await refusal(url)
+
+    assert isinstance(error, StorageUnreachable)
+    assert "127.0.0.1:1/chat" in str(error)
+    assert "Check that the server runs" in error.hint
+
+
+class TestServer:
+    async def test_a_database_that_does_not_exist(
+        self, postgresql_server: PostgresqlServer
+    ) -> None:
+        error = await refusal(postgresql_server.location("nowhere"))
+
+        assert isinstance(error, StorageUnreachable)
+        assert "nowhere" in str(error)
+
+    async def test_a_user_whom_the_server_does_not_know(
+        self, postgresql_server: PostgresqlServer
+    ) -> None:
+        location = postgresql_server.location("migrated").replace("postgres:@", "nobody:hunter2@")
+
+        error = await refusal(location)
+
+        assert isinstance(error, StorageUnreachable)
+        assert "nobody" in str(error)
+
+    async def test_connections_neither_wait_nor_sleep_for_ever(
+        self, postgresql_server: PostgresqlServer
+    ) -> None:
+        wanted = {
+            "lock_timeout": "1500ms",
+            "idle_in_transaction_session_timeout": "1min",
+            "TimeZone": "UTC",
+            "application_name": "memrecall",
+        }
+        location = postgresql_server.location("migrated")
+        async with (
+            await Store.open(location, lock_timeout=1.5) as store,
+            store.database.peek() as connection,
+        ):
+            for name, value in wanted.items():
+                found = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
+                assert (name, found) == (name, value)
+
+    async def test_where_a_store_is_can_be_shown(self, postgresql_server: PostgresqlServer) -> None:
+        location = postgresql_server.location("migrated").replace("postgres:@", "postgres:hunter2@")
+
+        async with await Store.open(location) as store:
+            assert PASSWORD not in store.place
+            assert "migrated" in store.place
+            assert store.file is None

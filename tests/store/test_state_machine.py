@@ -1,0 +1,280 @@
+"""Whatever two users do, in any order, the store and a plain dict tell the same story.
+
+And nobody is ever shown anything of the other: every text names its owner.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+
+from memrecall.errors import Conflict, Disabled, MemrecallError, NotFound
+from memrecall.scope import Scope
+from memrecall.store import Store
+from memrecall.types import NewMemory, NewMessage, Origin
+
+from ..conftest import Databases
+from .samples import at, said, walk
+
+Result = TypeVar("Result")
+
+USERS = st.sampled_from(["ann", "ben"])
+SESSIONS = st.sampled_from(["tea", "work"])
+NAMES = st.sampled_from(["m1", "m2", "m3", "m4", "m5", "M1", "甲", "😀"])
+WORDS = st.sampled_from(["yes", "no"])
+BATCHES = st.lists(st.tuples(NAMES, WORDS), min_size=1, max_size=4)
+COUNTS = st.integers(0, 3)
+
+
+@dataclass
+class Spoken:
+    """A message as the model knows it."""
+
+    content: str
+    session: str
+    minute: int
+    sequence_no: int
+
+
+@dataclass
+class Person:
+    """A user as the model knows them."""
+
+    enabled: bool = True
+    version: int = 0
+    ended: dict[str, bool] = field(default_factory=dict)
+    counters: dict[str, int] = field(default_factory=dict)
+    messages: dict[str, Spoken] = field(default_factory=dict)
+    memories: dict[str, tuple[str, str]] = field(default_factory=dict)
+
+    def begin(self, session: str) -> None:
+        """The session is there now."""
+        self.ended.setdefault(session, False)
+        self.counters.setdefault(session, 0)
+
+    def timeline(self) -> list[str]:
+        """The ids from the latest to the earliest."""
+        return sorted(self.messages, key=lambda name: (-self.messages[name].minute, name.encode()))
+
+    def reading_order(self) -> list[str]:
+        """The ids from the earliest to the latest."""
+        return sorted(self.messages, key=lambda name: (self.messages[name].minute, name.encode()))
+
+    def refusal(self, session: str) -> type[MemrecallError] | None:
+        """Why nothing may be written."""
+        closed = not self.enabled or self.ended.get(session, False)
+        return Disabled if closed else None
+
+
+def content_of(user: str, word: str) -> str:
+    return f"{user} says {word}"
+
+
+def minute_of(name: str) -> int:
+    """When a message was said: some at the same time."""
+    return sum(name.encode()) % 3
+
+
+def to_message(user: str, name: str, word: str) -> NewMessage:
+    return said(name, content_of(user, word), ts=at(minute_of(name)))
+
+
+class Conversations(RuleBasedStateMachine):
+    """Two users of one store."""
+
+    def __init__(self, location: str) -> None:
+        super().__init__()
+        self._runner = asyncio.Runner()
+        self._location = location
+        self._people: dict[str, Person] = {}
+        self._store = self._run(Store.open(location))
+
+    def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self._runner.run(work)
+
+    def _attempt(
+        self, work: Coroutine[Any, Any, object], expected: type[MemrecallError] | None
+    ) -> bool:
+        """Do it, or be refused exactly as the model says; whether it was done."""
+        if expected is None:
+            self._run(work)
+            return True
+        with pytest.raises(expected):
+            self._run(work)
+        return False
+
+    def _person(self, user: str) -> Person:
+        """The model's copy, to be kept only if the write succeeds."""
+        return self._people.get(user) or Person()
+
+    @rule(user=USERS, session=SESSIONS, batch=BATCHES)
+    def write(self, user: str, session: str, batch: list[tuple[str, str]]) -> None:
+        person = self._person(user)
+        expected = person.refusal(session) or self._clash(person, user, batch)
+        messages = [to_message(user, name, word) for name, word in batch]
+        timeline = self._store.timeline(Scope(user, session_id=session))
+        if not self._attempt(timeline.add(messages), expected):
+            return
+        self._people[user] = person
+        person.begin(session)
+        for name, word in batch:
+            if name not in person.messages:
+                person.version += 1
+                person.counters[session] += 1
+                number = person.counters[session]
+                spoken = Spoken(content_of(user, word), session, minute_of(name), number)
+                person.messages[name] = spoken
+
+    def _clash(
+        self, person: Person, user: str, batch: list[tuple[str, str]]
+    ) -> type[MemrecallError] | None:
+        known = {name: spoken.content for name, spoken in person.messages.items()}
+        for name, word in batch:
+            if name in person.memories:
+                return Conflict
+            if known.setdefault(name, content_of(user, word)) != content_of(user, word):
+                return Conflict
+        return None
+
+    @rule(user=USERS)
+    def repeat_everything(self, user: str) -> None:
+        person = self._people.get(user)
+        if person is None or not person.messages:
+            return
+        session = next(iter(person.ended))
+        again = [said(name, spoken.content, ts=None) for name, spoken in person.messages.items()]
+        timeline = self._store.timeline(Scope(user, session_id=session))
+        self._attempt(timeline.add(again), person.refusal(session))
+
+    @rule(user=USERS, session=SESSIONS, name=NAMES, word=WORDS)
+    def remember(self, user: str, session: str, name: str, word: str) -> None:
+        person = self._person(user)
+        content = content_of(user, word)
+        expected = person.refusal(session)
+        if name in person.messages or person.memories.get(name, (content, ""))[0] != content:
+            expected = expected or Conflict
+        memories = self._store.memories(Scope(user, session_id=session))
+        memory = NewMemory(memory_key=name, content=content)
+        if not self._attempt(memories.add([memory], origin=Origin.USER), expected):
+            return
+        self._people[user] = person
+        person.begin(session)
+        if name not in person.memories:
+            person.version += 1
+            person.memories[name] = (content, session)
+
+    @rule(user=USERS, size=st.integers(1, 4))
+    def read_pages(self, user: str, size: int) -> None:
+        walked = self._run(walk(self._store.timeline(Scope(user)), page_size=size))
+
+        assert [message.message_id for message in walked] == self._person(user).timeline()
+
+    @rule(user=USERS, name=NAMES, before=COUNTS, after=COUNTS)
+    def read_around(self, user: str, name: str, before: int, after: int) -> None:
+        order = self._person(user).reading_order()
+        reading = self._store.timeline(Scope(user)).neighbors(name, before=before, after=after)
+        if name not in order:
+            self._attempt(reading, NotFound)
+            return
+        place = order.index(name)
+        expected = order[max(0, place - before) : place + after + 1]
+        assert [message.message_id for message in self._run(reading).items] == expected
+
+    @rule(user=USERS, session=SESSIONS)
+    def end_session(self, user: str, session: str) -> None:
+        person = self._person(user)
+        expected = None if session in person.ended else NotFound
+        if self._attempt(self._store.owners.end_session(user, session), expected):
+            person.ended[session] = True
+
+    @rule(user=USERS, session=SESSIONS)
+    def erase_session(self, user: str, session: str) -> None:
+        person = self._person(user)
+        expected = None if session in person.ended else NotFound
+        if not self._attempt(self._store.owners.erase_session(user, session), expected):
+            return
+        del person.ended[session], person.counters[session]
+        for name in [n for n, spoken in person.messages.items() if spoken.session == session]:
+            del person.messages[name]
+        for name in [n for n, (_, label) in person.memories.items() if label == session]:
+            del person.memories[name]
+
+    @rule(user=USERS)
+    def erase_user(self, user: str) -> None:
+        expected = None if user in self._people else NotFound
+        if self._attempt(self._store.owners.erase_user(user), expected):
+            del self._people[user]
+
+    @rule(user=USERS, enabled=st.booleans())
+    def enable_user(self, user: str, enabled: bool) -> None:
+        expected = None if user in self._people else NotFound
+        if self._attempt(self._store.owners.set_user_enabled(user, enabled), expected):
+            self._people[user].enabled = enabled
+
+    @rule()
+    def reopen(self) -> None:
+        self._run(self._store.close())
+        self._store = self._run(Store.open(self._location))
+
+    @invariant()
+    def everybody_sees_exactly_their_own(self) -> None:
+        for user in ("ann", "ben"):
+            self._run(self._compare(user))
+
+    async def _compare(self, user: str) -> None:
+        person = self._person(user)
+        found = (await self._store.timeline(Scope(user)).page(page_size=200)).items
+        told = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in found}
+        assert told == {
+            name: (spoken.content, spoken.session, spoken.sequence_no)
+            for name, spoken in person.messages.items()
+        }
+        mark = await self._store.feed(user).mark()
+        assert (mark.version if mark else 0) == person.version
+        keys: dict[str, list[str]] = {"messages": [], "memories": []}
+        async for changes in self._store.feed(user).changes(0, person.version, None):
+            keys["messages"] += [row.key for row in changes.messages]
+            keys["memories"] += [row.key for row in changes.memories]
+        assert sorted(keys["messages"]) == sorted(person.messages)
+        assert sorted(keys["memories"]) == sorted(person.memories)
+        # What the other has remembered is not there, even by its name.
+        known = {name for other in self._people.values() for name in other.memories}
+        records = await self._store.memories(Scope(user)).get_many(sorted(known))
+        assert {r.memory_key: (r.content, r.session_id) for r in records} == person.memories
+        texts = [message.content for message in found] + [record.content for record in records]
+        assert all(text.startswith(user) for text in texts)
+
+    def teardown(self) -> None:
+        self._run(self._store.close())
+        self._runner.close()
+
+
+def check_conversations(
+    databases: Databases, *, examples: int, steps: int, explore: bool = False
+) -> None:
+    run_state_machine_as_test(
+        lambda: Conversations(databases.fresh()),  # type: ignore[arg-type]  # any callable will do
+        settings=settings(
+            max_examples=examples,
+            stateful_step_count=steps,
+            deadline=None,
+            derandomize=not explore,
+            suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        ),
+    )
+
+
+def test_two_users_and_a_plain_dict_agree(databases: Databases, engine: str) -> None:
+    check_conversations(databases, examples=25 if engine == "sqlite" else 10, steps=20)
+
+
+@pytest.mark.long
+def test_two_users_and_a_plain_dict_agree_for_long(databases: Databases, engine: str) -> None:
+    check_conversations(
+        databases, examples=500 if engine == "sqlite" else 150, steps=40, explore=True
+    )

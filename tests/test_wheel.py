@@ -1,0 +1,63 @@
+"""What is built is what works: the wheel, away from the repository, imports and searches."""
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# A copy, because building writes into the folder it builds from.
+PARTS = ("memrecall", "pyproject.toml", "README.md", "LICENSE")
+
+USE = """
+import asyncio, sys
+import memrecall
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.settings import Settings
+from memrecall.types import NewMessage
+
+async def main():
+    async with await Library.open(Settings(db="chat.db", embedder="hash")) as library:
+        await library.add_messages(Scope("lin"), [NewMessage(role="user", content="我不吃辣")])
+        page = await library.search(Scope("lin"), SearchRequest("吃辣"))
+        print(memrecall.__file__, page.results[0].content)
+
+asyncio.run(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the contents of a freshly built wheel."""
+    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("installed")
+    subprocess.run(["cp", "-r", *(str(ROOT / part) for part in PARTS), source], check=True)  # noqa: S607
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", target, source], check=True, capture_output=True)
+    (wheel,) = target.glob("*.whl")
+    zipfile.ZipFile(wheel).extractall(target)
+    return target
+
+
+def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
+    files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
+    assert "memrecall/py.typed" in files
+    assert "memrecall/store/migrations/0001.sqlite.sql" in files
+    assert "memrecall/store/migrations/0001.postgresql.sql" in files
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in files)
+
+
+def test_the_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(installed)}
+    done = subprocess.run(
+        [sys.executable, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    place, said = done.stdout.split()
+    assert Path(place).is_relative_to(installed)
+    assert said == "我不吃辣"
