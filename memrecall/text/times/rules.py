@@ -1,7 +1,7 @@
 """What a table of time words is made of.
 
 A rule says which words it reads and which piece of time they make. Pieces are put together by
-`times_reader`: 去年 is a range, 五月 a cycle, and 去年五月 is the one placed in the other.
+`reader`: 去年 is a range, 五月 a cycle, and 去年五月 is the one placed in the other.
 """
 
 import re
@@ -12,8 +12,8 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
-from memrecall.text.calendar_cycles import Cycle
-from memrecall.text.calendar_ranges import Range
+from memrecall.text.times.cycles import Cycle
+from memrecall.text.times.ranges import Range
 
 
 class Nothing(Enum):

@@ -2,9 +2,9 @@
 
 from datetime import datetime
 
-from memrecall.text.calendar_cycles import Cycle, clock
-from memrecall.text.calendar_ranges import Range, whole
-from memrecall.text.times_rules import Rule, Standing
+from memrecall.text.times.cycles import Cycle, clock
+from memrecall.text.times.ranges import Range, whole
+from memrecall.text.times.rules import Rule, Standing
 
 # A date is not a piece of something longer: a version, an address, a telephone number.
 _BEGINS = r"(?<![\w./])"
@@ -60,5 +60,5 @@ RULES = (
     ),
 )
 
-# How figures begin that can be a time; see `times_zh.STARTS`.
+# How figures begin that can be a time; see `zh.STARTS`.
 STARTS = rf"\b(?:{YEAR}[-/.]\d|\d\d?/\d\d?/\d{{4}}|\d\d?:\d\d(?! ?\d))"

@@ -6,8 +6,8 @@ a lunar feast is unknown rather than guessed.
 
 from datetime import timedelta
 
-from memrecall.text.calendar_cycles import Cycle, month_day
-from memrecall.text.calendar_ranges import Grain, Range, days
+from memrecall.text.times.cycles import Cycle, month_day
+from memrecall.text.times.ranges import Grain, Range, days
 
 _FIRST_YEAR = 2015
 # Month and day of each year from 2015 to 2035.

@@ -2,8 +2,10 @@
 
 from datetime import datetime
 
-from memrecall.text import feasts
-from memrecall.text.calendar_cycles import (
+from memrecall.text.times import feasts
+from memrecall.text.times.chinese_counts import NOT_IN_BEFORE
+from memrecall.text.times.chinese_counts import RULES as COUNTED
+from memrecall.text.times.cycles import (
     SEASONS,
     Cycle,
     any_part,
@@ -19,11 +21,9 @@ from memrecall.text.calendar_cycles import (
     weekday,
     weekend,
 )
-from memrecall.text.calendar_ranges import Range, floor, shift, whole
-from memrecall.text.han_numbers import NUMERALS, read_number
-from memrecall.text.times_rules import Edge, Marker, Rule, Standing, any_of, every
-from memrecall.text.times_zh_counts import NOT_IN_BEFORE
-from memrecall.text.times_zh_counts import RULES as COUNTED
+from memrecall.text.times.han_numbers import NUMERALS, read_number
+from memrecall.text.times.ranges import Range, floor, shift, whole
+from memrecall.text.times.rules import Edge, Marker, Rule, Standing, any_of, every
 
 _NUMBER = rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}}) ?"
 _OFFSETS = {"大前": -3, "前": -2, "去": -1, "昨": -1, "今": 0, "本": 0, "明": 1, "后": 2, "大后": 3}

@@ -2,8 +2,8 @@
 
 from datetime import datetime
 
-from memrecall.text import feasts
-from memrecall.text.calendar_cycles import (
+from memrecall.text.times import feasts
+from memrecall.text.times.cycles import (
     SEASONS,
     Cycle,
     any_part,
@@ -22,10 +22,10 @@ from memrecall.text.calendar_cycles import (
     weekday,
     weekend,
 )
-from memrecall.text.calendar_ranges import Range, Unit, floor, whole
-from memrecall.text.times_en_counts import RULES as COUNTED
-from memrecall.text.times_en_counts import STARTS as COUNT_STARTS
-from memrecall.text.times_rules import Edge, Marker, Rule, Standing, any_of, every
+from memrecall.text.times.english_counts import RULES as COUNTED
+from memrecall.text.times.english_counts import STARTS as COUNT_STARTS
+from memrecall.text.times.ranges import Range, Unit, floor, whole
+from memrecall.text.times.rules import Edge, Marker, Rule, Standing, any_of, every
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # Without sat and sun, which are words of their own.

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from memrecall.text.calendar_ranges import (
+from memrecall.text.times.ranges import (
     Count,
     Range,
     Unit,
@@ -12,7 +12,7 @@ from memrecall.text.calendar_ranges import (
     later,
     rolling,
 )
-from memrecall.text.times_rules import Rule, any_of
+from memrecall.text.times.rules import Rule, any_of
 
 _WORDS = "one two three four five six seven eight nine ten eleven twelve"
 _COUNTS = {word: Count(number, number) for number, word in enumerate(_WORDS.split(), 1)} | {

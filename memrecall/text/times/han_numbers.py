@@ -2,7 +2,7 @@
 
 import re
 
-from memrecall.text.calendar_ranges import Count
+from memrecall.text.times.ranges import Count
 
 DIGITS = "零一二三四五六七八九"
 # What may stand in a number; 两 and 〇 are other ways to write 二 and 零.

@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from memrecall.text.calendar_ranges import (
+from memrecall.text.times.han_numbers import FEW, NUMERALS, read_count
+from memrecall.text.times.ranges import (
     Count,
     Range,
     Unit,
@@ -16,8 +17,7 @@ from memrecall.text.calendar_ranges import (
     rolling,
     shift,
 )
-from memrecall.text.han_numbers import FEW, NUMERALS, read_count
-from memrecall.text.times_rules import Rule
+from memrecall.text.times.rules import Rule
 
 _COUNT = rf"(\d{{1,4}}|[{NUMERALS}]{{1,6}}|好?几|数) ?"
 _UNITS: dict[str, Unit] = {

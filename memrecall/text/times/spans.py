@@ -1,6 +1,6 @@
 """Time expressions of Chinese and English text as ranges: 上周三, 三天前, "since last May".
 
-Words are read by the tables of `times_zh` and `times_en`; nothing here asks for the current time.
+Words are read by the tables of `chinese` and `english`; nothing here asks for the current time.
 """
 
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from memrecall.text.normalize import replace_characters
-from memrecall.text.times_reader import Found, read_times
+from memrecall.text.times.reader import Found, read_times
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from memrecall.text.calendar_ranges import Grain, Range, Unit, days, floor, shift, whole
+from memrecall.text.times.ranges import Grain, Range, Unit, days, floor, shift, whole
 
 # 29 February can be eight years away; nothing that comes back at all is rarer.
 _FARTHEST = 9

@@ -12,10 +12,10 @@ from datetime import datetime
 from functools import cache
 from typing import NamedTuple
 
-from memrecall.text import times_digits, times_en, times_zh
-from memrecall.text.calendar_cycles import Cycle, inside, latest, upcoming
-from memrecall.text.calendar_ranges import Grain, Range, shift, whole
-from memrecall.text.times_rules import (
+from memrecall.text.times import chinese, digits, english
+from memrecall.text.times.cycles import Cycle, inside, latest, upcoming
+from memrecall.text.times.ranges import Grain, Range, shift, whole
+from memrecall.text.times.rules import (
     Edge,
     Match,
     Matcher,
@@ -27,11 +27,11 @@ from memrecall.text.times_rules import (
     compile_pattern,
 )
 
-_FIGURES = Matcher(times_digits.RULES)
-_CHINESE = Matcher(times_zh.RULES)
-_ENGLISH = Matcher(times_en.RULES)
-_LEADS = Matcher((*times_zh.LEADS, *times_en.LEADS))
-_TAILS = Matcher((*times_zh.TAILS, *times_en.TAILS))
+_FIGURES = Matcher(digits.RULES)
+_CHINESE = Matcher(chinese.RULES)
+_ENGLISH = Matcher(english.RULES)
+_LEADS = Matcher((*chinese.LEADS, *english.LEADS))
+_TAILS = Matcher((*chinese.TAILS, *english.TAILS))
 # What may stand between two pieces, and between two of a list of recurring ones.
 _GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
 _LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
@@ -85,7 +85,7 @@ class _Chain:
 
 @cache
 def _start() -> re.Pattern[str]:
-    return compile_pattern(any_of((times_zh.STARTS, times_digits.STARTS, times_en.STARTS)))
+    return compile_pattern(any_of((chinese.STARTS, digits.STARTS, english.STARTS)))
 
 
 def read_times(text: str, now: datetime) -> Iterator[Found]:

@@ -1,0 +1,5 @@
+"""Time expressions of Chinese and English text as ranges: 上周三, 三天前, "since last May"."""
+
+from memrecall.text.times.spans import TimeGrain, TimeSpan, find_times
+
+__all__ = ["TimeGrain", "TimeSpan", "find_times"]
