@@ -76,15 +76,16 @@ async def run(options: argparse.Namespace, plan: Plan) -> Report:
     assert embedder is not None
     report.notes.append(_describe_machine(corpus, len(questions)))
     try:
-        report.add("command line", "memrecall --help, CPU", help_seconds(), "s")
-        await measure_ingest(report, corpus, embedder, plan.plain, plan.embedded)
-        texts = list(corpus.texts(max(*plan.sizes, OWN)))
+        texts = list(corpus.texts(max(OWN, *plan.sizes)))
         matrix = await _vectors(texts, embedder, plan)
         known = StoredVectors(texts, matrix, embedder)
-        await _measure_sizes(report, corpus, known, matrix, questions, plan)
+        if not options.skip_sizes:
+            report.add("command line", "memrecall --help, CPU", help_seconds(), "s")
+            await measure_ingest(report, corpus, embedder, plan.plain, plan.embedded)
+            await _measure_sizes(report, corpus, known, matrix, questions, plan)
+            _add_targets(report)
         if options.postgres is not None:
             await _measure_postgres(report, corpus, known, questions, plan, options.postgres)
-        _add_targets(report)
         await _measure_many(report, corpus, known, questions, plan, options)
     finally:
         await embedder.close()
@@ -228,6 +229,9 @@ def _read_options() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=REPOSITORY.parent / "shared" / "data")
     parser.add_argument("--sizes", help="messages of one user, such as 10000,100000")
+    parser.add_argument(
+        "--skip-sizes", action="store_true", help="only what the options below ask for"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, made-up vectors")
     parser.add_argument("--growth", action="store_true", help="one user among ever more others")
     parser.add_argument("--million", action="store_true", help="a million messages of 1,000 users")

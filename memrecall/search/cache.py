@@ -74,6 +74,9 @@ class IndexCache:
 
     async def _refresh(self, user_id: str, slot: _Slot, mark: UserMark) -> Columns:
         columns = slot.columns
+        # Given up until it is current again: a caller that goes away in the middle must not leave
+        # half of a change behind, which a thread may still be working on.
+        slot.columns = None
         if columns is None or columns.epoch != mark.epoch or columns.version > mark.version:
             columns = await self._load(user_id, slot, mark)
         if columns.version < mark.version:

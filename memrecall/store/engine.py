@@ -83,6 +83,8 @@ class Database:
         except asyncio.CancelledError:
             # The caller must not be told "cancelled" while the outcome is still open.
             await asyncio.wait([task])
+            if not task.cancelled():
+                task.exception()  # seen: nobody is left to tell
             raise
 
     async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:

@@ -1,6 +1,8 @@
 """The index in memory: current, the same however it came about, bounded, and free to lose."""
 
+import asyncio
 import os
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import count
@@ -273,3 +275,31 @@ async def test_an_index_that_grew_ranks_like_one_built_at_once(
         await grown.vectors.settle()
         async with await open_library(location, tmp_path, snapshots=False) as fresh:
             assert await fresh.search(scope, request) == await grown.search(scope, request)
+
+
+async def test_a_caller_that_goes_away_leaves_no_half_taken_change(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await library.add_messages(LIN, batch(0, 5))
+    await top(library)
+    await library.add_messages(LIN, batch(5, 300))
+    await library.vectors.settle()
+    begun, go_on = threading.Event(), threading.Event()
+    apply = Columns.apply
+
+    def slow(self: Columns, changes: Any) -> None:
+        begun.set()
+        go_on.wait(10)
+        apply(self, changes)
+
+    monkeypatch.setattr(Columns, "apply", slow)
+    search = asyncio.create_task(top(library))
+    assert await asyncio.to_thread(begun.wait, 10)
+    search.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await search
+    monkeypatch.undo()
+    found = await top(library)
+    go_on.set()
+    assert (await top(library)) == found
+    assert len({hit.key for hit in found.results}) == 50

@@ -53,6 +53,7 @@ async def walk(
         page = await timeline.page(wanted, page_size=page_size, cursor=cursor)
         assert len(page.items) <= page_size
         items.extend(page.items)
+        assert len({message.message_id for message in items}) == len(items), "a page repeats"
         cursor = page.next_cursor
         if cursor is None:
             return items
