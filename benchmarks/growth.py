@@ -80,9 +80,9 @@ async def _fill(
 
 
 def _of_others(number: int, turn: Turn) -> Entry:
-    user = number % OTHERS
-    session = f"s{number // OTHERS // 20}"
-    return Entry(Scope(f"other-{user}", session_id=session), turn.to_message(number))
+    """The users take turns, a session each: a batch is of fifty of them."""
+    user = int(turn.session.removeprefix("s")) % OTHERS
+    return Entry(Scope(f"other-{user}", session_id=turn.session), turn.to_message(number))
 
 
 async def _write_own(library: Library, turns: Sequence[tuple[int, Turn]]) -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Stopwatch, Time
-from memrecall.search.lexical import query_terms
-from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk
+from memrecall.search.terms import question_terms
+from memrecall.text.tokens import BREAK, analyze, is_cjk
 
 Tokens = list[str]
 Ask = Callable[[Tokens], object]
@@ -20,19 +20,14 @@ _FIELD = "body"
 
 def text_tokens(text: str) -> Tokens:
     """What memrecall files a text under: atoms, bigrams, extras."""
-    full = analyze(text)
-    return _tokens(full, full)
+    analysis = analyze(text)
+    pairs = (a + b for a, b in pairwise(analysis.atoms) if is_cjk(a) and is_cjk(b))
+    return [*(atom for atom in analysis.atoms if atom != BREAK), *analysis.extras, *pairs]
 
 
 def question_tokens(text: str) -> Tokens:
     """What memrecall looks up for a question, words that tell nothing left out."""
-    return _tokens(analyze(text), query_terms(text))
-
-
-def _tokens(full: Analysis, kept: Analysis) -> Tokens:
-    single = [term for term in (*kept.atoms, *kept.extras) if term != BREAK]
-    pairs = (a + b for a, b in pairwise(full.atoms) if is_cjk(a) and is_cjk(b))
-    return [*single, *pairs]
+    return ["".join(term) for term in question_terms(text)]
 
 
 def rank_bm25(texts: Sequence[Tokens]) -> Ask:

@@ -16,6 +16,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchEngine, SearchRequest
 from memrecall.search.lexical import bm25
 from memrecall.search.request import MODES, Mode
+from memrecall.search.terms import question_terms
 
 USER = "bench-user"
 LOADING = "loading, CPU seconds in a new process"
@@ -65,7 +66,7 @@ async def measure_searches(
         assert current is not None
         mark, columns = current
         alive = columns.alive(mark.version)
-        parts["bm25"] = time_each(lambda text: bm25(columns, text, alive), questions)
+        parts["bm25"] = time_each(lambda q: bm25(columns, question_terms(q), alive), questions)
     for text in questions:
         watch = Stopwatch()
         await library.store.feed(USER).mark()

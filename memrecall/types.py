@@ -19,6 +19,7 @@ LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
 JSON_DEPTH = 32
+JSON_INTEGER_BITS = 1024  # as large as a float can be; Python itself prints few more
 
 
 class Role(StrEnum):
@@ -77,6 +78,8 @@ def check_json(name: str, value: Any, depth: int = 0) -> Any:
         check_text(name, value)
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidArgument(f"{name} contains {value}, which JSON cannot express")
+    elif isinstance(value, int) and value.bit_length() > JSON_INTEGER_BITS:
+        raise InvalidArgument(f"{name} contains an integer of {value.bit_length()} bits")
     elif isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):

@@ -123,8 +123,10 @@ async def _claim_users(
         }
         for user, scope in sorted(first.items())
     ]
-    await insert_missing(connection, users, fresh)
-    locked = await lock_users(connection, first)
+    locked: dict[str, UserState] = {}
+    while len(locked) < len(first):  # whoever was erased meanwhile is made anew
+        await insert_missing(connection, users, fresh)
+        locked = await lock_users(connection, first)
     for user, state in locked.items():
         require_enabled("user", user, state.status)
     return {user: state.version for user, state in locked.items()}

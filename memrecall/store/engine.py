@@ -8,7 +8,7 @@ another writer came between, whatever the busy timeout says.
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import event
@@ -82,7 +82,9 @@ class Database:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             # The caller must not be told "cancelled" while the outcome is still open.
-            await asyncio.wait([task])
+            while not task.done():
+                with suppress(asyncio.CancelledError):  # who cancels twice waits as well
+                    await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()  # seen: nobody is left to tell
             raise
@@ -112,9 +114,9 @@ def _prepare_file(url: URL, create: bool) -> None:
             "a SQLite database in memory cannot be shared by connections",
             hint="Give a file path, in a temporary folder if it should not stay",
         )
-    if file.is_dir():
+    if os.path.isdir(file):  # unlike Path's, these never raise
         raise StorageUnreachable(f"{file} is a folder", hint="Give the path of a file in it")
-    if file.exists():
+    if os.path.exists(file):
         return
     if not create:
         raise StorageUnreachable(
@@ -173,7 +175,8 @@ def _postgresql_engine(url: URL, lock_timeout: float) -> AsyncEngine:
             "timeout": _CONNECT_SECONDS,
             "server_settings": {
                 "application_name": "memrecall",
-                "lock_timeout": str(int(lock_timeout * 1000)),
+                # 0 would mean: wait for ever
+                "lock_timeout": str(max(1, int(lock_timeout * 1000))),
                 "idle_in_transaction_session_timeout": "60000",
                 "timezone": "UTC",
             },

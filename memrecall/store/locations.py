@@ -48,4 +48,4 @@ def sqlite_file(url: URL) -> Path | None:
 def describe(url: URL) -> str:
     """The location as it may be shown: no password."""
     file = sqlite_file(url)
-    return str(file) if file else url.render_as_string(hide_password=True)
+    return str(file) if file else url.difference_update_query(["password"]).render_as_string()

@@ -16,7 +16,14 @@ from memrecall.store.messages import Written
 from memrecall.store.statements import new_id, select_by_keys
 from memrecall.store.tables import memories, messages
 from memrecall.text import analyze
-from memrecall.types import MEMORY_BYTES, MemoryRecord, NewMemory, Origin, Provenance
+from memrecall.types import (
+    MEMORY_BYTES,
+    MemoryRecord,
+    NewMemory,
+    Origin,
+    Provenance,
+    check_text,
+)
 
 
 class Memories:
@@ -30,6 +37,7 @@ class Memories:
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
     ) -> Written:
         """Store a batch, all or nothing. Origin and actor are the caller's word, not the text's."""
+        check_text("actor", actor)
         named = [_with_key(memory) for memory in batch]
         if not named:
             return Written()
@@ -163,8 +171,10 @@ def _with_key(memory: NewMemory) -> NewMemory:
 
 
 def _require_same(row: dict[str, Any], stored: Any) -> None:
-    for name in ("content", "summary", "memory_type"):
-        if row[name] != stored[name]:
+    given = {**row, "content": row["provenance"]["sha256"]}  # of the whole, before it was cut
+    known = {**stored, "content": stored["provenance"]["sha256"]}
+    for name in ("content", "summary", "memory_type", "sensitive"):
+        if given[name] != known[name]:
             raise Conflict(
                 f"memory {row['memory_key']!r} is already stored with another {name}",
                 hint="Give the new memory its own key",

@@ -31,7 +31,6 @@ from sqlalchemy import (
     func,
     text,
 )
-from sqlalchemy.dialects.postgresql import JSONB
 
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
@@ -43,6 +42,12 @@ class UtcTime(TypeDecorator[datetime]):
 
     impl = DateTime(timezone=True)
     cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """A time without a zone is UTC; SQLite would keep the digits of any other zone."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
         """SQLite gives times back without a zone; they were UTC when written."""
@@ -58,7 +63,8 @@ def _id() -> String:
 
 
 def _json() -> JSON:
-    return JSON().with_variant(JSONB(), "postgresql")
+    # Not JSONB, which turns 1e23 into an integer and so into another number.
+    return JSON()
 
 
 def _time(name: str, **options: Any) -> Column[datetime]:

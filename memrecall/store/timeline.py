@@ -13,6 +13,7 @@ from memrecall.scope import Scope
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.engine import Database
 from memrecall.store.messages import Entry, Written, write_messages
+from memrecall.store.statements import chunks
 from memrecall.store.tables import messages
 from memrecall.types import Message, NewMessage, Role, parse_time
 
@@ -76,8 +77,11 @@ class Timeline:
         wanted = _BY_ID
         if self._scope.agent_id is not None:
             wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
-        given = {"of_user": self._scope.user_id, "ids": list(message_ids)}
-        return await self._fetch(wanted, given)
+        found: list[Message] = []
+        for part in chunks(message_ids):
+            given = {"of_user": self._scope.user_id, "ids": list(part)}
+            found += await self._fetch(wanted, given)
+        return found
 
     async def page(
         self,

@@ -24,6 +24,7 @@ async def collect(key: str, read: Callable[..., Awaitable[OwnerList]], limit: in
         page = await read(after=after, limit=limit)
         assert len(page.items) <= limit
         found.extend(item[key] for item in page.items)
+        assert len(set(found)) == len(found), "a page repeats"
         after = page.next_after
     return found
 

@@ -31,7 +31,7 @@ def computer_in_shanghai(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 async def write_ties(timeline: Timeline) -> list[str]:
     """Seventeen messages in groups of the same time; their ids in the order of reading."""
     batch = [said(f"m{n:02}", ts=at(n % 5)) for n in range(17)]
-    await timeline.add(batch)
+    await timeline.add(batch[::-1])
     return [f"m{n:02}" for minute in (4, 3, 2, 1, 0) for n in range(17) if n % 5 == minute]
 
 
@@ -40,6 +40,10 @@ class TestPages:
         expected = await write_ties(store.timeline(ANN))
 
         assert await ids(store.timeline(ANN)) == expected
+        # And not by the grace of an index:
+        await store.database.transact(lambda c: c.exec_driver_sql("DROP INDEX ix_messages_ts"))
+        assert await ids(store.timeline(ANN)) == expected
+        assert [m.message_id for m in await walk(store.timeline(ANN), page_size=2)] == expected
 
     async def test_every_page_size_gives_the_same_list(self, store: Store) -> None:
         timeline = store.timeline(ANN)
