@@ -74,13 +74,7 @@ def check_json(name: str, value: Any, depth: int = 0) -> Any:
     """Return `value` if it is JSON that both databases keep unchanged."""
     if depth > JSON_DEPTH:
         raise InvalidArgument(f"{name} is nested deeper than {JSON_DEPTH} levels")
-    if isinstance(value, str):
-        check_text(name, value)
-    elif isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArgument(f"{name} contains {value}, which JSON cannot express")
-    elif isinstance(value, int) and value.bit_length() > JSON_INTEGER_BITS:
-        raise InvalidArgument(f"{name} contains an integer of {value.bit_length()} bits")
-    elif isinstance(value, dict):
+    if isinstance(value, dict):
         for key, item in value.items():
             if not isinstance(key, str):
                 raise InvalidArgument(f"{name} has the key {key!r}, which is not a string")
@@ -89,9 +83,22 @@ def check_json(name: str, value: Any, depth: int = 0) -> Any:
     elif isinstance(value, list):
         for item in value:
             check_json(name, item, depth + 1)
-    elif value is not None and not isinstance(value, bool | int | float):
-        raise InvalidArgument(f"{name} contains a {type(value).__name__}, which JSON has not")
+    else:
+        _check_scalar(name, value)
     return value
+
+
+def _check_scalar(name: str, value: object) -> None:
+    if isinstance(value, str):
+        check_text(name, value)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArgument(f"{name} contains {value}, which JSON cannot express")
+    elif isinstance(value, int):
+        if value.bit_length() > JSON_INTEGER_BITS:
+            raise InvalidArgument(f"{name} contains an integer of {value.bit_length()} bits")
+    elif value is not None:
+        raise InvalidArgument(f"{name} contains a {type(value).__name__}, which JSON has not")
 
 
 def parse_time(value: object, name: str = "time") -> datetime:
