@@ -18,7 +18,7 @@ async def measure_ingest(
     """Rates with and without embedding, beside the embedder alone."""
     turns = list(corpus.turns(plain))
     characters = sum(len(turn.text) for turn in turns) / plain
-    report.add(SECTION, "characters a message", characters, "", None)
+    report.add(SECTION, "characters a message", characters, "")
     size = sum(len(turn.text.encode()) for turn in turns) / plain
     report.add(SECTION, "bytes a message, UTF-8", size, "")
     await _measure(report, "without embedding", turns, None)

@@ -102,10 +102,6 @@ class Report:
         """A figure measured before, if it was."""
         return self.figures.get(_key(section, name, size))
 
-    def ratio(self, one: float | None, other: float | None) -> float | None:
-        """One figure divided by another, if both were measured."""
-        return None if one is None or not other else one / other
-
     def print(self) -> None:
         """The table, on stdout."""
         table = Table(title="memrecall: search", title_justify="left")

@@ -21,7 +21,7 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from benchmarks.corpus import Corpus, load_corpus  # noqa: E402
-from benchmarks.databases import new_place, opened  # noqa: E402
+from benchmarks.databases import EMPTY_USER, new_place, opened  # noqa: E402
 from benchmarks.growth import OWN, measure_growth, measure_million  # noqa: E402
 from benchmarks.ingest import SECTION as INGEST  # noqa: E402
 from benchmarks.ingest import measure_ingest  # noqa: E402
@@ -148,7 +148,8 @@ async def _measure_postgres(
                     label=ON_POSTGRES,
                 )
                 async with opened(place, known) as library:
-                    await library.erase_user(USER)
+                    for user in (USER, EMPTY_USER):
+                        await library.erase_user(user)
 
 
 async def _measure_many(
@@ -205,7 +206,8 @@ def _compare(report: Report, mode: str, peer: str, bound: float) -> Target:
     def ratio(part: str) -> float | None:
         size = max(report.sizes)
         ours = report.get(MEMRECALL, f"{mode} {part}", size)
-        return report.ratio(ours, report.get(PEERS, f"{peer} {part}", size))
+        theirs = report.get(PEERS, f"{peer} {part}", size)
+        return ours / theirs if ours and theirs else None
 
     cpu = ratio("CPU p50 ms")
     name = f"{mode} p50 / {peer} p50 at {max(report.sizes):,}"

@@ -10,12 +10,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from memrecall.search.allocator import release_freed_memory
 from memrecall.search.columns import Columns
 from memrecall.search.snapshot import SnapshotFolder
 from memrecall.store import Store, UserMark
 
 # Below this many new rows, building again is faster than writing and reading a file.
 _WORTH_SAVING = 500
+# Taking in this many rows leaves tens of megabytes of freed memory behind.
+_WORTH_RELEASING = 5_000
 
 
 @dataclass(slots=True)
@@ -80,8 +83,11 @@ class IndexCache:
         if columns is None or columns.epoch != mark.epoch or columns.version > mark.version:
             columns = await self._load(user_id, slot, mark)
         if columns.version < mark.version:
+            rows = columns.rows
             await self._catch_up(user_id, columns, mark.version)
             await self._save_if_grown(user_id, slot, columns)
+            if columns.rows - rows > _WORTH_RELEASING:
+                await asyncio.to_thread(release_freed_memory)
         slot.columns = columns
         slot.nbytes = columns.nbytes()
         return columns

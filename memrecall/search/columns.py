@@ -6,8 +6,8 @@ computed again as it was. Statistics count living rows alone: an index that has 
 change ranks exactly like one built at once.
 """
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from memrecall.search.vocabulary import Vocabulary
 from memrecall.store import Changes
 
 Mask = npt.NDArray[np.bool_]
+Derived = TypeVar("Derived")
 
 KINDS = ("message", "memory")  # in the order of their numbers
 
@@ -34,7 +35,7 @@ class Columns:
         self.segments: list[Segment] = []
         self.vectors = VectorBlocks()
         self._row_of: tuple[dict[str, int], ...] = tuple({} for _ in KINDS)
-        self._order: tuple[int, npt.NDArray[np.int32], npt.NDArray[np.int32]] | None = None
+        self._derived: dict[str, Any] = {}
 
     @property
     def rows(self) -> int:
@@ -62,6 +63,14 @@ class Columns:
                 self.segments.append(build_segment(lines, self.vocabulary))
         self._take_vectors(changes.vectors)
         self.version = changes.through
+        self._derived.clear()
+
+    def derive(self, name: str, make: Callable[[], Derived]) -> Derived:
+        """What `make` gives, kept until the next change: arrays that every search needs."""
+        if name not in self._derived:
+            self._derived[name] = make()
+        kept: Derived = self._derived[name]
+        return kept
 
     def _bear(self, kind: int, key: str, change_no: int, at: int) -> None:
         """Enter a row under its key; an earlier form of it dies."""
@@ -78,10 +87,14 @@ class Columns:
                 self.table.vector_born[at] = row.change_no
 
     def tidy(self) -> None:
-        """Keep segments few: each at least twice as long as the next."""
-        while len(self.segments) > 1 and self.segments[-2].rows <= 2 * self.segments[-1].rows:
-            last = self.segments.pop()
-            self.segments.append(merge_segments([self.segments.pop(), last]))
+        """Keep segments few: each more than twice as long as all that follow it."""
+        first = len(self.segments) - 1
+        rows = self.segments[first].rows if self.segments else 0
+        while first > 0 and self.segments[first - 1].rows <= 2 * rows:
+            first -= 1
+            rows += self.segments[first].rows
+        if len(self.segments) - first > 1:
+            self.segments[first:] = [merge_segments(self.segments[first:])]
 
     def row_of(self, kind: str, key: str) -> int | None:
         """The living row of a key."""
@@ -89,7 +102,19 @@ class Columns:
 
     def alive(self, version: int) -> Mask:
         """The rows that existed after the change of that number."""
-        return (self.table.born <= version) & (self.table.died > version)
+        if version < self.version:
+            return self._alive(version)  # a later page of an older search: rare
+        return self.derive("alive", lambda: self._alive(version))
+
+    def _alive(self, version: int) -> Mask:
+        mask: Mask = (self.table.born <= version) & (self.table.died > version)
+        return mask
+
+    def lengths(self) -> npt.NDArray[np.int32]:
+        """How many terms each row is filed under."""
+        return self.derive(
+            "lengths", lambda: np.concatenate([segment.lengths for segment in self.segments])
+        )
 
     def embedded(self, version: int) -> Mask:
         """The rows that had a vector then."""
@@ -98,10 +123,8 @@ class Columns:
     def sequence(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """For each row, the message said before and after it in its session (-1: none)."""
         if version < self.version:
-            return self.table.neighbours(version)  # a later page of an older search: rare
-        if self._order is None or self._order[0] != self.rows:
-            self._order = (self.rows, *self.table.neighbours(version))
-        return self._order[1], self._order[2]
+            return self.table.neighbours(version)
+        return self.derive("sequence", lambda: self.table.neighbours(version))
 
     def last_row(self) -> tuple[str, str, int] | None:
         """Kind, key and change number of the row born last, by which a history is recognised."""

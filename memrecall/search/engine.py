@@ -119,7 +119,7 @@ class SearchEngine:
     ) -> str | None:
         if not ranked.more:
             return None
-        last = place_of(columns, ranked.scores, ranked.rows[-1])
+        last = place_of(columns, ranked.rows[-1], ranked.scores[-1])
         place = [start.version, start.now.isoformat(), *last]
         return seal_cursor(self._store.facts.cursor_secret, _binding(scope, request, mark), place)
 

@@ -17,7 +17,7 @@ async def fetch_hits(
 ) -> list[Hit]:
     """The hits of the ranked rows, in their order. A row erased meanwhile is left out."""
     named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
-    scores = [relevance(float(ranked.scores[row])) for row in ranked.rows]
+    scores = map(relevance, ranked.scores)
     messages: dict[str, Message] = {}
     memories: dict[str, MemoryRecord] = {}
     said = [key for kind, key in named if kind == "message"]

@@ -16,14 +16,14 @@ from memrecall.search.ranking import (
     KEYWORD,
     SEMANTIC,
     Evidence,
+    Standard,
     Weights,
     combine,
     logit,
     relevance,
-    standardise,
 )
 from memrecall.search.request import Mode, SearchRequest, Why
-from memrecall.search.selection import Place, Rows, Visible, first_rows, visible_rows
+from memrecall.search.selection import Place, Rows, Visible, first_places, visible_rows
 from memrecall.search.terms import all_terms, question_terms
 from memrecall.store import UserMark
 from memrecall.text.query import Query, positive_words
@@ -46,11 +46,11 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """What ranking found: rows in order with their scores, and the counts around them."""
+    """What ranking found: the best rows in order, and the counts around them."""
 
     rows: list[int]
+    scores: list[float]
     why: list[Why]
-    scores: Floats
     total_found: int
     withheld: int
     unembedded: int
@@ -68,31 +68,36 @@ def rank(
 ) -> Ranked:
     """The rows that answer a question, as the user's data was at `version`."""
     request = question.request
+    weights = _WEIGHTS[request.mode]
     alive = columns.alive(version)
     visible = visible_rows(columns, scope, request, alive, question.now)
-    weights = _WEIGHTS[request.mode]
     lexical = _lexical(columns, question, alive)
     sense = _sense(columns, question, version)
+    matched = _matched(columns, question, sense, lexical)
+    # From here on only candidates are looked at: a keyword search has few among many rows.
+    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matched)
     counted = alive & ~visible.withheld
-    evidence = _gather(columns, question, lexical, sense, counted, version, mark)
+    evidence = _gather(columns, question, lexical, sense, counted, version, mark, rows)
     scores = combine(evidence, weights)
-    matched = _matched(columns, question, evidence, lexical)
-    matched_well = matched & (scores >= logit(request.threshold))
-    found: Rows = np.flatnonzero(visible.open & matched_well)
+    good = scores >= logit(request.threshold)
+    shown = visible.open[rows]
     # One more than asked tells whether there is a next page.
-    rows = first_rows(columns, found, scores, request.limit + 1, after)
+    best = first_places(columns, rows, scores, shown & good, request.limit + 1, after)
+    page = best[: request.limit]
     return Ranked(
-        rows=rows[: request.limit],
-        why=[_why(evidence, weights, row) for row in rows[: request.limit]],
-        scores=scores,
-        total_found=len(found),
-        withheld=int(np.count_nonzero(visible.withheld & matched_well)),
-        unembedded=0
-        if question.vector is None
-        else int(np.count_nonzero(alive & ~columns.embedded(version))),
-        more=len(rows) > request.limit,
-        explanation="" if rows else _explain(visible, matched, scores, request),
+        rows=[int(rows[at]) for at in page],
+        scores=[float(scores[at]) for at in page],
+        why=[_why(evidence, weights, at) for at in page],
+        total_found=int(np.count_nonzero(shown & good)),
+        withheld=int(np.count_nonzero(~shown & good)),
+        unembedded=_count_unembedded(question, alive, sense),
+        more=len(best) > request.limit,
+        explanation="" if best else _explain(visible, scores[shown], request),
     )
+
+
+def _count_unembedded(question: Question, alive: Mask, sense: "_Sense") -> int:
+    return 0 if question.vector is None else int(np.count_nonzero(alive & ~sense.embedded))
 
 
 def _lexical(columns: Columns, question: Question, alive: Mask) -> LexicalScores:
@@ -130,41 +135,40 @@ def _gather(
     counted: Mask,
     version: int,
     mark: UserMark,
+    rows: Rows,
 ) -> Evidence:
-    words = standardise(lexical.scores, counted)
-    meaning = standardise(sense.cosine, counted & sense.embedded)
-    meaning[~sense.embedded] = 0
-    neighbours = time = np.zeros(columns.rows, dtype=np.float32)
+    words = Standard.of(lexical.scores, counted)
+    meaning = Standard.of(sense.cosine, counted & sense.embedded)
+    neighbours = time = np.zeros(len(rows), dtype=np.float32)
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
+        base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
         spans = find_times(question.request.query, question.now, ZoneInfo(mark.time_zone))
-        neighbours = neighbour_scores(columns, words + meaning, version)
-        time = time_scores(columns, spans)
+        neighbours = neighbour_scores(columns, base, version)[rows]
+        time = time_scores(columns, spans)[rows]
     return Evidence(
-        lexical=words,
-        coverage=lexical.coverage(),
-        semantic=meaning,
-        cosine=sense.cosine,
+        lexical=words.apply(lexical.scores[rows]),
+        coverage=lexical.coverage()[rows],
+        semantic=meaning.apply(sense.cosine[rows]) * sense.embedded[rows],
+        cosine=sense.cosine[rows],
         neighbours=neighbours,
         time=time,
     )
 
 
-def _matched(
-    columns: Columns, question: Question, evidence: Evidence, lexical: LexicalScores
-) -> Mask:
+def _matched(columns: Columns, question: Question, sense: _Sense, lexical: LexicalScores) -> Mask:
     """The rows that can be hits at all, however low they stand."""
     if question.query is not None:
         return match(columns, question.query)
     spoken: Mask = lexical.scores > 0
     if question.request.mode == "keyword" or question.vector is None:
         return spoken
-    meant: Mask = evidence.cosine > 0
+    meant: Mask = sense.cosine > 0
     return meant if question.request.mode == "semantic" else spoken | meant
 
 
-def _why(evidence: Evidence, weights: Weights, row: int) -> Why:
+def _why(evidence: Evidence, weights: Weights, at: int) -> Why:
     def part(*names: str) -> float:
-        total = sum(getattr(weights, name) * getattr(evidence, name)[row] for name in names)
+        total = sum(getattr(weights, name) * getattr(evidence, name)[at] for name in names)
         return round(float(total), 3)
 
     return Why(
@@ -172,19 +176,17 @@ def _why(evidence: Evidence, weights: Weights, row: int) -> Why:
         semantic=part("semantic", "cosine"),
         neighbours=part("neighbours"),
         time=part("time"),
-        coverage=round(float(evidence.coverage[row]), 3),
-        cosine=round(float(evidence.cosine[row]), 4),
+        coverage=round(float(evidence.coverage[at]), 3),
+        cosine=round(float(evidence.cosine[at]), 4),
     )
 
 
-def _explain(visible: Visible, matched: Mask, scores: Floats, request: SearchRequest) -> str:
+def _explain(visible: Visible, scores: Floats, request: SearchRequest) -> str:
     if not visible.open.any():
         return "nothing stored passes the filters"
-    candidates = visible.open & matched
-    if not candidates.any():
+    if not len(scores):
         return "no match"
     if request.cursor is not None:
         return "no more results"
-    best = relevance(float(scores[candidates].max()))
-    count = int(np.count_nonzero(candidates))
-    return f"{count} below the threshold of {request.threshold:g}; the best scores {best:.2f}"
+    best = relevance(float(scores.max()))
+    return f"{len(scores)} below the threshold of {request.threshold:g}; the best scores {best:.2f}"

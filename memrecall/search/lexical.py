@@ -30,9 +30,7 @@ class LexicalScores:
 
     def coverage(self) -> Floats:
         """How much of the query's weight each row has, 0 to 1."""
-        if self.best_possible <= 0:
-            return np.zeros_like(self.scores)
-        return self.scores / np.float32(self.best_possible)
+        return self.scores / np.float32(self.best_possible or 1.0)
 
 
 def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
@@ -44,7 +42,11 @@ def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
     keys = np.array([_key(columns, term) for term in terms], dtype=np.int64)
     places = [segment.places(keys) for segment in columns.segments]
     everyone = total == columns.rows
-    norms = _length_norms(columns, None if everyone else alive)
+    norms = (
+        columns.derive("norms", lambda: _length_norms(columns, None))
+        if everyone
+        else _length_norms(columns, alive)
+    )
     best = 0.0
     for at, asked in enumerate(terms.values()):
         spans = [place[at] for place in places]
@@ -65,7 +67,7 @@ def _key(columns: Columns, term: SearchTerm) -> int:
 
 
 def _length_norms(columns: Columns, alive: Mask | None) -> Floats:
-    lengths = np.concatenate([segment.lengths for segment in columns.segments])
+    lengths = columns.lengths()
     average = float((lengths if alive is None else lengths[alive]).mean())
     norms: Floats = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
     return norms

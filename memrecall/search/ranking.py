@@ -15,6 +15,7 @@ from memrecall.search.columns import Mask
 
 Floats = npt.NDArray[np.float32]
 
+PARTS = ("lexical", "coverage", "semantic", "cosine", "neighbours", "time")
 _LARGEST = 8.0  # one rare word in a hundred thousand rows stands out, but not without bound
 
 
@@ -47,7 +48,7 @@ SEMANTIC = Weights(
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What speaks for each row, one array a kind."""
+    """What speaks for each candidate, one array a kind."""
 
     lexical: Floats
     coverage: Floats
@@ -57,21 +58,35 @@ class Evidence:
     time: Floats
 
 
-def standardise(scores: Floats, counted: Mask) -> Floats:
-    """Scores as standard deviations from the mean of the counted rows."""
-    sample = scores[counted].astype(np.float64)
-    spread = float(sample.std()) if len(sample) else 0.0
-    if spread < 1e-9:
-        return np.zeros_like(scores)
-    centred = (scores - np.float32(sample.mean())) / np.float32(spread)
-    clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST)
-    return clipped
+@dataclass(frozen=True, slots=True)
+class Standard:
+    """The mean and the spread that scores are measured by."""
+
+    mean: float
+    spread: float
+
+    @classmethod
+    def of(cls, scores: Floats, counted: Mask) -> "Standard":
+        """Measured on the counted rows."""
+        sample = scores if counted.all() else scores[counted]
+        if not len(sample):
+            return cls(0.0, 0.0)
+        exact = sample.astype(np.float64)
+        return cls(float(exact.mean()), float(exact.std()))
+
+    def apply(self, scores: Floats) -> Floats:
+        """The scores as standard deviations from the mean; all 0 where there is no spread."""
+        if self.spread < 1e-6:
+            return np.zeros_like(scores)
+        centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
+        clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST)
+        return clipped
 
 
 def combine(evidence: Evidence, weights: Weights) -> Floats:
-    """One score a row: larger is better, 0 is a relevance of one half."""
+    """One score a candidate: larger is better, 0 is a relevance of one half."""
     total = np.full(len(evidence.lexical), weights.bias, dtype=np.float32)
-    for name in ("lexical", "coverage", "semantic", "cosine", "neighbours", "time"):
+    for name in PARTS:
         weight = getattr(weights, name)
         if weight:
             total += np.float32(weight) * getattr(evidence, name)

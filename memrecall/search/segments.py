@@ -5,9 +5,9 @@ first row, with their term frequencies beside them. `atoms` is the text itself a
 after each row: phrases are looked up there.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -65,15 +65,9 @@ class Segment:
 
 def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:
     """The segment of rows given by their search texts."""
-    number = vocabulary.__getitem__
-    atoms_of: list[list[int]] = []
-    extras_of: list[list[int]] = []
-    for line in lines:
-        spoken_part, _, extra_part = line.partition("\t")
-        atoms_of.append([*map(number, spoken_part.split()), BREAK_ID])
-        extras_of.append([*map(number, extra_part.split())])
-    atoms, atom_offsets = _flatten(atoms_of)
-    extras, extra_offsets = _flatten(extras_of)
+    halves = [line.partition("\t") for line in lines]
+    atoms, atom_offsets = _number([half[0] for half in halves], vocabulary, (BREAK_ID,))
+    extras, extra_offsets = _number([half[2] for half in halves], vocabulary, ())
     row_of_atom = np.repeat(np.arange(len(lines), dtype=np.int32), np.diff(atom_offsets))
     row_of_extra = np.repeat(np.arange(len(lines), dtype=np.int32), np.diff(extra_offsets))
     starts, pairs = bigram_keys(atoms, vocabulary.cjk)
@@ -83,11 +77,17 @@ def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:
     return _pack(len(lines), keys, docs, atoms, atom_offsets)
 
 
-def _flatten(lists: Sequence[Sequence[int]]) -> tuple[Ids, npt.NDArray[np.int64]]:
-    offsets = np.zeros(len(lists) + 1, dtype=np.int64)
-    np.cumsum([len(items) for items in lists], out=offsets[1:])
-    flat = np.fromiter(chain.from_iterable(lists), dtype=np.int32, count=int(offsets[-1]))
-    return flat, offsets
+def _number(
+    lines: Sequence[str], vocabulary: Vocabulary, ending: tuple[int, ...]
+) -> tuple[Ids, npt.NDArray[np.int64]]:
+    """The terms of all lines as numbers in one run, and where each line begins."""
+    numbers = array("i")  # four bytes a term: lists of Python's integers would take ten times that
+    offsets = np.zeros(len(lines) + 1, dtype=np.int64)
+    for at, line in enumerate(lines, 1):
+        numbers.extend(map(vocabulary.__getitem__, line.split()))
+        numbers.extend(ending)
+        offsets[at] = len(numbers)
+    return np.array(numbers, dtype=np.int32), offsets
 
 
 def _pack(

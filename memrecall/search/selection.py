@@ -10,7 +10,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.search.columns import Columns, Mask
 from memrecall.search.lexical import match_words
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.rows import role_number, to_micros
+from memrecall.search.rows import ALWAYS, NEVER, role_number, to_micros
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -51,9 +51,14 @@ def visible_rows(
     return Visible(passed & ~table.sensitive, passed & table.sensitive)
 
 
-def _valid_at(columns: Columns, now: datetime) -> Mask:
-    moment = to_micros(now)
-    valid: Mask = (columns.table.valid_from <= moment) & (columns.table.valid_to > moment)
+def _valid_at(columns: Columns, now: datetime) -> Mask | bool:
+    table, moment = columns.table, to_micros(now)
+    bounded = columns.derive(
+        "bounded", lambda: bool(((table.valid_from != ALWAYS) | (table.valid_to != NEVER)).any())
+    )
+    if not bounded:
+        return True
+    valid: Mask = (table.valid_from <= moment) & (table.valid_to > moment)
     return valid
 
 
@@ -77,46 +82,51 @@ def _asked_for(columns: Columns, request: SearchRequest) -> Mask:
     return passed
 
 
-def first_rows(
-    columns: Columns, rows: Rows, scores: Floats, limit: int, after: Place | None
+def first_places(
+    columns: Columns,
+    rows: Rows,
+    scores: Floats,
+    wanted: Mask,
+    limit: int,
+    after: Place | None,
 ) -> list[int]:
-    """The first `limit` of the rows by score, time and key, perhaps after a place."""
+    """Where in `rows` the first `limit` wanted ones are, by score, time and key."""
+    places = np.flatnonzero(wanted)
     if after is not None:
-        rows = _rows_after(columns, rows, scores, after)
-    rows = _cut(rows, scores[rows], limit)
-    if len(rows) > limit:
-        # Many rows share the last score: time decides before keys are compared one by one.
-        last = scores[rows].min()
-        better, level = rows[scores[rows] > last], rows[scores[rows] == last]
-        level = _cut(level, columns.table.ts[level], limit - len(better))
-        rows = np.concatenate([better, level])
-    return sorted(rows.tolist(), key=lambda row: _order(columns, scores, row))[:limit]
+        places = places[_comes_after(columns, rows[places], scores[places], after)]
+    places = _cut(places, scores[places], limit)
+    if len(places) > limit:
+        # Many share the last score: time decides before keys are compared one by one.
+        last = scores[places].min()
+        better, level = places[scores[places] > last], places[scores[places] == last]
+        level = _cut(level, columns.table.ts[rows[level]], limit - len(better))
+        places = np.concatenate([better, level])
+
+    def order(at: int) -> tuple[float, int, str]:
+        place = place_of(columns, int(rows[at]), float(scores[at]))
+        return -place.score, -place.ts, place.key
+
+    return sorted(places.tolist(), key=order)[:limit]
 
 
-def place_of(columns: Columns, scores: Floats, row: int) -> Place:
-    """Where a row stands."""
-    return Place(float(scores[row]), int(columns.table.ts[row]), columns.table.keys[row])
+def place_of(columns: Columns, row: int, score: float) -> Place:
+    """Where a row of that score stands."""
+    return Place(score, int(columns.table.ts[row]), columns.table.keys[row])
 
 
-def _order(columns: Columns, scores: Floats, row: int) -> tuple[float, int, str]:
-    place = place_of(columns, scores, row)
-    return -place.score, -place.ts, place.key
-
-
-def _cut(rows: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
-    """The rows with the `limit` largest values, and all that are level with the last of them."""
-    if len(rows) <= limit:
-        return rows
+def _cut(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
+    """The places of the `limit` largest values, and all that are level with the last of them."""
+    if len(places) <= limit:
+        return places
     least = np.partition(values, len(values) - limit)[len(values) - limit]
     enough: Mask = values >= least
-    return rows[enough]
+    return places[enough]
 
 
-def _rows_after(columns: Columns, rows: Rows, scores: Floats, place: Place) -> Rows:
-    score, ts = scores[rows], columns.table.ts[rows]
-    level = score == np.float32(place.score)
-    behind: Mask = (score < np.float32(place.score)) | (level & (ts < place.ts))
-    tied = np.flatnonzero(level & (ts == place.ts))
-    for at in tied:
+def _comes_after(columns: Columns, rows: Rows, scores: Floats, place: Place) -> Mask:
+    ts = columns.table.ts[rows]
+    level = scores == np.float32(place.score)
+    behind: Mask = (scores < np.float32(place.score)) | (level & (ts < place.ts))
+    for at in np.flatnonzero(level & (ts == place.ts)):
         behind[at] = columns.table.keys[rows[at]] > place.key
-    return rows[behind]
+    return behind

@@ -1,12 +1,20 @@
 """One user's vectors as a matrix that grows without being copied."""
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store import STORED_AS
 
 _BLOCK = 2048
+
+
+@cache
+def _blas() -> ThreadpoolController:
+    return ThreadpoolController()
 
 
 class VectorBlocks:
@@ -40,10 +48,13 @@ class VectorBlocks:
     def similarities(self, query: npt.NDArray[np.float32], rows: int) -> npt.NDArray[np.float32]:
         """The cosine of the query with each row; 0 where a row has no vector."""
         cosines = np.zeros(rows, dtype=np.float32)
-        for number, block in self._blocks.items():
-            start = number * _BLOCK
-            part = cosines[start : start + _BLOCK]
-            np.matmul(block[: len(part)], query, out=part)
+        # Memory is what bounds this, and a second thread that waits for its turn makes it slower:
+        # on two busy cores many times slower.
+        with _blas().limit(limits=1, user_api="blas"):
+            for number, block in self._blocks.items():
+                start = number * _BLOCK
+                part = cosines[start : start + _BLOCK]
+                np.matmul(block[: len(part)], query, out=part)
         return cosines
 
     def dump(self, rows: int) -> npt.NDArray[np.float16]:

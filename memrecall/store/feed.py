@@ -15,7 +15,7 @@ from memrecall.store.engine import Database
 from memrecall.store.tables import memories, messages, users, vectors
 
 # Every change has its own number, so a range of numbers bounds the rows held at once.
-CHANGES_PER_READ = 10_000
+CHANGES_PER_READ = 4_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,10 +47,10 @@ def test_postings_count_every_token_of_every_row(texts: list[str]) -> None:
 
 @given(TEXTS, st.integers(1, 5))
 def test_merging_parts_equals_building_at_once(texts: list[str], size: int) -> None:
-    vocabulary, again = Vocabulary(), Vocabulary()
+    vocabulary = Vocabulary()
     whole = build_segment(lines(texts), vocabulary)
     parts = [texts[at : at + size] for at in range(0, len(texts), size)]
-    merged = merge_segments([build_segment(lines(part), again) for part in parts])
+    merged = merge_segments([build_segment(lines(part), vocabulary) for part in parts])
     assert merged.rows == whole.rows
     for name in ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets"):
         np.testing.assert_array_equal(getattr(merged, name), getattr(whole, name), name)
