@@ -19,14 +19,15 @@ from memrecall.search.cache import IndexCache
 from memrecall.search.columns import Columns
 from memrecall.search.hits import fetch_hits
 from memrecall.search.judgement import Question, Ranked, rank
-from memrecall.search.request import SearchPage, SearchRequest
+from memrecall.search.request import Mode, SearchPage, SearchRequest
 from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
 from memrecall.text.query import parse_query
 
 Floats = npt.NDArray[np.float32]
 
-_ROWS_FOR_A_THREAD = 5_000  # below this, moving the work costs more than it frees
+# Up to so many rows it costs more to move the work to a thread than it frees the event loop.
+_ROWS_FOR_A_THREAD: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
 _QUERIES_KEPT = 256
 
 
@@ -63,7 +64,7 @@ class SearchEngine:
             start = self._start(scope, request, mark)
             question = Question(request, query, vector, start.now)
             work = (columns, scope, question, start.version, start.after, mark)
-            if columns.rows > _ROWS_FOR_A_THREAD:
+            if columns.rows > _ROWS_FOR_A_THREAD[request.mode]:
                 ranked = await asyncio.to_thread(rank, *work)
             else:
                 ranked = rank(*work)

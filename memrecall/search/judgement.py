@@ -14,6 +14,8 @@ from memrecall.search.lexical import LexicalScores, bm25, match
 from memrecall.search.ranking import (
     HYBRID,
     KEYWORD,
+    NOTHING,
+    PARTS,
     SEMANTIC,
     Evidence,
     Standard,
@@ -87,7 +89,7 @@ def rank(
     return Ranked(
         rows=[int(rows[at]) for at in page],
         scores=[float(scores[at]) for at in page],
-        why=[_why(evidence, weights, at) for at in page],
+        why=_reasons(evidence, weights, np.array(page, dtype=np.int64)),
         total_found=int(np.count_nonzero(shown & good)),
         withheld=int(np.count_nonzero(~shown & good)),
         unembedded=_count_unembedded(question, alive, sense),
@@ -138,7 +140,9 @@ def _gather(
     rows: Rows,
 ) -> Evidence:
     words = Standard.of(lexical.scores, counted)
-    meaning = Standard.of(sense.cosine, counted & sense.embedded)
+    meaning = (
+        NOTHING if question.vector is None else Standard.of(sense.cosine, counted & sense.embedded)
+    )
     neighbours = time = np.zeros(len(rows), dtype=np.float32)
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
         base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
@@ -147,7 +151,7 @@ def _gather(
         time = time_scores(columns, spans)[rows]
     return Evidence(
         lexical=words.apply(lexical.scores[rows]),
-        coverage=lexical.coverage()[rows],
+        coverage=lexical.coverage(rows),
         semantic=meaning.apply(sense.cosine[rows]) * sense.embedded[rows],
         cosine=sense.cosine[rows],
         neighbours=neighbours,
@@ -166,19 +170,20 @@ def _matched(columns: Columns, question: Question, sense: _Sense, lexical: Lexic
     return meant if question.request.mode == "semantic" else spoken | meant
 
 
-def _why(evidence: Evidence, weights: Weights, at: int) -> Why:
-    def part(*names: str) -> float:
-        total = sum(getattr(weights, name) * getattr(evidence, name)[at] for name in names)
-        return round(float(total), 3)
-
-    return Why(
-        lexical=part("lexical", "coverage"),
-        semantic=part("semantic", "cosine"),
-        neighbours=part("neighbours"),
-        time=part("time"),
-        coverage=round(float(evidence.coverage[at]), 3),
-        cosine=round(float(evidence.cosine[at]), 4),
+def _reasons(evidence: Evidence, weights: Weights, places: Rows) -> list[Why]:
+    parts = {
+        name: np.float64(getattr(weights, name)) * getattr(evidence, name)[places] for name in PARTS
+    }
+    columns = (
+        parts["lexical"] + parts["coverage"],
+        parts["semantic"] + parts["cosine"],
+        parts["neighbours"],
+        parts["time"],
+        evidence.coverage[places].astype(np.float64),
+        evidence.cosine[places].astype(np.float64),
     )
+    told = np.round(np.array(columns), 4).T.tolist()
+    return [Why(*reason) for reason in told]
 
 
 def _explain(visible: Visible, scores: Floats, request: SearchRequest) -> str:

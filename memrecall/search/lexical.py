@@ -28,9 +28,9 @@ class LexicalScores:
     scores: Floats
     best_possible: float
 
-    def coverage(self) -> Floats:
-        """How much of the query's weight each row has, 0 to 1."""
-        return self.scores / np.float32(self.best_possible or 1.0)
+    def coverage(self, rows: npt.NDArray[np.int64]) -> Floats:
+        """How much of the query's weight each of the rows has, 0 to 1."""
+        return self.scores[rows] / np.float32(self.best_possible or 1.0)
 
 
 def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:

@@ -67,12 +67,13 @@ class Standard:
 
     @classmethod
     def of(cls, scores: Floats, counted: Mask) -> "Standard":
-        """Measured on the counted rows."""
-        sample = scores if counted.all() else scores[counted]
-        if not len(sample):
+        """Measured on the counted rows. Where words are few most are 0 and need no reading."""
+        size = int(np.count_nonzero(counted))
+        values = scores[(scores != 0) & counted].astype(np.float64)
+        if not len(values):
             return cls(0.0, 0.0)
-        exact = sample.astype(np.float64)
-        return cls(float(exact.mean()), float(exact.std()))
+        mean = float(values.sum()) / size
+        return cls(mean, math.sqrt(max(float(np.square(values).sum()) / size - mean * mean, 0.0)))
 
     def apply(self, scores: Floats) -> Floats:
         """The scores as standard deviations from the mean; all 0 where there is no spread."""
@@ -81,6 +82,9 @@ class Standard:
         centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
         clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST)
         return clipped
+
+
+NOTHING = Standard(0.0, 0.0)
 
 
 def combine(evidence: Evidence, weights: Weights) -> Floats:

@@ -7,11 +7,11 @@ another writer came between, whatever the busy timeout says.
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import event
+from sqlalchemy import Engine, Row, Select, create_engine, event
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -29,8 +29,9 @@ _CONNECT_SECONDS = 10
 class Database:
     """A connection pool on one SQLite file or PostgreSQL database."""
 
-    def __init__(self, engine: AsyncEngine, url: URL) -> None:
+    def __init__(self, engine: AsyncEngine, url: URL, reader: Engine | None = None) -> None:
         self._engine = engine
+        self._reader = reader
         self._write_lock = asyncio.Lock()
         self.is_sqlite = url.drivername.startswith("sqlite")
         self.file = sqlite_file(url)
@@ -50,11 +51,14 @@ class Database:
         if not url.drivername.startswith("sqlite"):
             return cls(_postgresql_engine(url, lock_timeout), url)
         _prepare_file(url, create)
-        return cls(_sqlite_engine(url, durability, lock_timeout), url)
+        engine = _sqlite_engine(url, durability, lock_timeout)
+        return cls(engine, url, _sqlite_reader(url, durability, lock_timeout))
 
     async def close(self) -> None:
         """Give all connections back."""
         await self._engine.dispose()
+        if self._reader is not None:
+            self._reader.dispose()
 
     @asynccontextmanager
     async def read(self) -> AsyncIterator[AsyncConnection]:
@@ -74,6 +78,22 @@ class Database:
                 if not self.is_sqlite:  # there it is the rule: nobody has said BEGIN
                     await connection.execution_options(isolation_level="AUTOCOMMIT")
                 yield connection
+
+    async def fetch(
+        self, statement: Select[Any], given: Mapping[str, Any] | None = None
+    ) -> Sequence[Row[Any]]:
+        """All rows of one statement, by the shortest way: every search begins and ends here."""
+        if self._reader is not None:
+            return await asyncio.to_thread(self._fetch, self._reader, statement, given)
+        async with self.peek() as connection:
+            rows: Sequence[Row[Any]] = (await connection.execute(statement, given)).all()
+            return rows
+
+    def _fetch(
+        self, reader: Engine, statement: Select[Any], given: Mapping[str, Any] | None
+    ) -> Sequence[Row[Any]]:
+        with typed_faults(self.place), reader.connect() as connection:
+            return connection.execute(statement, given).all()
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Do `work` in one transaction. Begun work ends even if the caller is cancelled."""
@@ -135,12 +155,28 @@ def _prepare_file(url: URL, create: bool) -> None:
         ) from error
 
 
-def _sqlite_engine(url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
-    engine = create_async_engine(url, connect_args={"timeout": lock_timeout})
+def _sqlite_reader(url: URL, durability: Durability, lock_timeout: float) -> Engine:
+    """Single reads go to SQLite in one step of a worker thread.
 
-    @event.listens_for(engine.sync_engine, "connect")
+    Through aiosqlite each is five steps (cursor, execute, fetch, close, roll back), and those cost
+    more than the reading: 0.2 ms instead of 0.5 ms for the one row that every search asks for.
+    """
+    reader = create_engine(
+        url.set(drivername="sqlite+pysqlite"), connect_args={"timeout": lock_timeout}
+    )
+    _configure_connections(reader, durability)
+    return reader
+
+
+def _configure_connections(engine: Engine, durability: Durability) -> None:
+    @event.listens_for(engine, "connect")
     def configure(connection: Any, _record: object) -> None:
         _configure_sqlite(connection, durability)
+
+
+def _sqlite_engine(url: URL, durability: Durability, lock_timeout: float) -> AsyncEngine:
+    engine = create_async_engine(url, connect_args={"timeout": lock_timeout})
+    _configure_connections(engine.sync_engine, durability)
 
     @event.listens_for(engine.sync_engine, "begin")
     def begin(connection: Connection) -> None:

@@ -78,9 +78,8 @@ class ChangeFeed:
 
     async def mark(self) -> UserMark | None:
         """Where the user stands now; None for an unknown user."""
-        async with self._database.peek() as connection:
-            row = (await connection.execute(_MARK, {"of_user": self._user_id})).first()
-        return UserMark(*row) if row else None
+        rows = await self._database.fetch(_MARK, {"of_user": self._user_id})
+        return UserMark(**rows[0]._mapping) if rows else None
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Whether the row of that key carries that change number or a later one."""
@@ -88,9 +87,8 @@ class ChangeFeed:
         wanted = select(table.c.change_no).where(
             table.c.user_id == self._user_id, table.c[name] == key
         )
-        async with self._database.peek() as connection:
-            stored = await connection.scalar(wanted)
-        return stored is not None and stored >= change_no
+        rows = await self._database.fetch(wanted)
+        return bool(rows) and rows[0].change_no >= change_no
 
     async def changes(self, after: int, through: int, model: str | None) -> AsyncIterator[Changes]:
         """The changes numbered from after+1 to `through`, with the vectors of `model`."""

@@ -13,7 +13,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store.claims import Claims, agent_of, claim
 from memrecall.store.engine import Database
 from memrecall.store.messages import Written
-from memrecall.store.statements import new_id, select_by_keys
+from memrecall.store.statements import chunks, new_id, select_by_keys
 from memrecall.store.tables import memories, messages
 from memrecall.text import analyze
 from memrecall.types import (
@@ -56,16 +56,17 @@ class Memories:
         """Those of the memories that exist and may be seen, in no particular order."""
         wanted = select(memories).where(
             memories.c.user_id == self._scope.user_id,
-            memories.c.memory_key.in_(list(keys)),
             memories.c.deleted_at.is_(None),
         )
         if self._scope.agent_id is not None:
             wanted = wanted.where(memories.c.agent_id == self._scope.agent_id)
         if not self._scope.allows(Permission.SENSITIVE):
             wanted = wanted.where(memories.c.sensitive.is_(False))
-        async with self._database.peek() as connection:
-            rows = (await connection.execute(wanted)).mappings().all()
-        return [MemoryRecord.model_validate(dict(row)) for row in rows]
+        found: list[MemoryRecord] = []
+        for part in chunks(keys):
+            rows = await self._database.fetch(wanted.where(memories.c.memory_key.in_(list(part))))
+            found += [MemoryRecord.model_validate(dict(row._mapping)) for row in rows]
+        return found
 
     async def _add(
         self, connection: AsyncConnection, batch: list[NewMemory], origin: Origin, actor: str

@@ -121,9 +121,8 @@ class Store:
         if scope.agent_id is None:
             return
         wanted = select(agents.c.status).where(agents.c.agent_id == scope.agent_id)
-        async with self._database.peek() as connection:
-            status = await connection.scalar(wanted)
-        require_enabled("agent", scope.agent_id, 1 if status is None else status)
+        for row in await self._database.fetch(wanted):
+            require_enabled("agent", scope.agent_id, row.status)
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:
         """How many rows there are, of one user or of all."""
@@ -141,8 +140,7 @@ class Store:
 
 
 async def _read_facts(database: Database) -> StoreFacts:
-    async with database.peek() as connection:
-        rows = (await connection.execute(select(meta.c.name, meta.c.value))).all()
+    rows = await database.fetch(select(meta.c.name, meta.c.value))
     said = {row.name: row.value for row in rows}
     text_version = int(said["text_version"])
     if text_version > TEXT_VERSION:

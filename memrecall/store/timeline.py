@@ -142,9 +142,8 @@ class Timeline:
     async def _fetch(
         self, statement: Select[Any], given: dict[str, Any] | None = None
     ) -> list[Message]:
-        async with self._database.peek() as connection:
-            rows = (await connection.execute(statement, given)).mappings().all()
-        return [to_message(dict(row)) for row in rows]
+        rows = await self._database.fetch(statement, given)
+        return [to_message(dict(row._mapping)) for row in rows]
 
 
 def to_message(row: dict[str, Any]) -> Message:
