@@ -38,7 +38,7 @@ bench: $(VENV)/.installed-dev  ## measure search, beside its peers
 	@$(BIN)/python benchmarks/search.py
 
 constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
-	@$(BIN)/python -m pip --disable-pip-version-check freeze --exclude-editable > constraints.txt
+	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
 
 clean:  ## remove what the other targets made
 	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -30,7 +30,7 @@ WRITTEN = ['"连接池" AND NOT 测试', "conf* OR nginx", "NOT (dog OR 数据�
 
 def requests() -> list[SearchRequest]:
     plain = [
-        SearchRequest(query, mode=mode, limit=20, now=NOW)  # type: ignore[arg-type]
+        SearchRequest(query, mode=mode, limit=20, now=NOW)
         for query in PLAIN
         for mode in ("keyword", "semantic", "hybrid")
     ]
