@@ -1,3 +1,57 @@
-"""memrecall: a colleague that recalls, for LLM agents."""
+"""memrecall: a colleague that recalls, for LLM agents.
+
+The names below are what applications use. They load when first asked for: importing the package
+costs next to nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from memrecall.errors import MemrecallError
+    from memrecall.memory import Importer, Library
+    from memrecall.scope import Permission, Scope
+    from memrecall.search import Hit, SearchPage, SearchRequest
+    from memrecall.settings import Settings, load_settings
+    from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "Hit",
+    "Importer",
+    "Library",
+    "MemrecallError",
+    "Message",
+    "NewMemory",
+    "NewMessage",
+    "Origin",
+    "Permission",
+    "Role",
+    "Scope",
+    "SearchPage",
+    "SearchRequest",
+    "Settings",
+    "__version__",
+    "load_settings",
+]
+
+_HOMES = {
+    "memrecall.errors": ("MemrecallError",),
+    "memrecall.memory": ("Importer", "Library"),
+    "memrecall.scope": ("Permission", "Scope"),
+    "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
+    "memrecall.settings": ("Settings", "load_settings"),
+    "memrecall.types": ("Message", "NewMemory", "NewMessage", "Origin", "Role"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home), name)
+    raise AttributeError(f"module 'memrecall' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

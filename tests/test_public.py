@@ -1,0 +1,42 @@
+"""The public surface: a change of it is a decision, not an accident."""
+
+import inspect
+
+import pytest
+
+import memrecall
+
+SURFACE = [
+    "Hit",
+    "Importer",
+    "Library",
+    "MemrecallError",
+    "Message",
+    "NewMemory",
+    "NewMessage",
+    "Origin",
+    "Permission",
+    "Role",
+    "Scope",
+    "SearchPage",
+    "SearchRequest",
+    "Settings",
+    "__version__",
+    "load_settings",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert memrecall.__all__ == SURFACE == dir(memrecall)
+
+
+@pytest.mark.parametrize("name", [name for name in SURFACE if name != "__version__"])
+def test_every_public_name_exists_and_promises_something(name: str) -> None:
+    thing = getattr(memrecall, name)
+    assert inspect.getdoc(thing)
+    assert thing.__name__ == name
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Mistake'"):
+        memrecall.Mistake  # noqa: B018
