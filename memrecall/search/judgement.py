@@ -78,7 +78,7 @@ def rank(
     matched = _matched(columns, question, sense, lexical)
     # From here on only candidates are looked at: a keyword search has few among many rows.
     rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matched)
-    counted = alive & ~visible.withheld
+    counted = alive & ~visible.withheld if visible.withheld.any() else alive
     evidence = _gather(columns, question, lexical, sense, counted, version, mark, rows)
     scores = combine(evidence, weights)
     good = scores >= logit(request.threshold)
@@ -139,10 +139,11 @@ def _gather(
     mark: UserMark,
     rows: Rows,
 ) -> Evidence:
-    words = Standard.of(lexical.scores, counted)
-    meaning = (
-        NOTHING if question.vector is None else Standard.of(sense.cosine, counted & sense.embedded)
-    )
+    words = _standard_of_words(lexical, counted)
+    meaning = NOTHING
+    if question.vector is not None:
+        embedded = counted & sense.embedded
+        meaning = Standard.of(sense.cosine[embedded], int(np.count_nonzero(embedded)))
     neighbours = time = np.zeros(len(rows), dtype=np.float32)
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
         base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
@@ -157,6 +158,12 @@ def _gather(
         neighbours=neighbours,
         time=time,
     )
+
+
+def _standard_of_words(lexical: LexicalScores, counted: Mask) -> Standard:
+    """Few rows share a word with the question: only those are read."""
+    said = np.flatnonzero(lexical.scores > 0)
+    return Standard.of(lexical.scores[said[counted[said]]], int(np.count_nonzero(counted)))
 
 
 def _matched(columns: Columns, question: Question, sense: _Sense, lexical: LexicalScores) -> Mask:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from memrecall.search.columns import Mask
-
 Floats = npt.NDArray[np.float32]
 
 PARTS = ("lexical", "coverage", "semantic", "cosine", "neighbours", "time")
@@ -66,14 +64,13 @@ class Standard:
     spread: float
 
     @classmethod
-    def of(cls, scores: Floats, counted: Mask) -> "Standard":
-        """Measured on the counted rows. Where words are few most are 0 and need no reading."""
-        size = int(np.count_nonzero(counted))
-        values = scores[(scores != 0) & counted].astype(np.float64)
+    def of(cls, values: Floats, size: int) -> "Standard":
+        """Measured on `size` rows, of which those without a value count as 0."""
         if not len(values):
             return cls(0.0, 0.0)
-        mean = float(values.sum()) / size
-        return cls(mean, math.sqrt(max(float(np.square(values).sum()) / size - mean * mean, 0.0)))
+        exact = values.astype(np.float64)
+        mean = float(exact.sum()) / size
+        return cls(mean, math.sqrt(max(float(np.square(exact).sum()) / size - mean * mean, 0.0)))
 
     def apply(self, scores: Floats) -> Floats:
         """The scores as standard deviations from the mean; all 0 where there is no spread."""

@@ -1,5 +1,6 @@
 """Which rows may be found, and the first of them in order."""
 
+from collections.abc import Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -10,7 +11,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.search.columns import Columns, Mask
 from memrecall.search.lexical import match_words
 from memrecall.search.request import KINDS, SearchRequest
-from memrecall.search.rows import ALWAYS, NEVER, role_number, to_micros
+from memrecall.search.rows import ALWAYS, MESSAGE, NEVER, role_number, to_micros
 
 Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
@@ -36,11 +37,11 @@ def visible_rows(
 ) -> Visible:
     """Apply scope and filters, before anything is ranked."""
     table = columns.table
-    passed = alive & _valid_at(columns, now) & _asked_for(columns, request)
+    passed = alive & _valid_at(columns, now)
+    for condition in _asked_for(columns, request):
+        passed &= condition
     if scope.agent_id is not None:
         passed &= table.agent == table.names.find(scope.agent_id)
-    if request.session_id is not None:
-        passed &= table.session == table.names.find(request.session_id)
     for key in request.exclude:
         for kind in KINDS:
             row = columns.row_of(kind, key)
@@ -62,24 +63,25 @@ def _valid_at(columns: Columns, now: datetime) -> Mask | bool:
     return valid
 
 
-def _asked_for(columns: Columns, request: SearchRequest) -> Mask:
+def _asked_for(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
+    """A condition for each filter that is set."""
     table = columns.table
-    passed = np.ones(columns.rows, dtype=np.bool_)
     if request.since is not None:
-        passed &= table.ts >= to_micros(request.since)
+        yield table.ts >= to_micros(request.since)
     if request.until is not None:
-        passed &= table.ts < to_micros(request.until)
+        yield table.ts < to_micros(request.until)
     if request.role is not None:
-        passed &= table.role == role_number(request.role)
+        yield table.role == role_number(request.role)
     if request.kind is not None:
-        passed &= table.kind == KINDS.index(request.kind)
+        yield table.kind == KINDS.index(request.kind)
+    if request.session_id is not None:
+        yield table.session == table.names.find(request.session_id)
     if request.memory_types:
         types = [table.names.find(name) for name in request.memory_types]
         messages_too = "message" in request.memory_types
-        passed &= np.isin(table.memory_type, types) | (messages_too & (table.kind == 0))
+        yield np.isin(table.memory_type, types) | (messages_too & (table.kind == MESSAGE))
     if request.keywords:
-        passed &= np.logical_or.reduce([match_words(columns, w) for w in request.keywords])
-    return passed
+        yield np.logical_or.reduce([match_words(columns, word) for word in request.keywords])
 
 
 def first_places(
