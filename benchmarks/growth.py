@@ -14,6 +14,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.request import Mode
 from memrecall.store import Entry
+from memrecall.types import NewMessage, Role
 
 OTHERS = 1_000
 OWN = 1_000
@@ -112,7 +113,20 @@ async def _measure_user(
         seen = median_search(repeats, place.location, USER, **wanted)
         costs[f"cold index load and search {name}, CPU"] = seen["load_cpu"] + seen["search_cpu"]
         costs[f"cold process {name}, CPU"] = seen["total_cpu"]
+    async with opened(place, None) as library:
+        times = [await _write_turn(library, number) for number in range(20)]
+        costs["writing a question and its answer, CPU p50"] = percentile([t.cpu for t in times], 50)
     return costs
+
+
+async def _write_turn(library: Library, number: int) -> Time:
+    scope = Scope("growth-writer", session_id="now")
+    said = [
+        NewMessage(content=f"{role} {number}", role=role) for role in (Role.USER, Role.ASSISTANT)
+    ]
+    watch = Stopwatch()
+    await library.add_messages(scope, said)
+    return watch.read()
 
 
 async def _measure_million(

@@ -18,6 +18,7 @@ NAME_LENGTH = 255
 LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
+VALUE = "the value"  # how a check calls what it is given; whoever knows the field puts its name
 JSON_DEPTH = 32
 JSON_INTEGER_BITS = 1024  # as large as a float can be; Python itself prints few more
 
@@ -53,7 +54,7 @@ def check_text(name: str, value: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidArgument(
             f"{name} contains half of a surrogate pair at position {error.start}",
-            hint="Decode the text with the right encoding before storing it",
+            hint="Decode the text with the right encoding",
         ) from None
     return value
 
@@ -119,6 +120,15 @@ def parse_time(value: object, name: str = "time") -> datetime:
         raise InvalidArgument(f"{name} {value!r} lies outside the years 1 to 9999") from None
 
 
+def check_range(since: datetime | None, until: datetime | None) -> None:
+    """Refuse a range that ends before it begins."""
+    if since is not None and until is not None and since > until:
+        raise InvalidArgument(
+            f"since {format_time(since)} is after until {format_time(until)}",
+            hint="Swap them: since is included, until is not",
+        )
+
+
 def format_time(moment: datetime) -> str:
     """Write a time as RFC 3339 in UTC."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
@@ -137,22 +147,35 @@ def _from_caller_error(check: Any) -> BeforeValidator:
 
 
 def _id(value: object) -> object:
-    return check_id("the value", value) if isinstance(value, str) else value
+    return check_id(VALUE, value) if isinstance(value, str) else value
 
 
 def _text(value: object) -> object:
-    return check_text("the text", value) if isinstance(value, str) else value
+    return check_text(VALUE, value) if isinstance(value, str) else value
+
+
+def _said(value: object) -> object:
+    if isinstance(value, str) and not value.strip():
+        raise InvalidArgument(f"{VALUE} is empty", hint="Say what to remember")
+    return _text(value)
+
+
+def _object(value: object) -> object:
+    if not isinstance(value, dict):
+        raise InvalidArgument(f"{VALUE} is not a JSON object")
+    return check_json(VALUE, value)
 
 
 CleanText = Annotated[str, _from_caller_error(_text)]
 Id = Annotated[str, _from_caller_error(_id)]
-Name = Annotated[CleanText, StringConstraints(max_length=NAME_LENGTH)]
+Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _from_caller_error(_text)]
 Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
-Label = Annotated[CleanText, StringConstraints(min_length=1, max_length=LABEL_LENGTH)]
-Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, "the value"))]
-JsonObject = Annotated[
-    dict[str, Any], _from_caller_error(lambda value: check_json("the object", value))
+Label = Annotated[
+    str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _from_caller_error(_text)
 ]
+Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _from_caller_error(_text)]
+Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, VALUE))]
+JsonObject = Annotated[dict[str, Any], _from_caller_error(_object)]
 
 
 class _Input(BaseModel):
@@ -162,7 +185,7 @@ class _Input(BaseModel):
 class NewMessage(_Input):
     """A message to be stored. Without `ts` it was said now; without `message_id` it gets one."""
 
-    content: Annotated[CleanText, StringConstraints(max_length=MESSAGE_LENGTH)]
+    content: Content
     role: Role
     message_id: Id | None = None
     ts: Moment | None = None
@@ -202,7 +225,7 @@ class Keyword(_Input):
 class NewMemory(_Input):
     """Something to be remembered. Without `memory_key` it gets one."""
 
-    content: CleanText
+    content: Annotated[str, _from_caller_error(_said)]
     summary: CleanText = ""
     memory_key: Id | None = None
     memory_type: Label = "general"

@@ -50,15 +50,19 @@ def run() -> NoReturn:
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except UsageError as error:
-        code = _fail(_describe(error))
+        code = _fail(_describe(error), "INVALID_ARGUMENT")
     except MemrecallError as error:
-        code = _fail(str(error))
-    except (KeyboardInterrupt, typer.Abort):
-        code = _stop()
+        code = _fail(str(error), error.code, error.details)
+    except typer.Abort:
+        code = _fail("nothing was done: not confirmed", "ABORTED")
+    except KeyboardInterrupt:
+        code = EXIT_STOPPED
     except BrokenPipeError:
         # The reader (head, less) has seen enough; the interpreter must not write to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    if code == EXIT_STOPPED:  # the parser turns Ctrl-C into this code, and says nothing
+        typer.echo("stopped; run it again to go on", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -71,11 +75,14 @@ def _describe(error: Any) -> str:
     return f"{said.rstrip('.')}.{given} See `{command} --help`"
 
 
-def _fail(message: str) -> int:
-    typer.echo("error: " + " ".join(message.split()), err=True)
+def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
+    """One line on the error stream: for people, or as JSON where JSON was asked for."""
+    line = " ".join(message.split())
+    if "--json" in sys.argv:
+        from memrecall.cli.output import as_json
+
+        error = {"code": error_code, "message": line, "details": details or {}}
+        typer.echo(as_json({"error": error}), err=True)
+    else:
+        typer.echo(f"error: {line} [{error_code}]", err=True)
     return EXIT_WRONG
-
-
-def _stop() -> int:
-    typer.echo("stopped", err=True)
-    return EXIT_STOPPED

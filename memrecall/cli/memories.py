@@ -37,7 +37,7 @@ def add(
         str | None, typer.Option("--valid-from", help="True from then on.")
     ] = None,
     valid_to: Annotated[str | None, typer.Option("--valid-to", help="True until then.")] = None,
-    agent: options.Agent = None,
+    agent: Annotated[str | None, typer.Option("--agent", help="Its agent.")] = None,
     session: Annotated[str | None, typer.Option("--session", help="Its session.")] = None,
     json: options.Json = False,
 ) -> None:

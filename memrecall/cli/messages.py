@@ -9,6 +9,7 @@ from memrecall.cli import options, output
 
 _BAD_LINES_SHOWN = 20
 EXIT_PARTLY = 1
+EXIT_NOTHING = 2
 
 
 def register(app: typer.Typer) -> None:
@@ -31,7 +32,7 @@ def import_messages(
 ) -> None:
     """Import messages. Bad lines are reported with their number; the good ones go in.
 
-    Exit code 0: all lines are in; 1: some were bad.
+    Exit code 0: all lines are in; 1: some were bad; 2: nothing was imported.
     """
     report, failure = options.run(_import(file, db, user, strict))
     if json:
@@ -39,13 +40,15 @@ def import_messages(
     else:
         _print_report(report, failure)
     if report.bad:
-        raise typer.Exit(EXIT_PARTLY)
+        raise typer.Exit(EXIT_NOTHING if report.refused else EXIT_PARTLY)
 
 
 async def _import(file: Path, db: str | None, user: str | None, strict: bool) -> tuple[Any, str]:
-    from memrecall.memory import Importer, file_size
+    from memrecall.memory import Importer, check_file, file_size
 
     size = file_size(file)  # a file that is not there must not leave a new database behind
+    if strict and (report := check_file(file, user)).bad:
+        return report, ""
     async with await options.open_library(db, create=True) as library:
         with output.progress_bar("importing", size, unit="bytes") as advance:
             importer = Importer(library, default_user=user)
@@ -72,7 +75,8 @@ def _print_report(report: Any, failure: str) -> None:
         terminal.print("[red]nothing imported[/red]: --strict, and some lines are bad")
     else:
         again = f", {report.repeated} were there already" if report.repeated else ""
-        terminal.print(f"{report.stored} messages of {len(report.users)} users imported{again}")
+        stored = output.count(report.stored, "message")
+        terminal.print(f"{stored} of {output.count(len(report.users), 'user')} imported{again}")
     if failure:
         terminal.print(f"[yellow]found by keywords only for now[/yellow]: {output.escape(failure)}")
     for bad in report.bad[:_BAD_LINES_SHOWN]:

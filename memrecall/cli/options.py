@@ -14,7 +14,9 @@ Result = TypeVar("Result")
 Db = Annotated[
     str | None,
     typer.Option(
-        "--db", help="Database: a file, or a postgresql+asyncpg:// URL.", show_default=False
+        "--db",
+        help="Database: a file, or a sqlite:// or postgresql+asyncpg:// URL.",
+        show_default=False,
     ),
 ]
 User = Annotated[str, typer.Option("--user", help="Whose rows.", show_default=False)]

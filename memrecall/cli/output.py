@@ -9,6 +9,8 @@ from typing import Any
 
 import typer
 
+_LONGEST_SHOWN = 1_000
+
 
 @cache
 def console(*, errors: bool = False) -> Any:
@@ -20,7 +22,12 @@ def console(*, errors: bool = False) -> Any:
 
 def print_json(value: Any) -> None:
     """One JSON object on one line, in UTF-8."""
-    typer.echo(json.dumps(value, ensure_ascii=False, default=_plain))
+    typer.echo(as_json(value))
+
+
+def as_json(value: Any) -> str:
+    """The value as JSON on one line, times as RFC 3339."""
+    return json.dumps(value, ensure_ascii=False, default=_plain)
 
 
 def _plain(value: Any) -> Any:
@@ -35,13 +42,14 @@ def message_fields(message: Any) -> dict[str, Any]:
 
 
 def print_messages(items: Any) -> None:
-    """Messages as a conversation."""
+    """Messages as a conversation; --json gives long ones whole."""
+    from memrecall.text.snippets import preview
+
     for message in items:
+        said = escape(preview(message.content, _LONGEST_SHOWN))
         who = message.speaker or message.role.value
         line = f"[dim]{short_time(message.ts)}[/dim] [bold]{escape(who)}[/bold]"
-        console().print(
-            f"{line}  {escape(message.content)}  [dim]{escape(message.message_id)}[/dim]"
-        )
+        console().print(f"{line}  {said}  [dim]{escape(message.message_id)}[/dim]")
 
 
 def short_time(moment: datetime) -> str:
@@ -49,11 +57,17 @@ def short_time(moment: datetime) -> str:
     return moment.strftime("%Y-%m-%d %H:%M")
 
 
+def count(number: int, thing: str) -> str:
+    """A number of things in words."""
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
 def escape(text: str) -> str:
     """Text that must not be read as markup, nor move the cursor."""
     from rich.markup import escape as escape_markup
 
-    printable = "".join(char if char.isprintable() or char in "\n\t" else "�" for char in text)
+    safe = "\n\t\u200c\u200d"  # the last two join letters, and emoji into one
+    printable = "".join(char if char.isprintable() or char in safe else "�" for char in text)
     return escape_markup(printable)
 
 

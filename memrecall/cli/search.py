@@ -8,6 +8,8 @@ import typer
 
 from memrecall.cli import options, output
 
+_SENSIBLE = 0.5  # below this, a result more often misses than hits
+
 
 def register(app: typer.Typer) -> None:
     """Add this family's commands."""
@@ -119,6 +121,8 @@ def print_page(page: Any, words: Sequence[str]) -> None:
     if page.results:
         more = "; --limit shows more" if page.next_cursor else ""
         terminal.print(f"[dim]{len(page.results)} of {page.total_found} found{more}[/dim]")
+        if page.results[0].score < _SENSIBLE:
+            terminal.print(f"nothing reaches {_SENSIBLE}: probably never said")
     if page.message:
         terminal.print(output.escape(page.message))
 
@@ -146,5 +150,5 @@ def _reasons(why: Any) -> str:
         "neighbours": why.neighbours,
         "time": why.time,
     }
-    told = [f"{name} {value:+.1f}" for name, value in parts.items() if abs(value) >= 0.05]
-    return "why: " + (", ".join(told) or "matches")
+    told = [f"{name} {value:+.1f}" for name, value in parts.items() if value >= 0.05]
+    return "why: " + (", ".join(told) or "the rest fits less")

@@ -38,7 +38,8 @@ async def _stats(db: str | None, user: str | None) -> dict[str, Any]:
 def reindex(db: options.Db = None, json: options.Json = False) -> None:
     """Bring derived data up to date: search text, and vectors of the configured embedder.
 
-    Can be stopped at any time; the next run goes on where this one ended.
+    Can be stopped at any time; the next run goes on where this one ended. From its start the
+    database belongs to the configured embedder; rows not yet embedded are found by their words.
     """
     done = options.run(_reindex(db))
     if json:

@@ -1,7 +1,7 @@
 """What applications call."""
 
-from memrecall.memory.importing import BadLine, Importer, ImportReport, file_size
+from memrecall.memory.importing import BadLine, Importer, ImportReport, check_file, file_size
 from memrecall.memory.library import Library
 from memrecall.memory.reindexing import Reindexer
 
-__all__ = ["BadLine", "ImportReport", "Importer", "Library", "Reindexer", "file_size"]
+__all__ = ["BadLine", "ImportReport", "Importer", "Library", "Reindexer", "check_file", "file_size"]

@@ -6,7 +6,7 @@ search of its user, or `memrecall reindex`, has it embedded.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
@@ -49,7 +49,14 @@ class VectorWriter:
         """Have a few of a user's left-over rows embedded, unless a job for the user is running."""
         if self._embedder is None or any(user_id in users for users in self._jobs.values()):
             return
-        self._start(self._embed_left_over(user_id), {user_id})
+        self._start(self._top_up(user_id), {user_id})
+
+    async def embed_left_over(self, user_ids: Iterable[str]) -> None:
+        """Embed all rows of some users that have been left over, after the jobs under way."""
+        await self.settle()
+        for user_id in sorted(user_ids):
+            while await self._embed_left_over(user_id, BATCH):
+                pass
 
     async def settle(self, user_id: str | None = None) -> None:
         """Wait for the jobs under way now, perhaps only those with rows of one user."""
@@ -84,14 +91,20 @@ class VectorWriter:
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
 
-    async def _embed_left_over(self, user_id: str) -> None:
-        assert self._embedder is not None  # noqa: S101 -- `top_up` has looked
+    async def _top_up(self, user_id: str) -> None:
+        await self._embed_left_over(user_id, TOP_UP)
+
+    async def _embed_left_over(self, user_id: str, limit: int) -> int:
+        """Embed up to `limit` of a user's rows; 0 if there are none, or it fails."""
+        if self._embedder is None:
+            return 0
         try:
             await self.prepare()
             vectors = self._store.vectors(self._embedder.model)
-            await self._embed_pending(vectors, self._embedder, TOP_UP, user_id)
+            return await self._embed_pending(vectors, self._embedder, limit, user_id)
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
+            return 0
 
     async def _embed_pending(
         self, vectors: VectorStore, embedder: Embedder, limit: int, user_id: str | None

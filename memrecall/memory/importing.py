@@ -13,7 +13,7 @@ from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import Entry
-from memrecall.types import NewMessage
+from memrecall.types import VALUE, NewMessage
 
 BATCH = 1_000
 _SCOPE_FIELDS = ("user_id", "agent_id", "session_id")
@@ -77,6 +77,9 @@ class Importer:
             await self._store_all(everything, report)
         else:
             await self._store(batch, report)
+        if report.repeated:
+            # An earlier import may have been stopped between rows and vectors.
+            await self._library.vectors.embed_left_over(report.users)
         return report
 
     def _read(self, number: int, line: bytes, report: ImportReport) -> _Numbered | None:
@@ -92,9 +95,10 @@ class Importer:
             try:
                 written = await self._library.add_entries([item.entry for item in batch])
             except CallerError as error:
-                guilty = _guilty(batch, error)
-                report.bad.extend(BadLine(item.line, str(error)) for item in guilty)
-                batch = [item for item in batch if item not in guilty]
+                faults = _faults(batch, error)
+                report.bad.extend(faults)
+                bad = {fault.line for fault in faults}
+                batch = [item for item in batch if item.line not in bad]
                 continue
             self._count(batch, written.stored, report)
             return
@@ -106,8 +110,7 @@ class Importer:
         try:
             written = await self._library.add_entries([item.entry for item in entries])
         except CallerError as error:
-            guilty = _guilty(entries, error)
-            report.bad.extend(BadLine(item.line, str(error)) for item in guilty)
+            report.bad.extend(_faults(entries, error))
             report.refused = True
             return
         self._count(entries, written.stored, report)
@@ -118,10 +121,23 @@ class Importer:
         report.users.update(item.entry.scope.user_id for item in batch)
 
 
-def _guilty(batch: list[_Numbered], error: CallerError) -> list[_Numbered]:
+def check_file(path: Path, default_user: str | None = None) -> ImportReport:
+    """Read a file without storing anything: the report names its bad lines, and says refused."""
+    report = ImportReport(refused=True)
+    for number, line in _numbered_lines(path, lambda size: None):
+        report.lines += 1
+        try:
+            read_entry(line, default_user)
+        except CallerError as error:
+            report.bad.append(BadLine(number, str(error)))
+    return report
+
+
+def _faults(batch: list[_Numbered], error: CallerError) -> list[BadLine]:
     """The lines that an error is about; all of them if it names none."""
-    if "position" in error.details:
-        return [batch[error.details["position"]]]
+    told: dict[int, str] = error.details.get("faults", {})
+    if told:
+        return [BadLine(batch[position].line, said) for position, said in told.items()]
     about = error.details
     named = [
         item
@@ -129,7 +145,7 @@ def _guilty(batch: list[_Numbered], error: CallerError) -> list[_Numbered]:
         if about.get("message_id") in (None, item.entry.message.message_id)
         and all(about.get(name) in (None, _owner(item, name)) for name in _SCOPE_FIELDS)
     ]
-    return named or batch
+    return [BadLine(item.line, str(error)) for item in named or batch]
 
 
 def _owner(item: _Numbered, name: str) -> str:
@@ -183,15 +199,25 @@ def read_entry(line: bytes, default_user: str | None = None) -> Entry:
     return Entry(Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message)
 
 
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two values under one name: whose message would it be?"""
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidArgument(f"{twice} is given twice")
+    return data
+
+
 def _read_object(line: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(line.decode("utf-8-sig"))
+        data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise InvalidArgument(f"a {type(data).__name__}, not an object")
+        raise InvalidArgument("JSON, but not an object")
     return data
 
 
@@ -200,6 +226,8 @@ def first_fault(error: ValidationError) -> str:
     fault = error.errors(include_url=False)[0]
     place = ".".join(map(str, fault["loc"]))
     said = fault["msg"].removeprefix("Value error, ")
+    if said.startswith(VALUE):  # one of our own checks, which does not know the field
+        return place + said.removeprefix(VALUE)
     given = repr(fault["input"])
-    shown = given if len(given) <= 60 else given[:57] + "..."
-    return said if shown in said else f"{place} {shown}: {said}"
+    shown = given if len(given) <= 60 else given[:57] + "…'"
+    return f"{place} {shown}: {said}"

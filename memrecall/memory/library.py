@@ -103,12 +103,15 @@ class Library:
         facts: dict[str, int | str] = {"database": self.store.place}
         facts.update(await self.store.count(user_id))
         if self.store.file is not None:
-            facts["bytes_on_disk"] = self.store.file.stat().st_size
+            facts["bytes_on_disk"] = _bytes_on_disk(self.store.file)
         facts["schema_version"] = await self.store.schema_version()
-        facts["embedding_model"] = self.store.facts.embedding_model or ""
-        if self.embedder is not None:
-            vectors = self.store.vectors(self.embedder.model)
-            facts["not_embedded"] = await vectors.count_pending(user_id)
+        model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
+        facts["embedding_model"] = model or ""
+        if model:
+            # What counts is the database's model, not the one that happens to be configured here.
+            missing = await self.store.vectors(model).count_pending(user_id)
+            facts["not_embedded"] = missing
+            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
         return facts
 
     async def erase_user(self, user_id: str) -> Erased:
@@ -124,6 +127,12 @@ class Library:
         erased = await self.store.owners.erase_session(user_id, session_id)
         self.cache.forget(user_id)
         return erased
+
+
+def _bytes_on_disk(file: Path) -> int:
+    """The database with its log; the snapshots beside it are a convenience and do not count."""
+    parts = (file, file.with_name(file.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def _snapshot_folder(store: Store, settings: Settings) -> SnapshotFolder:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
-from memrecall.types import Role, check_text
+from memrecall.types import Role, check_range, check_text
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
@@ -60,6 +60,7 @@ class SearchRequest:
             raise InvalidArgument(
                 f"threshold {self.threshold} is out of range", hint="Use 0.0 to 1.0"
             )
+        check_range(self.since, self.until)
         for word in (*self.keywords, *self.expansions):
             check_text("a keyword", word)
 

@@ -20,13 +20,27 @@ from memrecall.store.tables import agents, sessions, users
 
 @dataclass(slots=True)
 class SessionCounter:
-    """The last numbers a session gave out."""
+    """The last numbers a session gave out. One that has ended gives no more."""
 
+    user_id: str
+    session_id: str
     sequence_no: int
     create_time: datetime | None
+    ended: bool
+
+    def require_open(self) -> None:
+        """Refuse a session that has ended."""
+        if self.ended:
+            raise Disabled(
+                f"session {self.session_id!r} has ended",
+                hint="Write to another session",
+                user_id=self.user_id,
+                session_id=self.session_id,
+            )
 
     def next(self, now: datetime) -> tuple[int, datetime]:
         """The next sequence number and a create time that no message of the session has."""
+        self.require_open()
         self.sequence_no += 1
         self.create_time = next_moment(now, self.create_time)
         return self.sequence_no, self.create_time
@@ -87,7 +101,7 @@ def session_of(scope: Scope) -> str:
 async def claim(
     connection: AsyncConnection, scopes: Iterable[Scope], now: datetime, *, with_sessions: bool
 ) -> Claims:
-    """Make what is missing, lock it, and refuse what is disabled or ended."""
+    """Make what is missing, lock it, and refuse what is disabled."""
     # In one order for everybody, or two writers could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
     await _claim_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
@@ -172,17 +186,13 @@ async def _claim_sessions(
     )
     keys = [sessions.c.user_id, sessions.c.session_id]
     rows = await select_by_keys(connection, wanted, keys, sorted(first))
-    for row in rows:
-        if not row["status"]:
-            raise Disabled(
-                f"session {row['session_id']!r} has ended",
-                hint="Write to another session",
-                user_id=row["user_id"],
-                session_id=row["session_id"],
-            )
     return {
         (row["user_id"], row["session_id"]): SessionCounter(
-            row["last_sequence_no"], row["last_create_time"]
+            row["user_id"],
+            row["session_id"],
+            row["last_sequence_no"],
+            row["last_create_time"],
+            ended=not row["status"],
         )
         for row in rows
     }

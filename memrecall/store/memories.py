@@ -84,6 +84,8 @@ class Memories:
             if stored is not None:
                 _require_same(row, stored)
                 continue
+            for counter in claims.counters.values():
+                counter.require_open()
             row["change_no"] = claims.next_change(self._scope.user_id)
             known[row["memory_key"]] = row
             rows.append(row)

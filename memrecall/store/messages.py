@@ -9,7 +9,7 @@ from sqlalchemy import insert, select
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Conflict
+from memrecall.errors import CallerError, Conflict
 from memrecall.scope import Scope
 from memrecall.store.claims import Claims, agent_of, claim, session_of
 from memrecall.store.engine import Database
@@ -62,19 +62,33 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
     known = await _known(connection, entries)
     rows: list[dict[str, Any]] = []
     fresh: list[bool] = []
+    faults: dict[int, CallerError] = {}
     for position, entry in enumerate(entries):
         stored = known.get(_key(entry))
         fresh.append(stored is None)
-        if stored is not None:
-            _require_same(entry, stored, position)
+        try:
+            if stored is not None:
+                _require_same(entry, stored)
+                continue
+            row = _row(entry, claims)
+        except CallerError as error:
+            faults[position] = error
             continue
-        row = _row(entry, claims)
         rows.append(row)
         known[_key(entry)] = row
+    _require_faultless(faults)
     if rows:
         await connection.execute(insert(messages), rows)
     await claims.release(connection)
     return Written(tuple(_key(entry)[1] for entry in entries), tuple(fresh))
+
+
+def _require_faultless(faults: dict[int, CallerError]) -> None:
+    """Refuse the batch with its first fault, which also tells of the others."""
+    if faults:
+        first = next(iter(faults.values()))
+        first.details["faults"] = {position: str(error) for position, error in faults.items()}
+        raise first
 
 
 def _key(entry: Entry) -> _Key:
@@ -108,7 +122,7 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
-def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], position: int) -> None:
+def _require_same(entry: Entry, stored: RowMapping | dict[str, Any]) -> None:
     said = entry.message
     given: dict[str, object] = {
         "content": said.content,
@@ -124,7 +138,6 @@ def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], position: i
             user_id=entry.scope.user_id,
             message_id=said.message_id,
             fields=different,
-            position=position,
         )
 
 

@@ -110,7 +110,8 @@ class Owners:
             return (await connection.execute(stamped)).rowcount
 
         if not await self._database.transact(work):
-            named = " ".join(f"{name} {value!r}" for name, value in key.items())
+            kinds = reversed([f"{name.removesuffix('_id')} {key[name]!r}" for name in key])
+            named = " of ".join(kinds)
             raise NotFound(f"there is no {named}", hint=f"`memrecall {table.name} list`")
 
     async def erase_session(self, user_id: str, session_id: str) -> Erased:
@@ -135,7 +136,7 @@ class Owners:
             return gone.rowcount
 
         if not await self._database.transact(work):
-            raise NotFound(f"there is no agent_id {agent_id!r}", hint="`memrecall agents list`")
+            raise NotFound(f"there is no agent {agent_id!r}", hint="`memrecall agents list`")
 
     async def _erase(self, user_id: str, session_id: str | None) -> Erased:
         erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
@@ -145,7 +146,7 @@ class Owners:
 
 async def _erase(connection: AsyncConnection, user_id: str, session_id: str | None) -> Erased:
     if not await lock_users(connection, [user_id]):
-        raise NotFound(f"there is no user_id {user_id!r}", hint="`memrecall users list`")
+        raise NotFound(f"there is no user {user_id!r}", hint="`memrecall users list`")
     gone = {
         "vectors": await _erase_vectors(connection, user_id, session_id),
         "messages": await _erase_from(connection, messages, user_id, session_id),
@@ -155,7 +156,7 @@ async def _erase(connection: AsyncConnection, user_id: str, session_id: str | No
     if session_id is None:
         await connection.execute(delete(users).where(users.c.user_id == user_id))
     elif not gone["sessions"]:
-        raise NotFound(f"there is no session_id {session_id!r}", hint="`memrecall sessions list`")
+        raise NotFound(f"there is no session {session_id!r}", hint="`memrecall sessions list`")
     else:
         fresh = update(users).where(users.c.user_id == user_id)
         await connection.execute(fresh.values(epoch=secrets.token_hex(8)))

@@ -15,7 +15,7 @@ from memrecall.store.engine import Database
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.statements import chunks
 from memrecall.store.tables import messages
-from memrecall.types import Message, NewMessage, Role, parse_time
+from memrecall.types import Message, NewMessage, Role, check_range, parse_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
@@ -46,6 +46,9 @@ class MessageFilter:
     until: datetime | None = None
     role: Role | None = None
     session_id: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range(self.since, self.until)
 
     def fingerprint(self) -> list[str | None]:
         """What a cursor is bound to: the same filter gives the same list."""

@@ -258,6 +258,8 @@ WRONG = [
     ["search", "x", "--user", "lin", "--min-score", "7"],
     ["search", "a AND", "--user", "lin", "--syntax", "query"],
     ["search", " ", "--user", "lin"],
+    ["search", "x", "--user", "lin", "--since", "2026-02-01", "--until", "2026-01-01"],
+    ["add", " ", "--user", "lin"],
     ["search", "x", "--user", "tab\tbed"],
     ["search", "x"],
     ["messages", "--user", "lin", "--limit", "0"],
@@ -281,7 +283,11 @@ def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path, arguments: 
     assert done.code == 2
     assert done.out == ""
     assert done.err.startswith("error: ")
+    assert done.err.endswith("]\n")  # the code
     assert done.err.count("\n") == 1
+    as_json = shell(*arguments, *place, "--json") if arguments != ["dance"] else None
+    if as_json is not None:
+        assert json.loads(as_json.err)["error"]["code"] == done.err.rpartition("[")[2][:-2]
     assert shell("stats", "--db", chat, "--json").json == before
 
 
@@ -334,6 +340,11 @@ def test_control_characters_in_stored_text_do_not_reach_the_terminal(
     done = shell("search", "tea", "--user", "lin", "--db", db)
     assert "\x1b" not in done.out
     assert "[bold]tea" in done.out
+
+
+def test_emoji_that_are_joined_stay_one(shell: Shell, db: Path) -> None:
+    shell("add", "family 👩‍👩‍👧‍👦", "--user", "lin", "--db", db)
+    assert "👩‍👩‍👧‍👦" in shell("search", "family", "--user", "lin", "--db", db).out
 
 
 def commands(group: Any, path: str = "memrecall") -> list[str]:

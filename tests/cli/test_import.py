@@ -38,11 +38,11 @@ def test_all_good_lines_exit_with_0(shell: Shell, db: Path, tmp_path: Path) -> N
 
 BAD = [
     ("not json", "not JSON"),
-    ("[1]", "a list, not an object"),
+    ("[1]", "not an object"),
     (line(1, message_id=None), "message_id is missing"),
     (line(1, user_id=None), "user_id is missing"),
     (line(1, ts=None), "ts is missing"),
-    (line(1, ts="yesterday"), "'yesterday' is not a time"),
+    (line(1, ts="yesterday"), "ts 'yesterday' is not a time"),
     (line(1, ts=5), "5 is not a time"),
     (line(1, role="king"), "'king'"),
     (line(1, content=None), "content is missing"),
@@ -52,10 +52,12 @@ BAD = [
         '{"user_id":"lin","message_id":"x","ts":"2026-01-01","role":"user","content":"\\ud800"}',
         "surr",
     ),
-    (line(1, message_id="x" * 65), "is not an id"),
+    (line(1, message_id="x" * 65), "message_id 'xxx"),
     (line(1, user_id="tab\tbed"), "is not an id"),
     (line(1, user_id=5), "user_id 5 is not a string"),
-    (line(1, metadata=[1]), "metadata"),
+    (line(1, metadata=[1]), "metadata is not a JSON object"),
+    (line(1, content_type="x" * 51), "at most 50 characters"),
+    (line(1).replace("{", '{"user_id": "maya", ', 1), "user_id is given twice"),
 ]
 
 
@@ -74,16 +76,17 @@ def test_a_bad_line_is_named_and_the_others_go_in(
 def test_a_bad_line_is_shown_to_a_person_too(shell: Shell, db: Path, tmp_path: Path) -> None:
     done = shell("import", write(tmp_path, line(1), "{"), "--db", db)
     assert done.code == 1
-    assert done.out == "1 messages of 1 users imported\n"
+    assert done.out == "1 message of 1 user imported\n"
     assert done.err.startswith("line 2: not JSON")
 
 
 def test_strict_imports_nothing_when_a_line_is_bad(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, *map(line, range(1_500)), "{")
     done = shell("import", file, "--db", db, "--strict", "--json")
-    assert done.code == 1
+    assert done.code == 2
     assert done.json["refused"]
-    assert shell("stats", "--db", db, "--json").json["messages"] == 0
+    assert not db.exists()
+    shell("import", write(tmp_path, ""), "--db", db)
     conflicting = write(tmp_path, line(1), line(1, content="other"))
     assert shell("import", conflicting, "--db", db, "--strict", "--json").json["refused"]
     assert shell("stats", "--db", db, "--json").json["messages"] == 0
@@ -141,3 +144,53 @@ def test_a_missing_file_leaves_no_database_behind(shell: Shell, db: Path, tmp_pa
     assert done.code == 2
     assert "nowhere.jsonl" in done.err
     assert not db.exists()
+
+
+def test_repeats_are_welcome_in_a_session_that_has_ended(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
+    file = write(tmp_path, line(1, session_id="s"), line(2, session_id="s"))
+    shell("import", file, "--db", db)
+    shell("sessions", "end", "s", "--user", "lin", "--db", db)
+    assert shell("import", file, "--db", db, "--json").json["repeated"] == 2
+    more = write(tmp_path, line(1, session_id="s"), line(3, session_id="s"), line(4))
+    done = shell("import", more, "--db", db, "--json")
+    assert [fault["line"] for fault in done.json["bad"]] == [2]
+    assert "has ended" in done.json["bad"][0]["reason"]
+
+
+def test_importing_again_embeds_what_a_killed_import_left(
+    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path, *map(line, range(700)))
+    with monkeypatch.context() as without:
+        without.setenv("MEMRECALL_EMBEDDER", "none")
+        shell("import", file, "--db", db)
+    assert shell("stats", "--db", db, "--json").json["not_embedded"] == 700
+    assert shell("import", file, "--db", db, "--json").json["stored"] == 0
+    assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
+
+
+def test_an_interrupted_import_says_how_to_go_on(
+    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from memrecall.memory import Library
+
+    add = Library.add_entries
+    batches = 0
+
+    async def interrupted(self: Library, entries: Any) -> Any:
+        nonlocal batches
+        batches += 1
+        if batches == 2:
+            raise KeyboardInterrupt
+        return await add(self, entries)
+
+    monkeypatch.setattr(Library, "add_entries", interrupted)
+    file = write(tmp_path, *map(line, range(2_500)))
+    done = shell("import", file, "--db", db)
+    assert (done.code, done.err) == (130, "stopped; run it again to go on\n")
+    monkeypatch.setattr(Library, "add_entries", add)
+    again = shell("import", file, "--db", db, "--json").json
+    assert (again["stored"], again["repeated"]) == (1_500, 1_000)
+    assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0

@@ -161,7 +161,7 @@ async def test_an_id_may_not_repeat_in_a_batch_with_other_words(store: Store) ->
     with pytest.raises(Conflict, match="'m'") as conflict:
         await store.timeline(ANN).add([said("m", "one"), said("n"), said("m", "two")])
 
-    assert conflict.value.details["position"] == 2
+    assert list(conflict.value.details["faults"]) == [2]
     assert (await store.count())["users"] == 0
 
 

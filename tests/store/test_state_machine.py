@@ -65,10 +65,13 @@ class Person:
         """The ids from the earliest to the latest."""
         return sorted(self.messages, key=lambda name: (self.messages[name].minute, name.encode()))
 
-    def refusal(self, session: str) -> type[MemrecallError] | None:
-        """Why nothing may be written."""
-        closed = not self.enabled or self.ended.get(session, False)
-        return Disabled if closed else None
+    def refusal(self) -> type[MemrecallError] | None:
+        """Why nothing may be written at all."""
+        return None if self.enabled else Disabled
+
+    def closed(self, session: str) -> type[MemrecallError] | None:
+        """Why nothing new may be written to a session."""
+        return Disabled if self.ended.get(session, False) else None
 
 
 def content_of(user: str, word: str) -> str:
@@ -115,7 +118,7 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS, session=SESSIONS, batch=BATCHES)
     def write(self, user: str, session: str, batch: list[tuple[str, str]]) -> None:
         person = self._person(user)
-        expected = person.refusal(session) or self._clash(person, user, batch)
+        expected = person.refusal() or self._clash(person, user, session, batch)
         messages = [to_message(user, name, word) for name, word in batch]
         timeline = self._store.timeline(Scope(user, session_id=session))
         if not self._attempt(timeline.add(messages), expected):
@@ -131,12 +134,14 @@ class Conversations(RuleBasedStateMachine):
                 person.messages[name] = spoken
 
     def _clash(
-        self, person: Person, user: str, batch: list[tuple[str, str]]
+        self, person: Person, user: str, session: str, batch: list[tuple[str, str]]
     ) -> type[MemrecallError] | None:
+        if any(name in person.memories for name, _ in batch):
+            return Conflict
         known = {name: spoken.content for name, spoken in person.messages.items()}
         for name, word in batch:
-            if name in person.memories:
-                return Conflict
+            if name not in known and (closed := person.closed(session)):
+                return closed
             if known.setdefault(name, content_of(user, word)) != content_of(user, word):
                 return Conflict
         return None
@@ -149,15 +154,17 @@ class Conversations(RuleBasedStateMachine):
         session = next(iter(person.ended))
         again = [said(name, spoken.content, ts=None) for name, spoken in person.messages.items()]
         timeline = self._store.timeline(Scope(user, session_id=session))
-        self._attempt(timeline.add(again), person.refusal(session))
+        self._attempt(timeline.add(again), person.refusal())
 
     @rule(user=USERS, session=SESSIONS, name=NAMES, word=WORDS)
     def remember(self, user: str, session: str, name: str, word: str) -> None:
         person = self._person(user)
         content = content_of(user, word)
-        expected = person.refusal(session)
+        expected = person.refusal()
         if name in person.messages or person.memories.get(name, (content, ""))[0] != content:
             expected = expected or Conflict
+        elif name not in person.memories:
+            expected = expected or person.closed(session)
         memories = self._store.memories(Scope(user, session_id=session))
         memory = NewMemory(memory_key=name, content=content)
         if not self._attempt(memories.add([memory], origin=Origin.USER), expected):
