@@ -19,7 +19,7 @@ from memrecall.types import NewMessage, Role
 OTHERS = 1_000
 OWN = 1_000
 GROWTH = "growth: a user's 1,000 messages among others'"
-MILLION = "a million messages of 1,000 users, no embedding"
+MILLION = "one database for 1,000 users, no embedding"
 _BOUND = 1.5
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
-from sqlalchemy import Select, Table, tuple_
+from sqlalchemy import Select, Table, and_, or_
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,6 +16,7 @@ Item = TypeVar("Item")
 
 # Both drivers take some 32,000 parameters a statement, and a key has up to three parts.
 KEYS_PER_STATEMENT = 5_000
+OWNERS_PER_STATEMENT = 400  # SQLite nests expressions at most a thousand deep
 MICROSECOND = timedelta(microseconds=1)
 
 
@@ -46,13 +47,27 @@ async def select_by_keys(
     columns: Sequence[ColumnElement[Any]],
     keys: Sequence[Any],
 ) -> list[RowMapping]:
-    """The rows whose `columns` are among `keys` (tuples where there are several columns)."""
-    target = columns[0] if len(columns) == 1 else tuple_(*columns)
+    """The rows whose `columns` are among `keys`: values, or pairs that begin with the owner."""
     found: list[RowMapping] = []
     for part in chunks(keys):
-        result = await connection.execute(statement.where(target.in_(list(part))))
-        found.extend(result.mappings())
+        for condition in _conditions(columns, part):
+            found.extend((await connection.execute(statement.where(condition))).mappings())
     return found
+
+
+def _conditions(
+    columns: Sequence[ColumnElement[Any]], keys: Sequence[Any]
+) -> Iterator[ColumnElement[bool]]:
+    if len(columns) == 1:
+        yield columns[0].in_(list(keys))
+        return
+    # Not (owner, key) IN (…): for that SQLite reads the whole table, every user's rows.
+    owner, key = columns
+    owned: dict[str, list[str]] = {}
+    for name, value in keys:
+        owned.setdefault(name, []).append(value)
+    for some in chunks(list(owned.items()), OWNERS_PER_STATEMENT):
+        yield or_(*(and_(owner == name, key.in_(values)) for name, values in some))
 
 
 def next_moment(now: datetime, last: datetime | None) -> datetime:

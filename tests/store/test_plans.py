@@ -1,0 +1,52 @@
+"""No statement of a write reads more than its own users' rows."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+
+from memrecall.scope import Scope
+from memrecall.store import Entry, RowKey, Store
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+TABLES = "messages|memories|vectors|sessions|users"
+
+
+async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
+    import numpy as np
+
+    statements: list[tuple[str, Any]] = []
+    async with await Store.open(str(tmp_path / "chat.db")) as store:
+        engine = store.database._engine.sync_engine
+
+        @event.listens_for(engine, "before_cursor_execute")
+        def note(_c: Any, _u: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
+            if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE")):
+                statements.append((statement, given[0] if many else given))
+
+        entries = [
+            Entry(Scope(f"u{n % 3}", session_id=f"s{n}"), NewMessage(role=Role.USER, content="tea"))
+            for n in range(6)
+        ]
+        written = await store.write_messages(entries)
+        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(written.ids)]
+        await store.vectors("m").write(rows, np.ones((6, 4), dtype=np.float32))
+        memories = [NewMemory(content=f"memory {n}") for n in range(3)]
+        await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
+        event.remove(engine, "before_cursor_execute", note)
+        assert len(statements) > 10
+        async with store.database.peek() as connection:
+            for statement, given in statements:
+                plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
+                told = " / ".join(row[-1] for row in plan)
+                assert not re.search(rf"SCAN ({TABLES})\b", told), (statement, told)
+
+
+async def test_many_owners_in_one_batch(store: Store) -> None:
+    entries = [
+        Entry(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
+        for n in range(1_200)
+    ]
+    assert (await store.write_messages(entries)).stored == 1_200
+    assert (await store.write_messages(entries)).stored == 0
