@@ -46,7 +46,7 @@ class Columns:
         """About how much memory all of this takes."""
         postings = sum(segment.nbytes() for segment in self.segments)
         lookup = 60 * sum(map(len, self._row_of))
-        parts = (self.table.nbytes(), self.vectors.nbytes(), self.vocabulary.nbytes())
+        parts = (self.table.nbytes(), self.vectors.nbytes(self.rows), self.vocabulary.nbytes())
         return postings + lookup + sum(parts)
 
     def apply(self, changes: Changes) -> None:

@@ -24,9 +24,10 @@ class VectorBlocks:
         self._blocks: dict[int, npt.NDArray[np.float32]] = {}
         self.dimensions = 0
 
-    def nbytes(self) -> int:
-        """How much memory the blocks take."""
-        return sum(block.nbytes for block in self._blocks.values())
+    def nbytes(self, rows: int) -> int:
+        """How much memory the filled part of the blocks takes; the system lends the rest later."""
+        filled = (min(rows - number * _BLOCK, _BLOCK) for number in self._blocks)
+        return sum(filled) * self.dimensions * 4
 
     def put(self, row: int, packed: bytes) -> None:
         """Enter the stored form of a row's vector."""
