@@ -96,7 +96,7 @@ async def _probe(options: argparse.Namespace) -> dict[str, float]:
         async with library.cache.current(options.user) as current:
             assert current is not None, f"there is no user {options.user}"
             figures["rows"] = current[1].rows
-            figures["vectors_mb"] = current[1].vectors.nbytes() / 1e6
+            figures["vectors_mb"] = current[1].vectors.nbytes(current[1].rows) / 1e6
         figures["load_cpu"] = time.process_time() - begun
         figures["load_wall"] = time.perf_counter() - wall
         await library.search(Scope(options.user), request)
