@@ -196,7 +196,7 @@ def sum_up(page: SearchPage, seconds: float) -> str:
     shown = f"the best {len(page.results)} of {page.total_found}, in {seconds * 1000:.0f} ms"
     if any(hit.score >= LIKELY for hit in page.results):
         return shown
-    return f"{shown}; nothing reaches {LIKELY}: probably never said"
+    return f"{shown}; nothing reaches {LIKELY}: perhaps never said"
 
 
 def command(*words: str) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from memrecall.cli import options, output
 
-_SENSIBLE = 0.5  # below this, a result more often misses than hits
+_SENSIBLE = 0.5  # not calibrated: a hint for the reader, never a filter
 
 
 def register(app: typer.Typer) -> None:
@@ -122,7 +122,7 @@ def print_page(page: Any, words: Sequence[str]) -> None:
         more = "; --limit shows more" if page.next_cursor else ""
         terminal.print(f"[dim]{len(page.results)} of {page.total_found} found{more}[/dim]")
         if page.results[0].score < _SENSIBLE:
-            terminal.print(f"nothing reaches {_SENSIBLE}: probably never said")
+            terminal.print(f"nothing reaches {_SENSIBLE}: perhaps never said")
     if page.message:
         terminal.print(output.escape(page.message))
 
