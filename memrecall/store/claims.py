@@ -12,7 +12,7 @@ from datetime import datetime
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Disabled
+from memrecall.errors import Disabled, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store.statements import insert_missing, next_moment, select_by_keys
 from memrecall.store.tables import agents, sessions, users
@@ -110,6 +110,17 @@ async def claim(
     if with_sessions:
         counters = await _claim_sessions(connection, ordered, now)
     return Claims(now, versions, counters)
+
+
+async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) -> Claims:
+    """The same for one user who must be there already; only the agent may be new."""
+    await _claim_agents(connection, [agent_of(scope)], now)
+    locked = await lock_users(connection, [scope.user_id])
+    if scope.user_id not in locked:
+        raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
+    state = locked[scope.user_id]
+    require_enabled("user", scope.user_id, state.status)
+    return Claims(now, {scope.user_id: state.version}, {})
 
 
 async def _claim_agents(connection: AsyncConnection, ids: list[str], now: datetime) -> None:

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store.claims import Claims, agent_of, claim
+from memrecall.store.claims import Claims, agent_of, claim, claim_known
 from memrecall.store.engine import Database
 from memrecall.store.messages import Written
 from memrecall.store.statements import chunks, new_id, select_by_keys
@@ -67,6 +67,33 @@ class Memories:
             rows = await self._database.fetch(wanted.where(memories.c.memory_key.in_(list(part))))
             found += [MemoryRecord.model_validate(dict(row._mapping)) for row in rows]
         return found
+
+    async def delete_all(self) -> int:
+        """Hide every memory of this scope at once; tells how many. The messages stay."""
+        return await self._database.transact(self._delete_all)
+
+    async def _delete_all(self, connection: AsyncConnection) -> int:
+        now = datetime.now(UTC)
+        claims = await claim_known(connection, self._scope, now)
+        wanted = select(memories.c.memory_key).where(
+            memories.c.user_id == self._scope.user_id, memories.c.deleted_at.is_(None)
+        )
+        if self._scope.agent_id is not None:
+            wanted = wanted.where(memories.c.agent_id == self._scope.agent_id)
+        if not self._scope.allows(Permission.SENSITIVE):
+            wanted = wanted.where(memories.c.sensitive.is_(False))
+        keys = list((await connection.scalars(wanted.order_by(memories.c.memory_key))).all())
+        hidden = update(memories).where(
+            memories.c.user_id == self._scope.user_id,
+            memories.c.memory_key == bindparam("of_key"),
+        )
+        rows = [
+            {"of_key": key, "change_no": claims.next_change(self._scope.user_id)} for key in keys
+        ]
+        if rows:
+            await connection.execute(hidden.values(deleted_at=now, updated_at=now), rows)
+        await claims.release(connection)
+        return len(rows)
 
     async def _add(
         self, connection: AsyncConnection, batch: list[NewMemory], origin: Origin, actor: str

@@ -6,18 +6,20 @@ These are an operator's verbs. Erasing goes over one owner at a time.
 import secrets
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Delete, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.store.claims import lock_users
 from memrecall.store.engine import Database
-from memrecall.store.tables import agents, memories, messages, sessions, users, vectors
+from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
 
 LIST_SIZE = 100
+PURGE_SIZE = 500  # as many as a writer may have to wait for
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +38,7 @@ class Erased:
     memories: int = 0
     vectors: int = 0
     sessions: int = 0
+    traces: int = 0
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -115,7 +118,7 @@ class Owners:
             raise NotFound(f"there is no {named}", hint=f"`memrecall {table.name} list`")
 
     async def erase_session(self, user_id: str, session_id: str) -> Erased:
-        """Remove a session with its messages, and the memories that were labelled with it."""
+        """Remove a session with its messages and memories, and the traces, which may quote it."""
         return await self._erase(user_id, session_id)
 
     async def erase_user(self, user_id: str) -> Erased:
@@ -126,7 +129,7 @@ class Owners:
         """Remove an agent that has no users or rows left."""
 
         async def work(connection: AsyncConnection) -> int:
-            for table in (users, sessions, messages, memories):
+            for table in (users, sessions, messages, memories, traces):
                 wanted = select(func.count()).select_from(table).where(table.c.agent_id == agent_id)
                 if await connection.scalar(wanted):
                     raise Conflict(
@@ -137,6 +140,29 @@ class Owners:
 
         if not await self._database.transact(work):
             raise NotFound(f"there is no agent {agent_id!r}", hint="`memrecall agents list`")
+
+    async def purge_traces(self, before: datetime) -> int:
+        """Remove the traces made before a moment, owner by owner; how many there were."""
+        gone = 0
+        after: str | None = ""
+        while after is not None:
+            page = await self._list(select(users.c.user_id), users.c.user_id, after, LIST_SIZE)
+            for user in page.items:
+                gone += await self._purge_traces(user["user_id"], before)
+            after = page.next_after
+        await self._database.scrub()
+        return gone
+
+    async def _purge_traces(self, user_id: str, before: datetime) -> int:
+        of_user = traces.c.user_id == user_id
+        old = select(traces.c.trace_id).where(of_user, traces.c.created_at < before)
+        gone = 0
+        # Looked for without a lock: most owners have none to remove.
+        while found := await self._database.fetch(old.limit(PURGE_SIZE)):
+            some = [row.trace_id for row in found]
+            statement = delete(traces).where(of_user, traces.c.trace_id.in_(some))
+            gone += await self._database.transact(partial(_count_gone, statement))
+        return gone
 
     async def _erase(self, user_id: str, session_id: str | None) -> Erased:
         erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
@@ -153,14 +179,21 @@ async def _erase(connection: AsyncConnection, user_id: str, session_id: str | No
         "memories": await _erase_from(connection, memories, user_id, session_id),
         "sessions": await _erase_from(connection, sessions, user_id, session_id),
     }
+    labelled = await _erase_from(connection, traces, user_id, session_id)
+    # Any other trace may quote what was said in the session: they go too.
+    gone["traces"] = labelled + await _erase_from(connection, traces, user_id, None)
     if session_id is None:
         await connection.execute(delete(users).where(users.c.user_id == user_id))
-    elif not gone["sessions"]:
+    elif not gone["sessions"] and not labelled:
         raise NotFound(f"there is no session {session_id!r}", hint="`memrecall sessions list`")
     else:
         fresh = update(users).where(users.c.user_id == user_id)
         await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
     return Erased(**gone)
+
+
+async def _count_gone(statement: Delete, connection: AsyncConnection) -> int:
+    return (await connection.execute(statement)).rowcount
 
 
 async def _erase_from(
@@ -169,7 +202,7 @@ async def _erase_from(
     statement = delete(table).where(table.c.user_id == user_id)
     if session_id is not None:
         statement = statement.where(table.c.session_id == session_id)
-    return (await connection.execute(statement)).rowcount
+    return await _count_gone(statement, connection)
 
 
 async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:

@@ -16,8 +16,18 @@ from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.migrations import schema_version, upgrade
 from memrecall.store.owners import Owners
-from memrecall.store.tables import agents, memories, messages, meta, sessions, users, vectors
+from memrecall.store.tables import (
+    agents,
+    memories,
+    messages,
+    meta,
+    sessions,
+    traces,
+    users,
+    vectors,
+)
 from memrecall.store.timeline import Timeline
+from memrecall.store.traces import Traces
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
 
@@ -94,6 +104,10 @@ class Store:
         """The memories of one scope."""
         return Memories(self._database, scope)
 
+    def traces(self, scope: Scope) -> Traces:
+        """The traces of one scope."""
+        return Traces(self._database, scope, self.facts.cursor_secret)
+
     def feed(self, user_id: str) -> ChangeFeed:
         """The changes of one user."""
         return ChangeFeed(self._database, user_id)
@@ -127,7 +141,7 @@ class Store:
     async def count(self, user_id: str | None = None) -> dict[str, int]:
         """How many rows there are, of one user or of all."""
         counts: dict[str, int] = {}
-        tables = [sessions, messages, memories, vectors]
+        tables = [sessions, messages, memories, vectors, traces]
         if user_id is None:
             tables = [agents, users, *tables]
         async with self._database.peek() as connection:

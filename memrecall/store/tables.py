@@ -15,6 +15,7 @@ from sqlalchemy import (
     Column,
     DateTime,
     Dialect,
+    Double,
     ForeignKey,
     ForeignKeyConstraint,
     Index,
@@ -176,6 +177,13 @@ messages = Table(
     Index("ix_messages_change", "user_id", "change_no"),
 )
 Index("ix_messages_ts", messages.c.user_id, messages.c.ts.desc(), messages.c.message_id)
+Index(
+    "ix_messages_session_ts",
+    messages.c.user_id,
+    messages.c.session_id,
+    messages.c.ts,
+    messages.c.sequence_no,
+)
 
 memories = Table(
     "memories",
@@ -220,3 +228,25 @@ vectors = Table(
     PrimaryKeyConstraint("user_id", "kind", "key"),
     Index("ix_vectors_change", "user_id", "change_no"),
 )
+
+traces = Table(
+    "traces",
+    metadata,
+    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
+    Column("trace_id", _id(), nullable=False),
+    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    # A label, not a reference: a recall may be asked in a session that nothing was written to.
+    Column("session_id", _id()),
+    _time("created_at", nullable=False),
+    Column("query", Text, nullable=False),
+    Column("stop_reason", String(LABEL_LENGTH), nullable=False),
+    Column("confidence", Double, nullable=False),
+    Column("abstained", Boolean, nullable=False),
+    Column("iterations", Integer, nullable=False),
+    Column("model_calls", Integer, nullable=False),
+    Column("tool_calls", Integer, nullable=False),
+    Column("seconds", Double, nullable=False),
+    Column("body", _json(), nullable=False),
+    PrimaryKeyConstraint("user_id", "trace_id"),
+)
+Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), traces.c.trace_id)

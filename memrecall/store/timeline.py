@@ -15,12 +15,14 @@ from memrecall.store.engine import Database
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.statements import chunks
 from memrecall.store.tables import messages
+from memrecall.store.threads import ThreadWalk
 from memrecall.types import Message, NewMessage, Role, check_range, parse_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
 NEIGHBORS_BEFORE = 20
 NEIGHBORS_AFTER = 0
+LONGEST_THREAD = 1_000
 
 _COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
 # Every search ends with it: built once, because building costs as much as asking.
@@ -123,6 +125,25 @@ class Timeline:
         prior = await self._fetch(backwards.limit(before)) if before else []
         following = await self._fetch(forwards.limit(after)) if after else []
         return MessagePage((*reversed(prior), anchor, *following))
+
+    async def thread(
+        self, before: str | None = None, *, session_id: str, limit: int
+    ) -> list[Message]:
+        """What leads up to a message of a session, or to its end: the earliest first.
+
+        A message's parent comes before it, whatever was said between the two; without a parent it
+        is what was said just before. A message that is not stored has yet to be said: the end of
+        the session leads up to it.
+        """
+        if not 1 <= limit <= LONGEST_THREAD:
+            raise InvalidArgument(
+                f"limit {limit} is out of range", hint=f"Use 1 to {LONGEST_THREAD}"
+            )
+        of_session = self._select().where(messages.c.session_id == session_id)
+        names = await ThreadWalk(self._database, of_session, limit).back_from(before)
+        found = {message.message_id: message for message in await self.get_many(names)}
+        # Who was erased meanwhile is left out.
+        return [found[name] for name in reversed(names) if name in found]
 
     def _select(self) -> Select[Any]:
         wanted = select(*_COLUMNS).where(messages.c.user_id == self._scope.user_id)

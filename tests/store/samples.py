@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from memrecall.scope import Scope
-from memrecall.store import MessageFilter, Store, Timeline
+from memrecall.store import MessageFilter, NewTrace, Store, Timeline
 from memrecall.store.engine import Database
 from memrecall.store.tables import metadata
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
@@ -41,6 +41,14 @@ async def remember(
     """Store one memory that the user told of."""
     memory = NewMemory(memory_key=key, content=content, **fields)
     await store.memories(scope).add([memory], origin=Origin.USER)
+
+
+def recalled(trace_id: str | None = None, query: str = "which tea?", **fields: Any) -> NewTrace:
+    """A recall that found something."""
+    outcome = {"stop_reason": "handoff", "confidence": 0.8, "abstained": False}
+    spent = {"iterations": 1, "model_calls": 2, "tool_calls": 3, "seconds": 0.25}
+    given: dict[str, Any] = {"trace_id": trace_id, "query": query, "body": {"events": []}}
+    return NewTrace.model_validate({**outcome, **spent, **given, **fields})
 
 
 async def walk(

@@ -8,11 +8,22 @@ import pytest
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import RowKey, Store
+from memrecall.store import Erased, RowKey, Store
 from memrecall.types import NewMemory, Origin
 
 from .contention import writer_at_work
-from .samples import ANN, BEN, dump, ids, numbered, remember, rows_of, said, user_tables
+from .samples import (
+    ANN,
+    BEN,
+    dump,
+    ids,
+    numbered,
+    recalled,
+    remember,
+    rows_of,
+    said,
+    user_tables,
+)
 
 TEA, WORK = Scope("ann", session_id="tea"), Scope("ann", session_id="work")
 
@@ -24,12 +35,14 @@ async def fill(store: Store) -> None:
             scope = Scope(user, session_id=session)
             await store.timeline(scope).add(numbered(session, 3))
             await remember(store, f"memory-{session}", scope=scope)
+            await store.traces(scope).add(recalled(f"trace-{session}"), keep_days=30)
             rows = [
                 RowKey(user, "message", f"{session}0"),
                 RowKey(user, "memory", f"memory-{session}"),
             ]
             await store.vectors("embedder-1").write(rows, np.ones((2, 4), np.float32))
     await remember(store, "unlabelled")
+    await store.traces(ANN).add(recalled("unlabelled"), keep_days=30)
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
@@ -49,7 +62,7 @@ class TestUser:
         erased = await store.owners.erase_user("ann")
 
         after = await dump(store.database)
-        assert erased.as_dict() == {"messages": 6, "memories": 3, "vectors": 4, "sessions": 2}
+        assert erased == Erased(messages=6, memories=3, vectors=4, sessions=2, traces=3)
         assert rows_of(after, "ann") == {}
         assert rows_of(after, "ben") == rows_of(before, "ben")
         assert after["agents"] == before["agents"]
@@ -83,12 +96,25 @@ class TestSession:
         erased = await store.owners.erase_session("ann", "tea")
 
         after = await dump(store.database)
-        assert erased.as_dict() == {"messages": 3, "memories": 1, "vectors": 2, "sessions": 1}
+        assert erased == Erased(messages=3, memories=1, vectors=2, sessions=1, traces=3)
         for table in ("messages", "memories", "sessions"):
             kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
             assert rows_of(after, "ann")[table] == kept
         assert [r["key"] for r in rows_of(after, "ann")["vectors"]] == ["memory-work", "work0"]
+        assert not rows_of(after, "ann").get("traces")  # any of them may have quoted the session
         assert rows_of(after, "ben") == rows_of(before, "ben")
+
+    async def test_a_session_that_only_traces_name_can_be_erased(self, store: Store) -> None:
+        await fill(store)
+        unwritten = store.traces(Scope("ann", session_id="unwritten"))
+        await unwritten.add(recalled("asked"), keep_days=30)
+
+        assert await store.owners.erase_session("ann", "unwritten") == Erased(traces=4)
+
+        with pytest.raises(NotFound):
+            await unwritten.get("asked")
+        with pytest.raises(NotFound):
+            await store.owners.erase_session("ann", "unwritten")
 
     async def test_derived_data_learns_of_it(self, store: Store) -> None:
         await fill(store)
@@ -192,6 +218,8 @@ async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_
             await store.timeline(BEN).add([said(f"{number}", "kept " * (number * 31 % 200))])
             memory = NewMemory(content=long, summary=CANARY, metadata={"k": CANARY})
             await store.memories(TEA).add([memory], origin=Origin.USER, actor=CANARY)
+            trace = recalled(query=CANARY, stop_reason=CANARY, body={"events": [long]})
+            await store.traces(TEA).add(trace, keep_days=30)
         assert files_with(CANARY, file)
 
         if whole_user:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from itertools import count
 from typing import Any
 
@@ -18,7 +19,7 @@ from memrecall.types import NewMemory, Origin
 
 from ..conftest import Databases
 from .contention import writer_at_work
-from .samples import ANN, BEN, Rows, dump, ids, numbered, remember, said
+from .samples import ANN, BEN, MORNING, Rows, dump, ids, numbered, recalled, remember, said
 
 TEA = Scope("ann", session_id="tea")
 VOLATILE = {"epoch", "provenance", "created_at", "updated_at"}
@@ -44,6 +45,9 @@ VERBS: dict[str, Verb] = {
         [RowKey("ann", "message", "m0"), RowKey("ben", "message", "m1")],
         np.ones((2, 3), np.float32),
     ),
+    "add trace": lambda store: store.traces(Scope("ann", agent_id="a3")).add(
+        recalled("new"), keep_days=1
+    ),
     "erase session": lambda store: store.owners.erase_session("ann", "tea"),
     "erase user": lambda store: store.owners.erase_user("ann"),
 }
@@ -56,6 +60,8 @@ async def fill(store: Store) -> None:
         await remember(store, "k", scope=Scope(user, session_id="tea"))
         rows = [RowKey(user, "message", "m0"), RowKey(user, "memory", "k")]
         await store.vectors("embedder-1").write(rows, np.zeros((2, 3), np.float32))
+        old = recalled("old", created_at=MORNING - timedelta(days=365))
+        await store.traces(Scope(user, session_id="tea")).add(old, keep_days=30)
 
 
 async def state(store: Store) -> Rows:

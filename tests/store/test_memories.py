@@ -206,3 +206,25 @@ async def test_disabled_users_and_ended_sessions_are_not_written_to(store: Store
     with pytest.raises(Disabled, match="'ann'"):
         await remember(store, "n")
     assert (await store.count("ann"))["memories"] == 1
+
+
+async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: Store) -> None:
+    await store.timeline(ANN).add([said("m1", "tea")])
+    await remember(store, "drinks")
+    await remember(store, "secret", sensitive=True)
+    await remember(store, "drinks", scope=BEN)
+    before = await store.feed("ann").mark()
+
+    assert await store.memories(ANN).delete_all() == 1
+    assert await store.memories(ANN).delete_all() == 0
+
+    after = await store.feed("ann").mark()
+    assert before is not None
+    assert after is not None
+    assert after.version == before.version + 1
+    assert await store.memories(ANN).get_many(["drinks"]) == []
+    assert [m.memory_key for m in await store.memories(TRUSTED).get_many(["secret"])] == ["secret"]
+    assert len(await store.memories(BEN).get_many(["drinks"])) == 1
+    assert len((await store.timeline(ANN).page()).items) == 1
+    with pytest.raises(NotFound):
+        await store.memories(Scope("nobody")).delete_all()

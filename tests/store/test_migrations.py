@@ -5,6 +5,7 @@ the rows that the tests below ask for. `BYTES'00ff'` stands for a literal of byt
 """
 
 import asyncio
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from memrecall.types import Origin, Role
 
 from . import process
 from .children import run_together
-from .samples import ANN, BEN, Rows, dump, ids, said
+from .samples import ANN, BEN, Rows, dump, ids, recalled, said
 
 HISTORY = Path(__file__).with_name("history")
 
@@ -147,6 +148,45 @@ async def test_an_old_database_goes_on_where_it_stopped(old_location: str) -> No
             await store.timeline(Scope("ann", session_id="closed")).add([said("m5")])
         with pytest.raises(Disabled):
             await store.timeline(BEN).add([said("m5")])
+
+
+async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: str) -> None:
+    await make_old(empty_location, 2)
+
+    async with await Store.open(empty_location) as store:
+        drinks, dog = await store.traces(ANN).get("t1"), await store.traces(ANN).get("t2")
+
+        assert asdict(drinks) == {
+            "trace_id": "t1",
+            "agent_id": "helper",
+            "session_id": "unwritten",
+            "created_at": datetime(2026, 1, 26, 10, 50, 0, 1, tzinfo=UTC),
+            "query": "我喝什么？",
+            "stop_reason": "handoff",
+            "confidence": 0.75,
+            "abstained": False,
+            "iterations": 2,
+            "model_calls": 3,
+            "tool_calls": 4,
+            "seconds": 1.5,
+            "body": {"events": [{"kind": "search", "query": "咖啡"}]},
+        }
+        assert (dog.session_id, dog.abstained, dog.body) == (None, True, {})
+        page = await store.traces(ANN).page()
+        assert [trace.trace_id for trace in page.items] == ["t2", "t1"]
+
+
+async def test_an_old_database_takes_traces_and_follows_threads(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        before = await store.feed("ann").mark()
+        await store.traces(ANN).add(recalled("new"), keep_days=30)
+
+        assert (await store.traces(ANN).get("new")).query == "which tea?"
+        assert await store.feed("ann").mark() == before
+        thread = await store.timeline(ANN).thread(session_id="open", limit=9)
+        assert [message.message_id for message in thread] == ["m1", "m2"]
+        with pytest.raises(Disabled):
+            await store.traces(BEN).add(recalled(), keep_days=30)
 
 
 async def rewrite_meta(location: str, name: str, value: str) -> Rows:

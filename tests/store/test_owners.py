@@ -11,7 +11,7 @@ from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store import OwnerList, Store
 
-from .samples import ANN, BEN, ids, said
+from .samples import ANN, BEN, ids, recalled, said
 
 NAMES = ["B", "a", "é", "甲", "😀"]
 
@@ -180,6 +180,13 @@ class TestEraseAgent:
         await store.timeline(Scope("ann", agent_id="helper", session_id="s")).add([said("n")])
 
         with pytest.raises(Conflict, match="'helper' still has"):
+            await store.owners.erase_agent("helper")
+
+    async def test_an_agent_that_a_trace_names_is_kept(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await store.traces(Scope("ann", agent_id="helper")).add(recalled(), keep_days=30)
+
+        with pytest.raises(Conflict, match="'helper' still has traces"):
             await store.owners.erase_agent("helper")
 
     async def test_an_agent_without_users_goes(self, store: Store) -> None:

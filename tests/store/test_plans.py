@@ -1,6 +1,7 @@
 """No statement of a write reads more than its own users' rows."""
 
 import re
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ from memrecall.scope import Scope
 from memrecall.store import Entry, RowKey, Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
-TABLES = "messages|memories|vectors|sessions|users"
+from .samples import recalled
+
+TABLES = "messages|memories|vectors|sessions|users|traces"
 
 
 async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
@@ -34,6 +37,8 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         await store.vectors("m").write(rows, np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
+        await store.traces(Scope("u1", session_id="s1")).add(recalled(), keep_days=1)
+        await store.owners.purge_traces(datetime.now(UTC))
         event.remove(engine, "before_cursor_execute", note)
         assert len(statements) > 10
         async with store.database.peek() as connection:

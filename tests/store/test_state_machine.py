@@ -19,7 +19,7 @@ from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..conftest import Databases
-from .samples import at, said, walk
+from .samples import at, recalled, said, walk
 
 Result = TypeVar("Result")
 
@@ -51,6 +51,7 @@ class Person:
     counters: dict[str, int] = field(default_factory=dict)
     messages: dict[str, Spoken] = field(default_factory=dict)
     memories: dict[str, tuple[str, str]] = field(default_factory=dict)
+    traces: dict[str, str] = field(default_factory=dict)
 
     def begin(self, session: str) -> None:
         """The session is there now."""
@@ -175,6 +176,14 @@ class Conversations(RuleBasedStateMachine):
             person.version += 1
             person.memories[name] = (content, session)
 
+    @rule(user=USERS, session=SESSIONS, name=NAMES)
+    def recall(self, user: str, session: str, name: str) -> None:
+        person = self._person(user)
+        expected = person.refusal() if user in self._people else NotFound
+        traces = self._store.traces(Scope(user, session_id=session))
+        if self._attempt(traces.add(recalled(name, f"{user} asks"), keep_days=30), expected):
+            person.traces.setdefault(name, session)
+
     @rule(user=USERS, size=st.integers(1, 4))
     def read_pages(self, user: str, size: int) -> None:
         walked = self._run(walk(self._store.timeline(Scope(user)), page_size=size))
@@ -202,10 +211,13 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS, session=SESSIONS)
     def erase_session(self, user: str, session: str) -> None:
         person = self._person(user)
-        expected = None if session in person.ended else NotFound
-        if not self._attempt(self._store.owners.erase_session(user, session), expected):
+        known = session in person.ended or session in person.traces.values()
+        erasing = self._store.owners.erase_session(user, session)
+        if not self._attempt(erasing, None if known else NotFound):
             return
-        del person.ended[session], person.counters[session]
+        person.ended.pop(session, None)
+        person.counters.pop(session, None)
+        person.traces = {name: label for name, label in person.traces.items() if label != session}
         for name in [n for n, spoken in person.messages.items() if spoken.session == session]:
             del person.messages[name]
         for name in [n for n, (_, label) in person.memories.items() if label == session]:
@@ -253,7 +265,10 @@ class Conversations(RuleBasedStateMachine):
         known = {name for other in self._people.values() for name in other.memories}
         records = await self._store.memories(Scope(user)).get_many(sorted(known))
         assert {r.memory_key: (r.content, r.session_id) for r in records} == person.memories
+        traces = (await self._store.traces(Scope(user)).page(200)).items
+        assert {trace.trace_id: trace.session_id for trace in traces} == person.traces
         texts = [message.content for message in found] + [record.content for record in records]
+        texts += [trace.query for trace in traces]
         assert all(text.startswith(user) for text in texts)
 
     def teardown(self) -> None:

@@ -1,0 +1,248 @@
+"""A thread is what leads up to a place in a session, along its branch."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import Engine, event
+
+from memrecall.errors import InvalidArgument
+from memrecall.scope import Scope
+from memrecall.store import Store
+from memrecall.store.statements import new_id
+from memrecall.types import NewMessage
+
+from .samples import ANN, BEN, at, said
+
+TEA = Scope("ann", session_id="tea")
+
+
+async def thread(
+    store: Store, before: str | None = None, *, limit: int = 1000, scope: Scope = TEA
+) -> list[str]:
+    """The ids of a thread of the session that is about tea."""
+    found = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
+    return [message.message_id for message in found]
+
+
+def chain(*links: str) -> list[NewMessage]:
+    """Messages a minute apart, written like "child<parent" or "child"."""
+    pairs = [link.partition("<") for link in links]
+    return [
+        said(name, ts=at(minute), parent_message_id=parent or None)
+        for minute, (name, _, parent) in enumerate(pairs)
+    ]
+
+
+class TestLinear:
+    async def test_the_latest_of_a_session_earliest_first(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain(*"abcdef"))
+        await store.timeline(ANN.with_session("work")).add([said("else", ts=at(3))])
+
+        assert await thread(store) == list("abcdef")
+        assert await thread(store, limit=2) == list("ef")
+
+    async def test_what_was_said_before_a_message(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain(*"abcdef"))
+
+        assert await thread(store, "d") == list("abc")
+        assert await thread(store, "d", limit=2) == list("bc")
+        assert await thread(store, "a") == []
+
+    async def test_the_order_is_when_it_was_said_and_ties_as_stored(self, store: Store) -> None:
+        timeline = store.timeline(TEA)
+        await timeline.add([said("late", ts=at(9)), said("z"), said("b"), said("a")])
+        await timeline.add([said("early", ts=at(-9))])
+
+        assert await thread(store) == ["early", "z", "b", "a", "late"]
+        assert await thread(store, "b") == ["early", "z"]
+
+    async def test_whole_messages_come_back(self, store: Store) -> None:
+        await store.timeline(TEA).add([said("m", "我不喝咖啡", speaker="Ann", metadata={"k": 1})])
+
+        (message,) = await store.timeline(ANN).thread(session_id="tea", limit=1)
+
+        assert message == await store.timeline(ANN).get("m")
+
+    @pytest.mark.parametrize("limit", [0, -1, 1001])
+    async def test_a_limit_out_of_range_is_refused(self, store: Store, limit: int) -> None:
+        with pytest.raises(InvalidArgument, match=str(limit)):
+            await thread(store, limit=limit)
+
+
+class TestBranches:
+    async def test_other_branches_are_skipped(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b<a", "c<b", "x<a", "y<x", "d<c"))
+
+        assert await thread(store) == ["a", "b", "c", "d"]
+        assert await thread(store, "d") == ["a", "b", "c"]
+        assert await thread(store, "y") == ["a", "x"]
+        assert await thread(store, "d", limit=2) == ["b", "c"]
+
+    async def test_without_a_parent_it_is_what_was_said_just_before(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b", "d"))
+
+        assert await thread(store) == ["a", "b", "c", "d"]
+
+    async def test_a_missing_parent_is_none(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b<gone", "c<b"))
+
+        assert await thread(store) == ["a", "b", "c"]
+        assert await thread(store, "b") == ["a"]
+
+    async def test_a_parent_in_another_session_is_none(self, store: Store) -> None:
+        await store.timeline(ANN.with_session("work")).add([said("w")])
+        await store.timeline(TEA).add(chain("a", "b<w"))
+
+        assert await thread(store) == ["a", "b"]
+
+    async def test_circles_end(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b<c", "c<b", "d<d", "e<c"))
+
+        assert await thread(store) == ["a", "b", "c", "e"]
+        assert await thread(store, "d") == ["a", "b", "c"]
+        assert await thread(store, "b") == ["a", "c"]
+
+    async def test_a_parent_with_a_later_time_is_a_parent(self, store: Store) -> None:
+        """Two clocks: the answer is stamped before its question."""
+        await store.timeline(TEA).add(chain("a", "answer<question", "question", "thanks<answer"))
+
+        assert await thread(store) == ["a", "question", "answer", "thanks"]
+
+    async def test_a_message_that_is_not_stored_follows_the_latest(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b"))
+        await store.timeline(BEN.with_session("tea")).add([said("foreign")])
+
+        assert await thread(store, "unknown") == ["a", "b"]
+        assert await thread(store, "foreign") == ["a", "b"]
+
+
+class TestScope:
+    async def test_nothing_of_another_user(self, store: Store) -> None:
+        await store.timeline(TEA).add(chain("a", "b<shared"))
+        await store.timeline(BEN.with_session("tea")).add(chain("shared", "c"))
+
+        assert await thread(store) == ["a", "b"]
+        assert await thread(store, scope=BEN) == ["shared", "c"]
+        assert await thread(store, scope=Scope("nobody")) == []
+
+    async def test_a_bound_agent_filters(self, store: Store) -> None:
+        one = Scope("ann", agent_id="a1", session_id="tea")
+        two = Scope("ann", agent_id="a2", session_id="tea")
+        await store.timeline(one).add(chain("a", "b", "c<b"))
+        await store.timeline(two).add([said("x", ts=at(5)), said("y<", parent_message_id="c")])
+        await store.timeline(one).add([said("d", ts=at(6), parent_message_id="x")])
+
+        assert await thread(store, scope=one) == ["a", "b", "c", "d"]
+        assert await thread(store, scope=two) == ["y<", "x"]
+        assert await thread(store, scope=ANN) == ["a", "y<", "b", "c", "x", "d"]
+
+
+Spoken = tuple[int, int | None]  # when, and which message is the parent (some do not exist)
+CONVERSATIONS = st.lists(
+    st.tuples(st.integers(0, 6), st.none() | st.integers(0, 12)), min_size=1, max_size=11
+)
+
+
+def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> list[int]:
+    """The same in the plainest words: all messages at hand, one step back at a time."""
+    order = sorted(range(len(spoken)), key=lambda number: (spoken[number][0], number))
+    stored = before is not None and before < len(spoken)
+    at_, passed, found = before if stored else None, {before}, list[int]()
+    while len(found) < limit:
+        parent = None if at_ is None else spoken[at_][1]
+        if parent is None or parent in passed or parent >= len(spoken):
+            earlier = order if at_ is None else order[: order.index(at_)]
+            rest = [number for number in earlier if number not in passed]
+            if not rest:
+                break
+            parent = rest[-1]
+        at_ = parent
+        passed.add(at_)
+        found.append(at_)
+    return found[::-1]
+
+
+@given(
+    CONVERSATIONS, st.none() | st.integers(0, 12), st.integers(1, 12), st.sampled_from([1, 2, 3, 9])
+)
+@settings(
+    max_examples=150,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+async def test_any_conversation_reads_as_the_plainest_walk_does(
+    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+) -> None:
+    scope = Scope(new_id("user"), session_id="tea")
+    batch = [
+        said(f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}")
+        for n, (minute, parent) in enumerate(spoken)
+    ]
+    await store.timeline(scope).add(batch)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("memrecall.store.threads.PLACES_PER_READ", page)
+        found = await thread(
+            store, None if before is None else f"{before}", limit=limit, scope=scope
+        )
+
+    assert found == [f"{number}" for number in expected_thread(spoken, before, limit)]
+
+
+@contextmanager
+def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
+    """What the database is asked meanwhile."""
+    database = store.database
+    engine: Engine = database._reader or database._engine.sync_engine
+    asked: list[tuple[str, Any]] = []
+
+    def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
+        asked.append((statement, given_))
+
+    event.listen(engine, "before_cursor_execute", note)
+    try:
+        yield asked
+    finally:
+        event.remove(engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("linked", [False, True], ids=["unlinked", "linked"])
+@pytest.mark.parametrize("length", [600, 3000])
+async def test_a_long_session_costs_no_more_than_a_short_one(
+    store: Store, length: int, linked: bool
+) -> None:
+    links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
+    await store.timeline(TEA).add(chain(*links))
+
+    with statements_of(store) as asked:
+        found = await thread(store, f"{length - 1}", limit=500)
+
+    assert found == [f"{n}" for n in range(length - 501, length - 1)]
+    places = [said_ for said_, _ in asked if "messages.content" not in said_]
+    # The message itself, pages of two hundred, and the words of all.
+    assert len(places) == 1 + 3
+    assert len(asked) == len(places) + 1
+
+
+async def test_sqlite_seeks_its_place_in_the_session_by_index(tmp_path: Path) -> None:
+    async with await Store.open(str(tmp_path / "chat.db")) as store:
+        await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
+        with statements_of(store) as asked:
+            await thread(store, "c", limit=2)
+        async with store.database.peek() as connection:
+            plans = []
+            for statement, given_ in asked:
+                plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given_)
+                plans.append(" / ".join(row[-1] for row in plan))
+
+    assert len(plans) > 2
+    assert all(plan.startswith("SEARCH messages USING INDEX") for plan in plans), plans
+    assert not any("B-TREE" in plan for plan in plans[1:]), plans
+    seek = "ix_messages_session_ts (user_id=? AND session_id=? AND (ts,sequence_no)<(?,?))"
+    assert any(seek in plan for plan in plans), plans
