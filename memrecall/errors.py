@@ -5,7 +5,20 @@ Two families: `CallerError` is a mistake in what was asked, and asking the same 
 A message names the offending value; `hint` names the way out.
 """
 
-from typing import Any
+from typing import Any, Literal
+
+ModelFailure = Literal[
+    "unreachable",
+    "timeout",
+    "rate_limited",
+    "quota",
+    "authentication",
+    "overflow",
+    "no_tools",
+    "refused",
+    "malformed",
+]
+PASSING_FAILURES = frozenset[ModelFailure]({"unreachable", "timeout", "rate_limited"})
 
 
 class MemrecallError(Exception):
@@ -71,6 +84,12 @@ class SchemaTooNew(CallerError):
     code = "FAILED_PRECONDITION"
 
 
+class CassetteMismatch(CallerError):
+    """What was asked of the model is not what the cassette holds; `call` counts from 1."""
+
+    code = "FAILED_PRECONDITION"
+
+
 class RunError(MemrecallError):
     """The request was right; the world was not."""
 
@@ -101,3 +120,18 @@ class StorageFull(StorageError):
 
 class EmbedderFailed(RunError):
     """The embedder could not be loaded or did not answer."""
+
+
+class ModelFailed(RunError):
+    """The model did not answer, or not in a way that can be used; `kind` says how."""
+
+    def __init__(self, message: str, *, kind: ModelFailure, hint: str = "", **details: Any) -> None:
+        super().__init__(message, hint=hint, kind=kind, **details)
+        self.kind = kind
+        if kind in ("rate_limited", "quota"):
+            self.code = "RESOURCE_EXHAUSTED"
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the very same request may succeed later."""
+        return self.kind in PASSING_FAILURES

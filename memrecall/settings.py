@@ -15,6 +15,8 @@ from typing import Any, Literal, cast
 from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
+CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
+ZERO_MEANS_OFF = frozenset({"trace_days"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +29,13 @@ class Settings:
     model: str = ""
     base_url: str = ""
     api_key: str = field(default="", repr=False)
+    model_timeout: float = 60.0
+    tool_calls: Literal["native", "json"] = "native"
     durability: Literal["full", "normal"] = "full"
     lock_timeout: float = 10.0
     index_memory_mb: int = 1024
     snapshots: bool = True
+    trace_days: int = 30  # 0: traces of recalls are not stored
     cache_dir: str = ""
 
     def shown(self) -> dict[str, Any]:
@@ -127,11 +132,17 @@ def _convert(name: str, value: Any, source: str) -> Any:
         raise InvalidArgument(
             f"{name} = {value!r} (from {source}) is not a {wanted.__name__}"
         ) from None
-    if name == "durability" and converted not in ("full", "normal"):
-        raise InvalidArgument(f"durability {value!r} is not known", hint="Use full or normal")
-    if wanted in (int, float) and cast(float, converted) <= 0:
-        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be above 0")
+    if name in CHOICES and converted not in CHOICES[name]:
+        hint = f"Use {' or '.join(CHOICES[name])}"
+        raise InvalidArgument(f"{name} {value!r} is not known", hint=hint)
+    if wanted in (int, float) and not _is_enough(name, cast(float, converted)):
+        least = "0 or more" if name in ZERO_MEANS_OFF else "above 0"
+        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {least}")
     return converted
+
+
+def _is_enough(name: str, number: float) -> bool:
+    return number >= 0 if name in ZERO_MEANS_OFF else number > 0
 
 
 def _as_bool(value: Any) -> bool:

@@ -38,6 +38,8 @@ def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
         ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
         ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
         ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
+        ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
+        ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
         ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
     ],
 )

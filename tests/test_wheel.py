@@ -11,7 +11,16 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # A copy, because building writes into the folder it builds from.
-PARTS = ("memrecall", "pyproject.toml", "README.md", "LICENSE")
+PARTS = ("memrecall", "prompts", "pyproject.toml", "README.md", "LICENSE")
+
+PROMPTS = sorted((ROOT / "prompts").glob("*.*.md"))
+
+LOAD = """
+import sys
+from memrecall.model import prompts
+print(prompts._folder())
+print(prompts.load_prompt(*sys.argv[1:]))
+"""
 
 USE = """
 import asyncio, sys
@@ -49,7 +58,31 @@ def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
     assert "memrecall/py.typed" in files
     assert "memrecall/store/migrations/0001.sqlite.sql" in files
     assert "memrecall/store/migrations/0001.postgresql.sql" in files
-    assert not any(name.startswith(("tests/", "benchmarks/")) for name in files)
+    assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)
+
+
+def test_the_wheel_carries_every_module_and_prompt(installed: Path) -> None:
+    modules = {path.relative_to(ROOT) for path in (ROOT / "memrecall").rglob("*.py")}
+    prompts = {Path("memrecall") / path.relative_to(ROOT) for path in PROMPTS}
+    missing = sorted(str(path) for path in modules | prompts if not (installed / path).is_file())
+    assert not missing, "list their packages in pyproject.toml"
+    assert not (installed / "memrecall/prompts/README.md").exists()
+
+
+def test_the_wheel_loads_its_prompts(installed: Path, tmp_path: Path) -> None:
+    name, language, _ = PROMPTS[0].name.split(".")
+    environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONUTF8": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD, name, language],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stderr
+    place, text = done.stdout.split("\n", 1)
+    assert Path(place).is_relative_to(installed)
+    assert text.strip() == PROMPTS[0].read_text("utf-8").strip()
 
 
 def test_the_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:

@@ -1,0 +1,129 @@
+"""What a recall may cost, and what it has cost so far. One budget serves all its iterations."""
+
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from enum import StrEnum
+
+from memrecall.errors import InvalidArgument
+
+
+class Limit(StrEnum):
+    """The ceilings of a recall, by the names that a stop reason uses."""
+
+    ITERATIONS = "iterations"
+    MODEL_CALLS = "model_calls"
+    TOOL_CALLS = "tool_calls"
+    TOKENS = "tokens"
+    SECONDS = "seconds"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The ceilings of one recall. A 0 is a ceiling too: it forbids, it does not mean "default"."""
+
+    iterations: int = 3
+    model_calls: int = 12
+    tool_calls: int = 24
+    tokens: int = 60_000
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        for limit in Limit:
+            least = 1 if limit is Limit.ITERATIONS else 0
+            if not getattr(self, limit) >= least:
+                raise InvalidArgument(
+                    f"the limit on {limit} is {getattr(self, limit)}", hint=f"Use {least} or more"
+                )
+
+
+@dataclass(slots=True)
+class Usage:
+    """What a recall has cost."""
+
+    model_calls: int = 0
+    tool_calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    prompt_characters: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in both directions, as the model counts them."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def as_dict(self) -> dict[str, int | float]:
+        """The figures by name, the time to the millisecond."""
+        return {**asdict(self), "seconds": round(self.seconds, 3)}
+
+
+class Budget:
+    """Limits, and the usage that is held against them."""
+
+    def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limits = limits
+        self._clock = clock
+        self._started = clock()
+        self._used = Usage()
+        self._largest_call = 0  # tokens of the dearest call so far
+        self._slowest_call = 0.0
+
+    @property
+    def usage(self) -> Usage:
+        """What was used until now."""
+        self._used.seconds = self._clock() - self._started
+        return self._used
+
+    @property
+    def seconds_left(self) -> float:
+        """Time until the limit, never below 0."""
+        return max(self.limits.seconds - (self._clock() - self._started), 0.0)
+
+    def spend_model_call(
+        self, characters: int, prompt_tokens: int, completion_tokens: int, seconds: float
+    ) -> None:
+        """Count one call of the model, also one that failed."""
+        self._used.model_calls += 1
+        self._used.prompt_characters += characters
+        self._used.prompt_tokens += prompt_tokens
+        self._used.completion_tokens += completion_tokens
+        self._largest_call = max(self._largest_call, prompt_tokens + completion_tokens)
+        self._slowest_call = max(self._slowest_call, seconds)
+
+    def spend_tool_call(self) -> None:
+        """Count one call of a tool."""
+        self._used.tool_calls += 1
+
+    def renew(self) -> None:
+        """Grant the default numbers again, for another model; the time goes on."""
+        used, fresh = self._used, Limits()
+        self.limits = replace(
+            self.limits,
+            model_calls=used.model_calls + fresh.model_calls,
+            tool_calls=used.tool_calls + fresh.tool_calls,
+            tokens=used.tokens + fresh.tokens,
+        )
+        self._largest_call = 0
+        self._slowest_call = 0.0
+
+    def exceeded(self) -> Limit | None:
+        """The limit that leaves no room for another call of the model, if any."""
+        return self._without_room_for(1)
+
+    def last_call(self) -> Limit | None:
+        """The limit for which the next call of the model must be the last one, if any."""
+        return self._without_room_for(2)
+
+    def _without_room_for(self, calls: int) -> Limit | None:
+        spare = calls - 1  # what is kept back for a later call costs as much as the dearest so far
+        used = self._used
+        if used.model_calls + calls > self.limits.model_calls:
+            return Limit.MODEL_CALLS
+        if used.tool_calls + calls > self.limits.tool_calls:
+            return Limit.TOOL_CALLS
+        if used.tokens + spare * self._largest_call >= self.limits.tokens:
+            return Limit.TOKENS
+        if self.seconds_left <= spare * self._slowest_call:
+            return Limit.SECONDS
+        return None

@@ -1,0 +1,179 @@
+"""Tool calls for servers that have none: the model writes each call as a JSON object.
+
+The server holds the model to a JSON schema (llama.cpp, vLLM and Ollama can), the tools are told as
+text, and earlier calls and their results become plain messages.
+"""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any
+
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    ModelInfo,
+    SystemMessage,
+    UserMessage,
+)
+
+from memrecall.model.base import (
+    BaseClient,
+    Part,
+    Request,
+    count_calls,
+    tool_schema,
+)
+from memrecall.model.repair import repair_json
+
+PROTOCOL = """\
+You act by calling one tool at a time. Answer with one JSON object and nothing else:
+{"tool": NAME, "arguments": {...}}
+The next message brings the result. The tools, each with the JSON schema of its arguments:
+"""
+
+
+class JsonCallClient(BaseClient):
+    """Gives a client that can only answer by a JSON schema the ability to call tools.
+
+    With `tool_choice` "auto" the model may also answer in words; with "none", or without tools,
+    the inner client is asked as it is. Ids of calls are `call_1`, `call_2`, … by the history.
+    """
+
+    def __init__(self, inner: ChatCompletionClient) -> None:
+        info = ModelInfo(**{**inner.model_info, "function_calling": True})
+        super().__init__(str(getattr(inner, "model", info["family"])), info)
+        self._inner = inner
+
+    async def close(self) -> None:
+        """Close the inner client."""
+        await self._inner.close()
+
+    async def _answer(self, request: Request) -> CreateResult:
+        if not _may_call(request):
+            return await self._inner.create(_as_text(request), **_without_tools(request))
+        answer = await self._inner.create(
+            _as_text(request), **_without_tools(request, response_format=_format(request))
+        )
+        return _read(answer, count_calls(request.messages))
+
+    async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
+        if _may_call(request):  # pieces of a JSON object are of no use to anybody
+            async for part in super()._stream(request):
+                yield part
+            return
+        parts = self._inner.create_stream(_as_text(request), **_without_tools(request))
+        async with aclosing(parts):
+            async for part in parts:
+                yield part
+
+
+def _may_call(request: Request) -> bool:
+    return bool(request.tools) and request.tool_choice != "none"
+
+
+def _without_tools(request: Request, **options: Any) -> dict[str, Any]:
+    arguments = request.arguments()
+    del arguments["tools"], arguments["tool_choice"]
+    if options:
+        arguments["json_output"] = None
+        arguments["extra_create_args"] = {**arguments["extra_create_args"], **options}
+    return arguments
+
+
+def _as_text(request: Request) -> list[LLMMessage]:
+    """The conversation without calls; the tools stand after the system message's own text."""
+    messages = [_message_as_text(message) for message in request.messages]
+    if not request.tools:
+        return messages
+    # Told even where none may be called now: the beginning stays the same from turn to turn.
+    schemas = [json.dumps(_shown(tool_schema(tool)), ensure_ascii=False) for tool in request.tools]
+    told = PROTOCOL + "\n".join(schemas)
+    if messages and isinstance(messages[0], SystemMessage):
+        messages[0] = SystemMessage(content=f"{messages[0].content}\n\n{told}")
+        return messages
+    return [SystemMessage(content=told), *messages]
+
+
+def _shown(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: schema[key] for key in ("name", "description", "parameters") if key in schema}
+
+
+def _message_as_text(message: LLMMessage) -> LLMMessage:
+    if isinstance(message, FunctionExecutionResultMessage):
+        return UserMessage(
+            content="\n\n".join(map(_result_as_text, message.content)), source="tool"
+        )
+    if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
+        text = "\n".join(_call_as_text(call) for call in message.content)
+        return AssistantMessage(content=text, thought=message.thought, source=message.source)
+    return message
+
+
+def _call_as_text(call: FunctionCall) -> str:
+    try:
+        arguments = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        arguments = call.arguments
+    return json.dumps({"tool": call.name, "arguments": arguments}, ensure_ascii=False)
+
+
+def _result_as_text(result: FunctionExecutionResult) -> str:
+    outcome = "failed" if result.is_error else "gave"
+    return f"{result.name} ({result.call_id}) {outcome}:\n{result.content}"
+
+
+def _format(request: Request) -> dict[str, Any]:
+    """The schema of one call: of the forced tool, or of any on offer."""
+    kinds = [
+        _call_schema(tool_schema(tool))
+        for tool in request.tools
+        if request.forced is None or tool_schema(tool)["name"] == request.tool_choice
+    ]
+    if request.tool_choice == "auto":
+        kinds.append(_object({"answer": {"type": "string"}}))
+    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+    return {"type": "json_schema", "json_schema": {"name": "call", "schema": schema}}
+
+
+def _call_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = schema.get("parameters", {"type": "object"})
+    return _object({"tool": {"const": schema["name"]}, "arguments": parameters})
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _read(answer: CreateResult, earlier: int) -> CreateResult:
+    """The answer as a call, or as text if it is none."""
+    if not isinstance(answer.content, str):
+        return answer
+    try:
+        said = repair_json(answer.content)
+    except ValueError:
+        return answer
+    if not isinstance(said, dict):
+        return answer
+    if isinstance(said.get("tool"), str):
+        call = _make_call(said["tool"], said.get("arguments"), earlier + 1)
+        return answer.model_copy(update={"content": [call], "finish_reason": "function_calls"})
+    if isinstance(said.get("answer"), str):
+        return answer.model_copy(update={"content": said["answer"]})
+    return answer
+
+
+def _make_call(name: str, arguments: object, number: int) -> FunctionCall:
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments or {}, ensure_ascii=False)
+    return FunctionCall(id=f"call_{number}", name=name, arguments=arguments)

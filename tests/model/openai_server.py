@@ -1,0 +1,124 @@
+"""A server on loopback that speaks /chat/completions, and says and does what its script tells."""
+
+import json
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What the server says once: a body, or the pieces of a stream."""
+
+    status: int = 200
+    body: str = ""
+    chunks: tuple[str, ...] = ()
+    headers: dict[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    breaks_off: bool = False
+
+
+def completion(message: dict[str, Any], finish: str = "stop", model: str = "tiny") -> Reply:
+    choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    answer = {
+        "id": "1", "object": "chat.completion", "created": 1, "model": model,
+        "choices": [choice], "usage": usage,
+    }  # fmt: skip
+    return Reply(body=json.dumps(answer))
+
+
+def text(content: str, **more: Any) -> Reply:
+    return completion({"content": content}, **more)
+
+
+def tool_call(name: str, arguments: object, call_id: str | None = "srv_1", **more: Any) -> Reply:
+    written = arguments if isinstance(arguments, dict) else str(arguments)
+    call = {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": name, "arguments": written},
+    }
+    return completion({"content": None, "tool_calls": [call], **more}, "tool_calls")
+
+
+def stream(deltas: Sequence[dict[str, Any]], finish: str = "stop", **more: Any) -> Reply:
+    base = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "tiny"}
+    chunks = [
+        {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]}
+        for delta in deltas
+    ]
+    chunks.append({**base, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
+    usage = {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10}
+    chunks.append({**base, "choices": [], "usage": usage})
+    return Reply(chunks=(*(json.dumps(chunk) for chunk in chunks), "[DONE]"), **more)
+
+
+def refusal(status: int, message: str, code: str = "", **more: Any) -> Reply:
+    error = {"message": message, "type": "invalid_request_error", "code": code or None}
+    return Reply(status, json.dumps({"error": error}), **more)
+
+
+class ModelServer(ThreadingHTTPServer):
+    """Plays its `script` of replies, and remembers what it was asked."""
+
+    daemon_threads = True
+    request_queue_size = 64
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.script: deque[Reply] = deque()
+        self.requests: list[dict[str, Any]] = []
+        self.authorizations: list[str | None] = []
+        self.stopping = threading.Event()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+    def play(self, *replies: Reply) -> None:
+        self.script.extend(replies)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ModelServer
+    timeout = 5
+
+    def do_POST(self) -> None:
+        length = int(self.headers["Content-Length"])
+        self.server.requests.append(json.loads(self.rfile.read(length)))
+        self.server.authorizations.append(self.headers["Authorization"])
+        reply = self.server.script.popleft()
+        self.server.stopping.wait(reply.seconds)
+        self.send_response(reply.status)
+        for name, value in reply.headers.items():
+            self.send_header(name, value)
+        content = b"".join(f"data: {chunk}\n\n".encode() for chunk in reply.chunks)
+        self.send_header("Content-Type", "text/event-stream" if content else "application/json")
+        content = content or reply.body.encode()
+        # A promise of more than there is: to the client the connection breaks.
+        self.send_header("Content-Length", str(len(content) + 100 * reply.breaks_off))
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        pass
+
+
+@contextmanager
+def serve() -> Iterator[ModelServer]:
+    """Run a server in a thread for as long as the block lasts."""
+    with ModelServer() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server
+        finally:
+            server.stopping.set()
+            server.shutdown()
+            thread.join(10)

@@ -1,0 +1,340 @@
+"""Cassettes: what was recorded is replayed, and anything else is named."""
+
+import asyncio
+import json
+import time
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
+from autogen_core.tools import FunctionTool
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pydantic import BaseModel
+
+from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
+from memrecall.model import RecordingClient, ReplayClient
+from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
+
+Tools = tuple[FunctionTool, FunctionTool]
+SYSTEM = SystemMessage(content="Recall.")
+
+
+def user(text: str, source: str = "user") -> UserMessage:
+    return UserMessage(content=text, source=source)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "calls.jsonl"
+
+
+async def record(path: Path, *steps: Step, **arguments: Any) -> list[CreateResult]:
+    """Record one call for each step, each with one message more."""
+    client = RecordingClient(ScriptedClient(steps, model="m1", tokens=(7, 3)), path)
+    return [await client.create(history(i), **arguments) for i in range(len(steps))]
+
+
+def history(extra: int) -> list[LLMMessage]:
+    return [SYSTEM, *(user(f"问题 {i}") for i in range(extra + 1))]
+
+
+def written(path: Path) -> str:
+    return path.read_text("utf-8")
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in written(path).splitlines()]
+
+
+async def test_a_conversation_replays(path: Path, tools: Tools) -> None:
+    steps = [
+        think("想一想", call("search", query="茶")),
+        calls(call("search", query="a"), call("handoff", summary="b")),
+        say("你喜欢绿茶"),
+    ]
+    recorded = await record(path, *steps, tools=tools, extra_create_args={"temperature": 0})
+    client = ReplayClient(path)
+    options = {"temperature": 0}
+    for i, result in enumerate(recorded):
+        played = await client.create(history(i), tools=tools, extra_create_args=options)
+        assert played == result
+    client.assert_exhausted()
+    assert client.model == "m1"
+    assert client.model_info["family"] == "scripted"
+    assert client.actual_usage().prompt_tokens == 21
+
+
+async def test_a_cassette_can_be_read(path: Path, tools: Tools) -> None:
+    await record(path, say("一"), say("二"), tools=tools)
+    header, first, second = lines(path)
+    assert (header["cassette"], header["model"]) == (1, "m1")
+    assert first["call"] == 1
+    assert first["messages"] == [
+        {"content": "Recall.", "type": "SystemMessage"},
+        {"content": "问题 0", "type": "UserMessage"},
+    ]
+    assert first["tools"] == ["search", "handoff"]
+    # Only what is new is repeated.
+    assert second["kept"] == 2
+    assert second["messages"] == [{"content": "问题 1", "type": "UserMessage"}]
+    assert second["response"]["content"] == "二"
+    assert "\\u" not in written(path)
+
+
+async def test_tool_results_and_changed_tails(path: Path) -> None:
+    def turns(hint: str) -> list[LLMMessage]:
+        made = FunctionCall("call_1", "{}", "search")
+        result = FunctionExecutionResult(content="无", name="search", call_id="call_1")
+        return [
+            SYSTEM,
+            AssistantMessage(content=[made], thought="t", source="a"),
+            FunctionExecutionResultMessage(content=[result]),
+            user(hint),
+        ]
+
+    client = RecordingClient(ScriptedClient([say("1"), say("2"), say("3")]), path)
+    for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
+        await client.create(messages)
+    assert [line["kept"] for line in lines(path)[1:]] == [0, 3, 1]
+    replayed = ReplayClient(path)
+    for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
+        await replayed.create(messages)
+    replayed.assert_exhausted()
+
+
+async def drain(client: RecordingClient | ReplayClient, **arguments: Any) -> list[object]:
+    return [part async for part in client.create_stream(history(0), **arguments)]
+
+
+async def test_streams_replay_piece_by_piece(path: Path) -> None:
+    recorded = await drain(RecordingClient(ScriptedClient([think("t", say("你 好 吗"))]), path))
+    assert len(recorded) == 4
+    client = ReplayClient(path)
+    with pytest.raises(CassetteMismatch, match="differs in stream: it was True, now False"):
+        await client.create(history(0))
+    assert await drain(client) == recorded
+
+
+async def test_failures_replay(path: Path) -> None:
+    recorder = RecordingClient(ScriptedClient([fail("quota", "空了"), fail("overflow")]), path)
+    client_of_failures = recorder
+    for _ in range(2):
+        with pytest.raises(ModelFailed):
+            await client_of_failures.create(history(0))
+    client = ReplayClient(path)
+    for kind in ("quota", "overflow"):
+        with pytest.raises(ModelFailed) as failure:
+            await client.create(history(0))
+        assert failure.value.kind == kind
+    client.assert_exhausted()
+
+
+async def test_a_call_that_was_given_up_is_a_timeout(path: Path) -> None:
+    steps = [wait(30, say("late")), say("a b"), say("then")]
+    recorder = RecordingClient(ScriptedClient(steps), path)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await recorder.create(history(0))
+    async with aclosing(recorder.create_stream(history(1))) as parts:
+        assert await anext(parts) == "a"
+    await recorder.create(history(2))
+    client = ReplayClient(path)
+    with pytest.raises(ModelFailed, match="given up") as failure:
+        await client.create(history(0))
+    assert failure.value.kind == "timeout"
+    with pytest.raises(ModelFailed, match="given up"):
+        await drain_messages(client, history(1))
+    assert (await client.create(history(2))).content == "then"
+
+
+async def drain_messages(client: ReplayClient, messages: list[LLMMessage]) -> list[object]:
+    return [part async for part in client.create_stream(messages)]
+
+
+class Verdict(BaseModel):
+    needed: bool
+
+
+@pytest.fixture
+async def recorded(path: Path, tools: Tools) -> Path:
+    await record(path, say("一"), tools=tools, tool_choice="required", json_output=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"messages": [SYSTEM, user("问题 9")]}, "differs in messages: message 2 was …"),
+        ({"messages": [SYSTEM]}, "message 2 was …{\"content\":\"问题 0"),
+        ({"messages": [*history(0), user("more")]}, "message 3 was …nothing…, now …{\"content\""),
+        ({"tools": ()}, "differs in tools: it was ['search', 'handoff'], now []"),
+        ({"tool_choice": "auto"}, "differs in tool_choice: it was required, now auto"),
+        ({"json_output": None}, "differs in json_output: it was true, now none"),
+        ({"json_output": Verdict}, "differs in json_output: it was true, now Verdict"),
+        ({"extra_create_args": {"seed": 1}}, "differs in options: it was {}, now {'seed': 1}"),
+    ],
+)  # fmt: skip
+async def test_every_part_that_differs_is_named(
+    recorded: Path, tools: Tools, change: dict[str, Any], told: str
+) -> None:
+    request: dict[str, Any] = {"messages": history(0), "tools": tools, "json_output": True}
+    request |= {"tool_choice": "required", **change}
+    client = ReplayClient(recorded)
+    with pytest.raises(CassetteMismatch) as failure:
+        await client.create(**request)
+    assert str(failure.value).startswith(f"call 1 of {recorded} ")
+    assert told in str(failure.value)
+    assert failure.value.code == "FAILED_PRECONDITION"
+    with pytest.raises(CassetteMismatch, match="call 1 was never made"):
+        client.assert_exhausted()
+
+
+async def test_a_tool_as_choice_is_its_name(path: Path, tools: Tools) -> None:
+    await record(path, call("handoff"), tools=tools, tool_choice=tools[1])
+    assert lines(path)[1]["digests"]["tool_choice"] == "handoff"
+    with pytest.raises(CassetteMismatch, match="was handoff, now search"):
+        await ReplayClient(path).create(history(0), tools=tools, tool_choice=tools[0])
+
+
+async def test_who_said_it_does_not_matter(path: Path) -> None:
+    await record(path, say("一"))
+    messages: list[LLMMessage] = [SYSTEM, user("问题 0", source="another_agent")]
+    assert (await ReplayClient(path).create(messages)).content == "一"
+
+
+async def test_too_many_and_too_few_calls(path: Path) -> None:
+    await record(path, say("一"), say("二"), say("三"))
+    client = ReplayClient(path)
+    with pytest.raises(CassetteMismatch, match="calls 1 to 3 were never made"):
+        client.assert_exhausted()
+    for i in range(3):
+        await client.create(history(i))
+    with pytest.raises(CassetteMismatch, match=r"call 4 was made, but .* has 3"):
+        await client.create(history(3))
+
+
+async def test_a_cancelled_token_is_honoured(path: Path) -> None:
+    await record(path, say("一"))
+    token = CancellationToken()
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await ReplayClient(path).create(history(0), cancellation_token=token)
+
+
+async def test_secrets_are_never_written(path: Path) -> None:
+    options = {
+        "api_key": "SECRET1",
+        "extra_headers": {"Authorization": "Bearer SECRET2"},
+        "extra_body": {"access_token": "SECRET3", "thinking": {"type": "off"}, "x": "sk-SECRET4"},
+        "headers": ["SECRET5"],
+        "metadata": ["Bearer SECRET6", "kept"],
+        "max_tokens": 5,
+        "response_format": Verdict,
+    }
+    await record(path, say("一"), extra_create_args=options)
+    assert "SECRET" not in written(path)
+    assert lines(path)[1]["options"] == {
+        "extra_body": {"thinking": {"type": "off"}},
+        "metadata": ["kept"],
+        "max_tokens": 5,
+        "response_format": "Verdict",
+    }
+    await ReplayClient(path).create(history(0), extra_create_args={**options, "api_key": "other"})
+
+
+async def test_a_recording_is_not_overwritten_by_accident(path: Path) -> None:
+    await record(path, say("一"))
+    before = written(path)
+    with pytest.raises(InvalidArgument, match="exists already"):
+        RecordingClient(ScriptedClient([]), path)
+    assert written(path) == before
+    RecordingClient(ScriptedClient([]), path, overwrite=True)
+    ReplayClient(path).assert_exhausted()
+    with pytest.raises(InvalidArgument, match="cannot be written"):
+        RecordingClient(ScriptedClient([]), path.parent / "missing" / "x.jsonl")
+
+
+HEADER = (
+    '{"cassette": 1, "model": "m", "model_info": {"vision": false, "function_calling": true, '
+    '"json_output": true, "family": "x", "structured_output": false, '
+    '"multiple_system_messages": true}}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("", "line 1 is no line of a cassette"),
+        ("[1]\n", "line 1 is no line of a cassette"),
+        (HEADER.replace("1", "7", 1), "line 1: a cassette of version 7"),
+        (HEADER + "{oops\n", "line 2 is no line of a cassette"),
+        (HEADER + '{"call": 1}\n', "line 2 is no line of a cassette: digests"),
+        (
+            HEADER
+            + '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
+            "either a response or a failure",
+        ),
+        (
+            HEADER
+            + '{"call": 2, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}, '
+            + '"failure": {"kind": "quota", "message": ""}}\n',
+            "has the calls [2]",
+        ),
+    ],
+)
+def test_a_broken_file_is_named_by_line(path: Path, text: str, told: str) -> None:
+    path.write_text(text, "utf-8")
+    with pytest.raises(InvalidArgument) as failure:
+        ReplayClient(path)
+    assert told in str(failure.value)
+
+
+def test_a_missing_file(path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        ReplayClient(path)
+
+
+async def test_calls_that_overlap(path: Path) -> None:
+    steps = [wait(0.05, say("slow")), say("fast")]
+    recorder = RecordingClient(ScriptedClient(steps), path)
+    await asyncio.gather(recorder.create(history(0)), recorder.create(history(1)))
+    assert [line["call"] for line in lines(path)[1:]] == [2, 1]
+    client = ReplayClient(path)
+    assert (await client.create(history(0))).content == "slow"
+    assert (await client.create(history(1))).content == "fast"
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@given(st.lists(st.text(st.characters()), min_size=1, max_size=4), st.text(st.characters()))
+def test_any_text_makes_the_round_trip(path: Path, texts: list[str], answer: str) -> None:
+    async def run() -> None:
+        messages = [user(text) for text in texts]
+        recorder = RecordingClient(ScriptedClient([say(answer)]), path, overwrite=True)
+        await recorder.create(messages)
+        assert (await ReplayClient(path).create(messages)).content == answer
+
+    asyncio.run(run())
+
+
+async def test_long_histories_are_not_read_anew_every_time(path: Path, tools: Tools) -> None:
+    client = RecordingClient(ScriptedClient([repeat(say("ok"), 400)]), path)
+    messages: list[LLMMessage] = [user("长" * 2000)]
+    start = time.perf_counter()
+    for i in range(400):
+        messages.append(user(f"{i} " + "长" * 2000))
+        await client.create(messages, tools=tools)
+    # Reading everything on every call would take ten times as long.
+    assert time.perf_counter() - start < 4
+    assert len(written(path)) < 400 * 10_000

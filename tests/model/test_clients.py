@@ -1,0 +1,385 @@
+"""Clients of servers, over real HTTP on loopback."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+
+import pytest
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
+from autogen_core.tools import FunctionTool
+from pydantic import BaseModel
+
+from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.model import JsonCallClient, ServerClient, make_client
+from memrecall.settings import Settings
+
+from .openai_server import (
+    ModelServer,
+    Reply,
+    completion,
+    refusal,
+    stream,
+    text,
+    tool_call,
+)
+
+Tools = tuple[FunctionTool, FunctionTool]
+KEY = "sk-very-secret-key"
+SAID = "my cat is called 墨墨"
+ASK: list[LLMMessage] = [UserMessage(content=SAID, source="user")]
+
+
+@pytest.fixture
+async def client(server: ModelServer) -> AsyncIterator[ServerClient]:
+    opened = ServerClient("tiny", base_url=server.url, api_key=KEY, timeout=5)
+    yield opened
+    await opened.close()
+
+
+def test_no_model_no_client() -> None:
+    assert make_client(Settings()) is None
+
+
+def test_the_settings_choose_the_client() -> None:
+    native = make_client(Settings(model="gpt-9-unheard-of"))
+    assert isinstance(native, ServerClient)
+    assert native.model_info["function_calling"]
+    spoken = make_client(Settings(model="m", base_url="http://x/v1", tool_calls="json"))
+    assert isinstance(spoken, JsonCallClient)
+    assert spoken.model == "m"
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://me:pw@host/v1", "http://x/?key=1"])
+def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="base_url") as failure:
+        ServerClient("m", base_url=url)
+    assert "pw" not in str(failure.value)
+
+
+async def test_text_comes_back_with_its_usage(client: ServerClient, server: ModelServer) -> None:
+    server.play(text("你好"))
+    result = await client.create(ASK)
+    assert (result.content, result.finish_reason, result.thought) == ("你好", "stop", None)
+    assert (client.actual_usage().prompt_tokens, client.total_usage().completion_tokens) == (7, 3)
+    assert server.requests == [
+        {"model": "tiny", "messages": [{"role": "user", "content": SAID}]}
+    ]  # no names, no empty tools
+    assert server.authorizations == [f"Bearer {KEY}"]
+
+
+async def test_a_local_server_needs_no_key(server: ModelServer) -> None:
+    server.play(text("hi"))
+    client = ServerClient("tiny", base_url=server.url)
+    assert (await client.create(ASK)).content == "hi"
+    await client.close()
+
+
+async def test_another_model_name_warns_nobody(client: ServerClient, server: ModelServer) -> None:
+    server.play(text("hi", model="tiny-2026-01-01"))
+    assert (await client.create(ASK)).content == "hi"
+
+
+async def test_a_tool_call(client: ServerClient, server: ModelServer, tools: Tools) -> None:
+    server.play(tool_call("search", '{"query": "猫"}'))
+    result = await client.create(ASK, tools=tools, tool_choice="required")
+    assert result.content == [FunctionCall("srv_1", '{"query": "猫"}', "search")]
+    assert result.finish_reason == "function_calls"
+    asked = server.requests[0]
+    assert asked["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in asked["tools"]] == ["search", "handoff"]
+
+
+async def test_a_forced_tool_and_what_servers_get_wrong(
+    client: ServerClient, server: ModelServer, tools: Tools
+) -> None:
+    server.play(tool_call("handoff", {"summary": "猫"}, call_id=None))
+    result = await client.create(ASK, tools=tools, tool_choice=tools[1])
+    assert result.content == [FunctionCall("call_1", '{"summary": "猫"}', "handoff")]
+    assert server.requests[0]["tool_choice"] == {
+        "type": "function", "function": {"name": "handoff"}
+    }  # fmt: skip
+
+
+class Verdict(BaseModel):
+    needed: bool
+
+
+@pytest.mark.parametrize(
+    ("json_output", "kind"), [(True, "json_object"), (False, "text"), (Verdict, "json_schema")]
+)
+async def test_json_output(
+    client: ServerClient, server: ModelServer, json_output: bool | type[BaseModel], kind: str
+) -> None:
+    server.play(text("{}"))
+    await client.create(ASK, json_output=json_output, extra_create_args={"temperature": 0})
+    assert server.requests[0]["response_format"]["type"] == kind
+    assert server.requests[0]["temperature"] == 0
+
+
+async def test_one_system_message_and_no_source(client: ServerClient, server: ModelServer) -> None:
+    server.play(text("ok"))
+    await client.create(
+        [
+            SystemMessage(content="a"),
+            SystemMessage(content="b"),
+            *ASK,
+            SystemMessage(content="memory"),
+            UserMessage(content=["one", "two"], source="x"),
+            AssistantMessage(content="said", thought="dropped", source="y"),
+        ]
+    )
+    assert server.requests[0]["messages"] == [
+        {"role": "system", "content": "a\n\nb"},
+        {"role": "user", "content": SAID},
+        {"role": "user", "content": "memory"},
+        {"role": "user", "content": "one\ntwo"},
+        {"role": "assistant", "content": "said"},
+    ]
+
+
+def turn(result: CreateResult) -> list[LLMMessage]:
+    assert isinstance(result.content, list)
+    results = [
+        FunctionExecutionResult(content="none", name=call.name, call_id=call.id, is_error=False)
+        for call in result.content
+    ]
+    return [
+        AssistantMessage(content=result.content, thought=result.thought, source="a"),
+        FunctionExecutionResultMessage(content=results),
+    ]
+
+
+async def test_reasoning_goes_back_with_the_call(
+    client: ServerClient, server: ModelServer, tools: Tools
+) -> None:
+    server.play(tool_call("search", "{}", reasoning_content="think: a cat"), text("done"))
+    first = await client.create(ASK, tools=tools)
+    assert first.thought == "think: a cat"
+    await client.create([*ASK, *turn(first)], tools=tools)
+    sent = server.requests[1]["messages"]
+    assert sent[1]["reasoning_content"] == "think: a cat"
+    assert sent[1]["content"] is None
+    assert sent[2] == {"role": "tool", "tool_call_id": "srv_1", "content": "none"}
+
+
+async def test_words_beside_a_call_go_back_as_words(
+    client: ServerClient, server: ModelServer, tools: Tools
+) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    server.play(completion({"content": "Let me look.", "tool_calls": [call]}), text("done"))
+    first = await client.create(ASK, tools=tools)
+    assert first.thought == "Let me look."
+    await client.create([*ASK, *turn(first)], tools=tools)
+    assert server.requests[1]["messages"][1]["content"] == "Let me look."
+    assert "reasoning_content" not in server.requests[1]["messages"][1]
+
+
+async def test_reasoning_in_the_text(client: ServerClient, server: ModelServer) -> None:
+    server.play(text("<think>\nthe kitten\n</think>\n\nMeow"), completion({"content": None}))
+    result = await client.create(ASK)
+    assert (result.thought, result.content) == ("the kitten", "Meow")
+    assert (await client.create(ASK)).content == ""
+
+
+async def collect(client: ServerClient, **arguments: object) -> tuple[list[str], CreateResult]:
+    parts = [part async for part in client.create_stream(ASK, **arguments)]  # type: ignore[arg-type]
+    assert isinstance(parts[-1], CreateResult)
+    return [part for part in parts if isinstance(part, str)], parts[-1]
+
+
+async def test_a_stream(client: ServerClient, server: ModelServer) -> None:
+    deltas = [{"reasoning_content": "think "}, {"reasoning_content": "hint"}, {"content": "你"}]
+    server.play(stream([*deltas, {"content": "好"}]))
+    said, result = await collect(client)
+    assert said == ["你", "好"]
+    assert (result.content, result.thought) == ("你好", "think hint")
+    assert result.usage.prompt_tokens == client.actual_usage().prompt_tokens == 7
+    assert server.requests[0]["stream_options"] == {"include_usage": True}
+
+
+async def test_a_streamed_call(client: ServerClient, server: ModelServer, tools: Tools) -> None:
+    pieces = [
+        {"index": 0, "id": "a", "function": {"name": "search", "arguments": ""}},
+        {"index": 0, "function": {"arguments": '{"query":'}},
+        {"index": 0, "function": {"arguments": ' "x"}'}},
+        {"index": 1, "id": "b", "function": {"name": "handoff", "arguments": "{}"}},
+    ]
+    deltas: list[dict[str, object]] = [{"reasoning": "why"}]
+    server.play(stream([*deltas, *({"tool_calls": [piece]} for piece in pieces)], "tool_calls"))
+    said, result = await collect(client, tools=tools)
+    assert said == []
+    assert result.thought == "why"
+    assert result.content == [
+        FunctionCall("a", '{"query": "x"}', "search"), FunctionCall("b", "{}", "handoff")
+    ]  # fmt: skip
+
+
+TOO_LONG = "This model's maximum context length is 4096 tokens. However, your messages have 9000."
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (refusal(401, f"Incorrect API key provided: {KEY}"), "authentication"),
+        (refusal(403, "no"), "authentication"),
+        (refusal(402, "Insufficient Balance"), "quota"),
+        (refusal(429, "You exceeded your current quota", "insufficient_quota"), "quota"),
+        (refusal(429, "Limit 30000 tokens per min, requested 40000 tokens"), "rate_limited"),
+        (refusal(400, TOO_LONG, "context_length_exceeded"), "overflow"),
+        (refusal(400, "the request exceeds the available context size"), "overflow"),
+        (refusal(413, "too big"), "overflow"),
+        (refusal(400, "registry.ollama.ai/library/tiny does not support tools"), "no_tools"),
+        (refusal(400, '"auto" tool choice requires --enable-auto-tool-choice'), "no_tools"),
+        (refusal(500, "tools param requires --jinja flag"), "no_tools"),
+        (refusal(404, "No endpoints found that support tool use"), "no_tools"),
+        (refusal(501, "function calling is not implemented"), "no_tools"),
+        (refusal(400, "tool_call_ids did not have response messages"), "refused"),
+        (refusal(404, "The model `tiny` does not exist", "model_not_found"), "refused"),
+        (refusal(503, "overloaded"), "unreachable"),
+        (Reply(body="{not json"), "malformed"),
+        (Reply(body="<html>Welcome</html>"), "malformed"),
+        (Reply(body='{"choices": []}'), "malformed"),
+        (Reply(body='{"choices": [{"message": {"content": 5}}]}'), "malformed"),
+    ],
+)
+async def test_every_failure_has_its_kind(
+    client: ServerClient, server: ModelServer, reply: Reply, kind: str
+) -> None:
+    server.play(reply, reply, reply)
+    with pytest.raises(ModelFailed) as failure:
+        await client.create(ASK)
+    assert failure.value.kind == kind
+    assert failure.value.hint
+    assert KEY not in str(failure.value)
+    # Only what may pass is asked again, and no more than three times.
+    assert len(server.requests) == (3 if failure.value.may_pass else 1)
+
+
+async def test_a_missing_key_is_told(server: ModelServer) -> None:
+    server.play(refusal(401, "no key"))
+    client = ServerClient("tiny", base_url=server.url)
+    with pytest.raises(ModelFailed, match="No key is set"):
+        await client.create(ASK)
+    await client.close()
+
+
+async def test_what_passes_is_asked_again(client: ServerClient, server: ModelServer) -> None:
+    server.play(refusal(429, "slow down", headers={"Retry-After": "0.01"}), text("ok"))
+    assert (await client.create(ASK)).content == "ok"
+    server.play(refusal(500, "oops"), stream([{"content": "ok"}]))
+    assert (await collect(client))[0] == ["ok"]
+
+
+async def test_nobody_waits_as_long_as_a_server_likes(
+    client: ServerClient, server: ModelServer
+) -> None:
+    server.play(refusal(429, "slow down", headers={"Retry-After": "3600"}))
+    with pytest.raises(ModelFailed) as failure:
+        await client.create(ASK)
+    assert failure.value.kind == "rate_limited"
+    assert failure.value.details["retry_after"] == 3600
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_server_that_hangs(server: ModelServer, streamed: bool) -> None:
+    server.play(Reply(seconds=30))
+    client = ServerClient("tiny", base_url=server.url, timeout=0.2)
+    with pytest.raises(ModelFailed, match=r"0\.2 seconds") as failure:
+        await (collect(client) if streamed else client.create(ASK))
+    assert failure.value.kind == "timeout"
+    assert len(server.requests) == 1
+    await client.close()
+
+
+async def test_nobody_listens() -> None:
+    client = ServerClient("tiny", base_url="http://127.0.0.1:9/v1")
+    with pytest.raises(ModelFailed, match="cannot be reached") as failure:
+        await client.create(ASK)
+    assert failure.value.kind == "unreachable"
+    await client.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (
+            Reply(chunks=('{"choices": [{"delta": {"content": "a"}}]}',), breaks_off=True),
+            "unreachable",
+        ),
+        (Reply(chunks=("{not json",)), "malformed"),
+        (Reply(chunks=('{"choices": [{"delta": {"content": 5}}]}',)), "malformed"),
+        (Reply(chunks=('{"error": {"message": "maximum context", "code": 400}}',)), "overflow"),
+    ],
+)
+async def test_a_stream_that_goes_wrong(
+    client: ServerClient, server: ModelServer, reply: Reply, kind: str
+) -> None:
+    server.play(reply)
+    with pytest.raises(ModelFailed) as failure:
+        await collect(client)
+    assert failure.value.kind == kind
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_cancelled_token_ends_the_call(
+    client: ServerClient, server: ModelServer, streamed: bool
+) -> None:
+    server.play(Reply(seconds=30))
+    token = CancellationToken()
+    asking = asyncio.ensure_future(
+        collect(client, cancellation_token=token)
+        if streamed
+        else client.create(ASK, cancellation_token=token)
+    )
+    await asyncio.sleep(0.1)
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+
+
+def test_a_client_survives_its_event_loop(server: ModelServer) -> None:
+    client = ServerClient("tiny", base_url=server.url)
+
+    async def ask() -> object:
+        return (await client.create(ASK)).content
+
+    server.play(text("one"), text("two"))
+    assert asyncio.run(ask()) == "one"
+    assert asyncio.run(ask()) == "two"
+
+
+async def test_nothing_of_it_is_logged(
+    client: ServerClient, server: ModelServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server.play(text("a secret answer"))
+    await client.create(ASK)
+    for secret in (KEY, SAID, "a secret answer"):
+        assert secret not in caplog.text
+
+
+def test_tokens_are_estimated_without_a_tokenizer(tools: Tools) -> None:
+    client = ServerClient("tiny")
+    small = client.count_tokens(ASK)
+    assert 0 < small < client.count_tokens(ASK, tools=tools)
+    assert client.remaining_tokens(ASK) < client.remaining_tokens([])
+    with pytest.warns(DeprecationWarning, match="capabilities"):
+        assert client.capabilities == client.model_info
+
+
+async def test_images_are_refused(client: ServerClient) -> None:
+    from autogen_core import Image
+    from PIL import Image as Picture
+
+    image = Image(Picture.new("RGB", (1, 1)))
+    with pytest.raises(InvalidArgument, match="image"):
+        await client.create([UserMessage(content=["look", image], source="user")])

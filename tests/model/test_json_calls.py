@@ -1,0 +1,120 @@
+"""Tool calls as JSON objects, for servers that have no tool calls."""
+
+import json
+from typing import Any
+
+import pytest
+from autogen_core import FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
+from autogen_core.tools import FunctionTool
+
+from memrecall.model import JsonCallClient, Request
+from memrecall.testing import ScriptedClient, say
+
+Tools = tuple[FunctionTool, FunctionTool]
+ASK: list[LLMMessage] = [SystemMessage(content="Recall."), UserMessage(content="茶", source="u")]
+
+
+def schema(request: Request) -> Any:
+    return (request.options or {})["response_format"]["json_schema"]["schema"]
+
+
+def client_of(*texts: str) -> tuple[JsonCallClient, ScriptedClient]:
+    inner = ScriptedClient([say(text) for text in texts], function_calling=False)
+    return JsonCallClient(inner), inner
+
+
+async def test_an_object_becomes_a_call(tools: Tools) -> None:
+    client, inner = client_of('{"tool": "search", "arguments": {"query": "茶"}}')
+    assert client.model_info["function_calling"]
+    result = await client.create(ASK, tools=tools, tool_choice="required")
+    assert result.content == [FunctionCall("call_1", '{"query": "茶"}', "search")]
+    assert result.finish_reason == "function_calls"
+    (asked,) = inner.requests
+    assert asked.tools == ()
+    system = str(asked.messages[0].content)
+    assert system.startswith("Recall.\n\n")
+    assert all(f'"name": "{tool.name}"' in system for tool in tools)
+    names = [kind["properties"]["tool"]["const"] for kind in schema(asked)["anyOf"]]
+    assert names == ["search", "handoff"]
+
+
+async def test_a_forced_tool_is_the_only_one(tools: Tools) -> None:
+    client, inner = client_of('{"tool": "handoff", "arguments": {"summary": "x"}}', "{}")
+    await client.create(ASK, tools=tools, tool_choice=tools[1])
+    await client.create(ASK, tools=tools, tool_choice="required")
+    assert schema(inner.requests[0])["properties"]["tool"] == {"const": "handoff"}
+    # What is told stays the same from turn to turn, so that a server can keep it.
+    assert inner.requests[0].messages == inner.requests[1].messages
+
+
+@pytest.mark.parametrize(
+    ("text", "content"),
+    [
+        ('{"answer": "不知道"}', "不知道"),
+        ("just words", "just words"),
+        ("[1]", "[1]"),
+        ("{}", "{}"),
+    ],
+)
+async def test_words_are_allowed_when_no_call_is_required(
+    tools: Tools, text: str, content: str
+) -> None:
+    client, inner = client_of(text)
+    assert (await client.create(ASK, tools=tools)).content == content
+    assert schema(inner.requests[0])["anyOf"][-1]["required"] == ["answer"]
+
+
+async def test_none_means_plain(tools: Tools) -> None:
+    client, inner = client_of("plain words", "streamed words")
+    assert (await client.create(ASK, tools=tools, tool_choice="none")).content == "plain words"
+    parts = [part async for part in client.create_stream(ASK)]
+    assert parts[:-1] == ["streamed", " words"]
+    assert [request.options for request in inner.requests] == [None, None]
+
+
+async def test_a_stream_gives_no_pieces_of_json(tools: Tools) -> None:
+    client, _ = client_of('{"tool": "search", "arguments": "query: x"}')
+    (result,) = [part async for part in client.create_stream(ASK, tools=tools)]
+    assert not isinstance(result, str)
+    assert result.content == [FunctionCall("call_1", "query: x", "search")]
+
+
+async def test_history_becomes_text(tools: Tools) -> None:
+    client, inner = client_of('{"tool": "handoff", "arguments": {}}')
+    history: list[LLMMessage] = [
+        ASK[1],
+        AssistantMessage(
+            content=[
+                FunctionCall("call_1", '{"query": "茶"}', "search"),
+                FunctionCall("call_2", "{broken", "search"),
+            ],
+            source="a",
+        ),
+        FunctionExecutionResultMessage(
+            content=[
+                FunctionExecutionResult(content="绿茶", name="search", call_id="call_1"),
+                FunctionExecutionResult(
+                    content="bad", name="search", call_id="call_2", is_error=True
+                ),
+            ]
+        ),
+    ]
+    result = await client.create(history, tools=tools)
+    assert isinstance(result.content, list)
+    assert result.content[0].id == "call_3"
+    system, user, said, got = inner.requests[0].messages
+    assert isinstance(system, SystemMessage)
+    assert user == ASK[1]
+    lines = [json.loads(line) for line in str(said.content).splitlines()]
+    assert lines[0] == {"tool": "search", "arguments": {"query": "茶"}}
+    assert lines[1]["arguments"] == "{broken"
+    assert got.content == "search (call_1) gave:\n绿茶\n\nsearch (call_2) failed:\nbad"
+    await client.close()

@@ -1,0 +1,145 @@
+"""The offline client: rules that answer prompts by name."""
+
+import asyncio
+import threading
+import time
+
+import pytest
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    CreateResult,
+    LLMMessage,
+    RequestUsage,
+    SystemMessage,
+    UserMessage,
+)
+from autogen_core.tools import FunctionTool
+
+from memrecall.errors import ModelFailed
+from memrecall.model import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest, offline
+
+Tools = tuple[FunctionTool, FunctionTool]
+SYSTEM = SystemMessage(content="回忆。")
+ASK = UserMessage(content="上次那个方案", source="user")
+
+
+@pytest.fixture(autouse=True)
+def names(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = {"回忆。": ("recall", "zh"), "Judge.": ("judge", "en")}
+    monkeypatch.setattr(offline, "prompt_name", known.get)
+
+
+class Recorder:
+    """A rule that searches once and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.requests: list[RuleRequest] = []
+        self.thread: threading.Thread | None = None
+
+    def __call__(self, request: RuleRequest) -> RuleAnswer:
+        self.requests.append(request)
+        self.thread = threading.current_thread()
+        return RuleAnswer(
+            text="查一下",
+            calls=(RuleCall("search", {"query": "方案", "limit": 5}), RuleCall("handoff")),
+        )
+
+
+def says(text: str) -> Rule:
+    return lambda request: RuleAnswer(text, thought=f"{request.prompt} {request.language}")
+
+
+async def test_the_rule_of_the_prompt_answers(tools: Tools) -> None:
+    rule = Recorder()
+    client = RuleClient({"recall": rule})
+    result = await client.create([SYSTEM, ASK], tools=tools, tool_choice="required")
+    assert result == CreateResult(
+        finish_reason="function_calls",
+        content=[
+            FunctionCall("call_1", '{"limit": 5, "query": "方案"}', "search"),
+            FunctionCall("call_2", "{}", "handoff"),
+        ],
+        usage=RequestUsage(0, 0),
+        cached=False,
+        thought="查一下",
+    )
+    (asked,) = rule.requests
+    assert asked == RuleRequest(
+        "recall", "zh", (ASK,), ("search", "handoff"), forced=None, required=True
+    )
+    assert rule.thread is threading.main_thread()
+
+
+async def test_ids_go_on_from_the_history(tools: Tools) -> None:
+    earlier: list[LLMMessage] = [
+        AssistantMessage(content=[FunctionCall(f"x{i}", "{}", "search")], source="a")
+        for i in range(3)
+    ]
+    client = RuleClient({"recall": Recorder()})
+    result = await client.create([SYSTEM, ASK, *earlier], tools=tools, tool_choice=tools[1])
+    assert isinstance(result.content, list)
+    assert [call.id for call in result.content] == ["call_4", "call_5"]
+
+
+async def test_tool_choice_reaches_the_rule(tools: Tools) -> None:
+    rule = Recorder()
+    client = RuleClient({"recall": rule})
+    await client.create([SYSTEM], tools=tools, tool_choice=tools[1])
+    await client.create([SYSTEM], tools=tools, tool_choice="none")
+    await client.create([SYSTEM], tools=tools)
+    asked = [(request.tools, request.forced, request.required) for request in rule.requests]
+    both = ("search", "handoff")
+    assert asked == [(both, "handoff", True), ((), None, False), (both, None, False)]
+
+
+async def test_a_stream_gives_the_text_then_the_result() -> None:
+    client = RuleClient({"judge": says("yes")})
+    parts = [part async for part in client.create_stream([SystemMessage(content="Judge."), ASK])]
+    assert parts[0] == "yes"
+    assert isinstance(parts[1], CreateResult)
+    assert (parts[1].content, parts[1].thought) == ("yes", "judge en")
+    assert len(parts) == 2
+
+
+async def test_a_prompt_without_a_rule_is_named() -> None:
+    client = RuleClient({"judge": says("yes")})
+    with pytest.raises(ModelFailed, match=r"no rule for the prompt 'recall'.*rules for: judge"):
+        await client.create([SYSTEM, ASK])
+    with pytest.raises(ModelFailed, match="without a prompt that it knows"):
+        await client.create([ASK])
+
+
+async def test_large_inputs_do_not_block_the_loop() -> None:
+    rule = Recorder()
+    client = RuleClient({"recall": rule})
+    await client.create([SYSTEM, UserMessage(content="长" * 20_001, source="user")])
+    assert rule.thread is not threading.main_thread()
+
+
+async def test_cancelling() -> None:
+    token = CancellationToken()
+    token.cancel()
+    client = RuleClient({"recall": says("late")})
+    with pytest.raises(asyncio.CancelledError):
+        await client.create([SYSTEM, ASK], cancellation_token=token)
+
+    def slow(request: RuleRequest) -> RuleAnswer:
+        time.sleep(0.2)
+        return RuleAnswer()
+
+    token = CancellationToken()
+    large = UserMessage(content="x" * 30_000, source="user")
+    working = asyncio.ensure_future(
+        RuleClient({"recall": slow}).create([SYSTEM, large], cancellation_token=token)
+    )
+    await asyncio.sleep(0.05)
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await working
+
+
+def test_what_the_client_says_of_itself() -> None:
+    info = RuleClient({}).model_info
+    assert (info["family"], info["function_calling"]) == ("memrecall-offline", True)
+    assert info["json_output"]

@@ -1,0 +1,61 @@
+"""Prompts are files, known by their name and by their exact text."""
+
+from pathlib import Path
+
+import pytest
+
+from memrecall.errors import NotFound
+from memrecall.model import load_prompt, prompt_name, prompts
+from memrecall.model.prompts import FILE_NAME, Language
+
+SHIPPED: list[tuple[str, Language]] = [
+    (match[1], "zh" if match[2] == "zh" else "en")
+    for file in sorted((Path(__file__).parents[2] / "prompts").glob("*.md"))
+    if (match := FILE_NAME.fullmatch(file.name))
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of prompts that stands in for the real one."""
+    files = {
+        "recall.en.md": "\nRecall.\n",
+        "recall.zh.md": "回忆。\n",
+        "README.md": "# Prompts",
+        "Notes.en.md": "no prompt",
+        "recall.fr.md": "Rappelle.",
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text, "utf-8")
+    monkeypatch.setattr(prompts, "_folder", lambda: tmp_path)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_prompt_is_its_file_without_the_space_around() -> None:
+    assert load_prompt("recall", "en") == "Recall."
+    assert load_prompt("recall", "zh") == "回忆。"
+    assert load_prompt("recall", "en") is load_prompt("recall", "en")
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_text_tells_its_prompt_only_if_it_is_exactly_that() -> None:
+    assert prompt_name("Recall.") == ("recall", "en")
+    assert prompt_name("回忆。") == ("recall", "zh")
+    assert prompt_name("Recall. ") is None
+    assert prompt_name("# Prompts") is None
+
+
+@pytest.mark.usefixtures("folder")
+def test_an_unknown_prompt_names_what_exists() -> None:
+    with pytest.raises(NotFound, match=r"no prompt README\.en\. There are: recall\.en, recall\.zh"):
+        load_prompt("README", "en")
+
+
+def test_every_shipped_prompt_is_told_apart() -> None:
+    for name, language in SHIPPED:
+        assert prompt_name(load_prompt(name, language)) == (name, language)
+    languages: dict[str, set[str]] = {}
+    for name, language in SHIPPED:
+        languages.setdefault(name, set()).add(language)
+    assert all(spoken == {"en", "zh"} for spoken in languages.values())

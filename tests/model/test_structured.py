@@ -1,0 +1,70 @@
+"""Asking for data: read leniently, checked strictly, asked again once."""
+
+import pytest
+from autogen_core.models import AssistantMessage, LLMMessage, UserMessage
+from pydantic import BaseModel
+
+from memrecall.errors import ModelFailed
+from memrecall.model import Structured, ask_json
+from memrecall.testing import ScriptedClient, Step, call, fail, say, silence
+
+ASK: list[LLMMessage] = [UserMessage(content="Is recall needed? Answer in JSON.", source="user")]
+
+
+class Verdict(BaseModel):
+    needed: bool
+    words: list[str] = []
+
+
+async def ask(*steps: Step) -> tuple[Structured[Verdict], ScriptedClient]:
+    client = ScriptedClient(steps)
+    return await ask_json(client, ASK, Verdict), client
+
+
+async def test_plain_json() -> None:
+    answer, client = await ask(say('{"needed": true, "words": ["茶"]}'))
+    assert answer == Structured(Verdict(needed=True, words=["茶"]))
+    assert client.requests[0].json_output is True
+
+
+@pytest.mark.parametrize(
+    ("text", "needed"),
+    [
+        ('{"needed": "false"}', False),
+        ('{"needed": "True"}', True),
+        ("{'needed': False}", False),
+        ('```json\n{"needed": true}\n```', True),
+        ('"{\\"needed\\": false}"', False),
+        ('[{"needed": true}]', True),
+    ],
+)
+async def test_lenient_in_form(text: str, needed: bool) -> None:
+    answer, _ = await ask(say(text))
+    assert answer.value is not None
+    assert answer.value.needed is needed
+    assert answer.repaired is not text.startswith('{"')
+
+
+@pytest.mark.parametrize("text", ['{"needed": "maybe"}', '{"needed": null}', "{}", "yes", "5"])
+async def test_strict_in_meaning(text: str) -> None:
+    answer, client = await ask(say(text), say('{"needed": false}'))
+    assert answer.value == Verdict(needed=False)
+    assert answer.asked == 2
+    complaint = client.requests[1].messages[-2:]
+    assert complaint[0] == AssistantMessage(content=text, source="assistant")
+    assert "cannot be used" in str(complaint[1].content)
+
+
+@pytest.mark.parametrize("first", [silence(), call("search")])
+async def test_it_gives_up_and_says_why(first: Step) -> None:
+    answer, client = await ask(first, say('{"needed": "perhaps"}'))
+    assert answer.value is None
+    assert answer.asked == 2
+    assert answer.problem.startswith("needed: Input should be a valid boolean")
+    assert len(client.requests[1].messages) == 2
+    assert client.remaining == 0
+
+
+async def test_a_failure_of_the_model_is_not_an_answer() -> None:
+    with pytest.raises(ModelFailed):
+        await ask(fail("timeout"))

@@ -1,0 +1,143 @@
+"""The public helpers for tests."""
+
+import asyncio
+import time
+
+import pytest
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import CreateResult, LLMMessage, UserMessage
+
+from memrecall.errors import ModelFailed
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.testing import (
+    Request,
+    ScriptedClient,
+    Step,
+    call,
+    call_raw,
+    calls,
+    fail,
+    open_library,
+    repeat,
+    say,
+    silence,
+    think,
+    wait,
+)
+
+ASK: list[LLMMessage] = [UserMessage(content="茶?", source="user")]
+
+
+async def test_steps_are_played_in_order() -> None:
+    client = ScriptedClient(
+        [
+            call("search", query="茶", name="also an argument"),
+            calls(call("a"), call("b", x=1)),
+            call_raw("a", "{broken"),
+            think("hm", say("tea")),
+            silence(),
+        ]
+    )
+    contents = [(await client.create(ASK)).content for _ in range(3)]
+    assert contents == [
+        [FunctionCall("call_1", '{"query": "茶", "name": "also an argument"}', "search")],
+        [FunctionCall("call_2", "{}", "a"), FunctionCall("call_3", '{"x": 1}', "b")],
+        [FunctionCall("call_4", "{broken", "a")],
+    ]
+    said = await client.create(ASK)
+    assert (said.content, said.thought, said.finish_reason) == ("tea", "hm", "stop")
+    assert client.remaining == 1
+    assert (await client.create(ASK)).content == ""
+
+
+async def test_requests_are_remembered() -> None:
+    client = ScriptedClient([say("1"), say("2")], tokens=(10, 2))
+    messages = list(ASK)
+    await client.create(messages, tool_choice="required", extra_create_args={"seed": 1})
+    messages.append(ASK[0])
+    await client.create(messages, tools=[{"name": "search"}], json_output=True)
+    first, second = client.requests
+    assert len(first.messages) == 1
+    assert (first.tool_choice, first.options, first.tools) == ("required", {"seed": 1}, ())
+    assert (second.tool_names, second.json_output) == (("search",), True)
+    assert client.actual_usage().prompt_tokens == 20
+
+
+async def test_a_script_that_is_too_short() -> None:
+    client = ScriptedClient([say("1")])
+    await client.create(ASK)
+    with pytest.raises(AssertionError, match="has 1 steps, and the model was called 2 times"):
+        await client.create(ASK)
+
+
+async def test_a_step_may_look_at_the_request() -> None:
+    def echo(request: Request) -> Step:
+        return say(str(request.messages[-1].content))
+
+    client = ScriptedClient([repeat(echo, 2), *repeat(say("end"), 2)])
+    said = [(await client.create(ASK)).content for _ in range(4)]
+    assert said == ["茶?", "茶?", "end", "end"]
+
+
+async def test_failures() -> None:
+    client = ScriptedClient([fail("rate_limited", "slow down")])
+    with pytest.raises(ModelFailed, match="slow down") as failure:
+        await client.create(ASK)
+    assert failure.value.kind == "rate_limited"
+    assert failure.value.may_pass
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_waiting_ends_when_cancelled(streamed: bool) -> None:
+    async def ask(token: CancellationToken | None) -> None:
+        client = ScriptedClient([wait(30, then=say("late"))])
+        if streamed:
+            async for _ in client.create_stream(ASK, cancellation_token=token):
+                pass
+        else:
+            await client.create(ASK, cancellation_token=token)
+
+    token = CancellationToken()
+    asking = asyncio.ensure_future(ask(token))
+    await asyncio.sleep(0.01)
+    token.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    with pytest.raises(asyncio.CancelledError):
+        await ask(token)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await ask(None)
+
+
+async def test_streams() -> None:
+    client = ScriptedClient([say("a b\n c "), call("search")])
+    *words, result = [part async for part in client.create_stream(ASK)]
+    assert words == ["a", " b", "\n c", " "]
+    assert isinstance(result, CreateResult)
+    assert result.content == "a b\n c "
+    (only,) = [part async for part in client.create_stream(ASK)]
+    assert isinstance(only, CreateResult)
+
+
+async def test_a_thousand_calls_cost_little() -> None:
+    client = ScriptedClient([repeat(call("search", query="x"), 1000)])
+    start = time.perf_counter()
+    for _ in range(1000):
+        await client.create(ASK)
+    assert time.perf_counter() - start < 0.5  # some 15 ms on a quiet machine
+
+
+async def test_a_library_to_fill() -> None:
+    async with open_library(
+        scope="lin", messages=["我不吃辣"], memories=["likes green tea"], snapshots=False
+    ) as library:
+        page = await library.search(Scope("lin"), SearchRequest("吃辣"))
+        assert page.results[0].content == "我不吃辣"
+        assert (await library.stats("lin"))["memories"] == 1
+        file = library.store.file
+        assert file is not None
+    assert not file.exists()
+    async with open_library() as empty:
+        assert (await empty.stats())["messages"] == 0
