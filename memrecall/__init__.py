@@ -8,8 +8,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from memrecall.agent import (
+        MEMRECALL_TOOLS,
+        MemoryContext,
+        MemRecallAgent,
+        RecallMemory,
+        RecallOptions,
+        RecallResult,
+        RecallTool,
+    )
+    from memrecall.budget import Limits
     from memrecall.errors import MemrecallError
-    from memrecall.memory import Importer, Library
+    from memrecall.memory import Importer, Library, recall
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
@@ -18,15 +28,23 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "MEMRECALL_TOOLS",
     "Hit",
     "Importer",
     "Library",
+    "Limits",
+    "MemRecallAgent",
+    "MemoryContext",
     "MemrecallError",
     "Message",
     "NewMemory",
     "NewMessage",
     "Origin",
     "Permission",
+    "RecallMemory",
+    "RecallOptions",
+    "RecallResult",
+    "RecallTool",
     "Role",
     "Scope",
     "SearchPage",
@@ -34,11 +52,22 @@ __all__ = [
     "Settings",
     "__version__",
     "load_settings",
+    "recall",
 ]
 
 _HOMES = {
+    "memrecall.agent": (
+        "MEMRECALL_TOOLS",
+        "MemRecallAgent",
+        "MemoryContext",
+        "RecallMemory",
+        "RecallOptions",
+        "RecallResult",
+        "RecallTool",
+    ),
+    "memrecall.budget": ("Limits",),
     "memrecall.errors": ("MemrecallError",),
-    "memrecall.memory": ("Importer", "Library"),
+    "memrecall.memory": ("Importer", "Library", "recall"),
     "memrecall.scope": ("Permission", "Scope"),
     "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
     "memrecall.settings": ("Settings", "load_settings"),

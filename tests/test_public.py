@@ -7,15 +7,23 @@ import pytest
 import memrecall
 
 SURFACE = [
+    "MEMRECALL_TOOLS",
     "Hit",
     "Importer",
     "Library",
+    "Limits",
+    "MemRecallAgent",
+    "MemoryContext",
     "MemrecallError",
     "Message",
     "NewMemory",
     "NewMessage",
     "Origin",
     "Permission",
+    "RecallMemory",
+    "RecallOptions",
+    "RecallResult",
+    "RecallTool",
     "Role",
     "Scope",
     "SearchPage",
@@ -23,6 +31,7 @@ SURFACE = [
     "Settings",
     "__version__",
     "load_settings",
+    "recall",
 ]
 
 

@@ -21,6 +21,7 @@ class Library:
     def __init__(self, store: Store, embedder: Embedder | None, settings: Settings) -> None:
         self.store = store
         self.embedder = embedder
+        self.settings = settings
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None
         budget = settings.index_memory_mb * 1024 * 1024

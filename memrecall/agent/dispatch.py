@@ -1,0 +1,116 @@
+"""Running one tool call: named exceptions become answers that a model can act on.
+
+One ladder serves all tools. What is not on it is a bug: the model is told that the tool failed, the
+log gets the traceback, and the run goes on.
+"""
+
+import asyncio
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from autogen_core import FunctionCall
+from pydantic import BaseModel
+
+from memrecall.agent.arguments import read_arguments, tool_name
+from memrecall.agent.desk import Desk
+from memrecall.agent.phrases import say
+from memrecall.agent.rendering import render
+from memrecall.agent.tools.models import ToolFailure
+from memrecall.agent.tools.registry import MEMRECALL_TOOLS, ToolEntry
+from memrecall.errors import (
+    CallerError,
+    Disabled,
+    EmbedderFailed,
+    InvalidArgument,
+    MemrecallError,
+    NotFound,
+    StorageError,
+)
+
+_log = logging.getLogger(__name__)
+
+TOOL_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRun:
+    """A call that was run: its arguments as applied, the answer, and how a model sees it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    output: BaseModel
+    text: str
+    seconds: float
+
+    @property
+    def error(self) -> str | None:
+        """The code of what went wrong, if anything did."""
+        code: str | None = getattr(self.output, "error", None)
+        return code
+
+
+async def run_tool(desk: Desk, call: FunctionCall, seconds: float = TOOL_SECONDS) -> ToolRun:
+    """Run a call at the desk. Nothing but a cancellation escapes."""
+    started = time.monotonic()
+    tool = tool_name(call.name)
+    desk.notes.calls += 1
+    arguments: dict[str, Any] = {}
+    output: BaseModel
+    try:
+        entry = _entry(desk, tool)
+        given = read_arguments(tool, call.arguments, entry["input_model"], desk.language)
+        arguments = given.model_dump(mode="json", exclude_none=True)
+        async with asyncio.timeout(seconds):
+            output = await _run_twice_on_storage(desk, entry["func"], given)
+    except (MemrecallError, TimeoutError) as error:
+        output = _failure(desk, tool, error, seconds)
+    except Exception as error:  # a bug of ours must not end the parent's run
+        _log.exception("the tool %s failed", tool)
+        problem = type(error).__name__
+        output = ToolFailure(
+            error="internal", message=say(desk.language, "internal", tool=tool, problem=problem)
+        )
+    if isinstance(output, ToolFailure) and output.error in ("storage", "timeout", "internal"):
+        desk.notes.failures.append(output.error)
+    return ToolRun(
+        tool, arguments, output, render(output, desk.language), time.monotonic() - started
+    )
+
+
+def _entry(desk: Desk, tool: str) -> ToolEntry:
+    if tool not in MEMRECALL_TOOLS:
+        tools = ", ".join(MEMRECALL_TOOLS)
+        raise NotFound(say(desk.language, "unknown_tool", tool=tool, tools=tools))
+    return MEMRECALL_TOOLS[tool]
+
+
+async def _run_twice_on_storage(desk: Desk, func: Any, given: BaseModel) -> BaseModel:
+    """A database may fail once and recover: one more try, then it is told."""
+    try:
+        return await func(desk, given)  # type: ignore[no-any-return]
+    except StorageError:
+        return await func(desk, given)  # type: ignore[no-any-return]
+
+
+def _failure(desk: Desk, tool: str, error: Exception, seconds: float) -> ToolFailure:
+    language = desk.language
+    match error:
+        case TimeoutError():
+            message = say(language, "timeout", tool=tool, seconds=seconds)
+            return ToolFailure(error="timeout", message=message)
+        case Disabled():
+            message = say(language, "no_permission", problem=error.message)
+            return ToolFailure(error="no_permission", message=message)
+        case NotFound():
+            return ToolFailure(error="unknown_tool", message=error.message)
+        case InvalidArgument():
+            return ToolFailure(error="invalid_arguments", message=str(error))
+        case EmbedderFailed():
+            message = say(language, "embedder", problem=error.message)
+            return ToolFailure(error="embedder", message=message)
+        case CallerError():
+            return ToolFailure(error="refused", message=str(error))
+    problem = error.message if isinstance(error, MemrecallError) else str(error)
+    return ToolFailure(error="storage", message=say(language, "storage", problem=problem))

@@ -1,0 +1,112 @@
+"""The handed-off keys as evidence: who said it, when, what stood around it, what times it means."""
+
+from dataclasses import asdict
+from datetime import datetime
+
+from memrecall.agent.desk import Desk
+from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
+from memrecall.search import Hit
+from memrecall.text.times import find_times
+from memrecall.types import MemoryRecord, Message
+
+_AROUND = 1
+
+
+async def gather_evidence(desk: Desk, keys: list[str]) -> list[RecalledMemory]:
+    """The memories and messages of the keys, in their order. One erased meanwhile is left out."""
+    if not keys:
+        return []
+    store = desk.sources.store
+    memories = {m.memory_key: m for m in await store.memories(desk.scope).get_many(keys)}
+    said = [key for key in keys if key not in memories]
+    messages = {m.message_id: m for m in await store.timeline(desk.scope).get_many(said)}
+    found: list[RecalledMemory] = []
+    for key in keys:
+        if key in memories:
+            found.append(await _from_memory(desk, memories[key]))
+        elif key in messages:
+            found.append(await _from_message(desk, messages[key]))
+    return found
+
+
+def resolve_times(desk: Desk, text: str, said_at: datetime) -> list[ResolvedTime]:
+    """The times that a text speaks of, as dates."""
+    spans = find_times(text[:2_000], said_at, desk.zone)
+    return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
+
+
+def from_hit(desk: Desk, hit: Hit) -> RecalledMemory:
+    """A hit as evidence, from what the search told alone."""
+    return RecalledMemory(
+        memory_key=hit.key,
+        kind=hit.kind,
+        memory_type=hit.memory_type,
+        summary=hit.summary,
+        content=hit.content,
+        speaker=hit.speaker,
+        role=hit.role,
+        ts=hit.ts,
+        session_id=hit.session_id,
+        relevance_score=hit.score,
+        why=asdict(hit.why),
+        times=resolve_times(desk, hit.content, hit.ts),
+    )
+
+
+async def _from_memory(desk: Desk, memory: MemoryRecord) -> RecalledMemory:
+    sources = await desk.sources.store.timeline(desk.scope).get_many(memory.source_message_ids)
+    hit = desk.notes.hits.get(memory.memory_key)
+    return RecalledMemory(
+        memory_key=memory.memory_key,
+        kind="memory",
+        memory_type=memory.memory_type,
+        summary=memory.summary,
+        content=memory.content,
+        speaker=None,
+        role=None,
+        ts=memory.created_at,
+        session_id=memory.session_id,
+        relevance_score=hit and hit.score,
+        why=hit and asdict(hit.why),
+        valid_to=memory.valid_to,
+        times=resolve_times(desk, memory.content, memory.created_at),
+        sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
+    )
+
+
+async def _from_message(desk: Desk, message: Message) -> RecalledMemory:
+    timeline = desk.sources.store.timeline(desk.scope)
+    page = await timeline.neighbors(message.message_id, before=_AROUND, after=_AROUND)
+    horizon = desk.horizon
+    around = [
+        near
+        for near in page.items
+        if near.session_id == message.session_id and (horizon is None or near.ts < horizon)
+    ]
+    place = next(at for at, near in enumerate(around) if near.message_id == message.message_id)
+    hit = desk.notes.hits.get(message.message_id)
+    return RecalledMemory(
+        memory_key=message.message_id,
+        kind="message",
+        memory_type="message",
+        summary="",
+        content=message.content,
+        speaker=message.speaker,
+        role=message.role.value,
+        ts=message.ts,
+        session_id=message.session_id,
+        relevance_score=hit and hit.score,
+        why=hit and asdict(hit.why),
+        times=resolve_times(desk, message.content, message.ts),
+        before=[_nearby(near) for near in around[:place]],
+        after=[_nearby(near) for near in around[place + 1 :]],
+    )
+
+
+def _nearby(message: Message) -> Nearby:
+    return Nearby(
+        memory_key=message.message_id,
+        speaker=message.speaker or message.role.value,
+        ts=message.ts,
+        content=message.content,
+    )

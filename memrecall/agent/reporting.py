@@ -1,0 +1,165 @@
+"""The end of a recall: the handoff, its evidence and the trace, put into one result and stored."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any
+
+from memrecall.agent.desk import Desk
+from memrecall.agent.ending import write_ending
+from memrecall.agent.evidence import from_hit, gather_evidence, resolve_times
+from memrecall.agent.loop import Run
+from memrecall.agent.outcome import Finish, Stop, StopReason
+from memrecall.agent.result import QueryTried, RecalledMemory, RecallHandoff, RecallResult
+from memrecall.agent.tools.handoff import write_message
+from memrecall.agent.tools.models import HandoffInput
+from memrecall.agent.trace import EventKind, Trace
+from memrecall.errors import MemrecallError, StorageError
+from memrecall.store import BODY_BYTES, NewTrace, measure_body
+
+_log = logging.getLogger(__name__)
+
+_REPLACEABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
+_EVENTS_KEPT = 100
+_CONTENT_KEPT = 2_000
+_UNREADABLE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the iterations ended, and what the rules had to stand in for."""
+
+    outcome: Finish | Stop
+    fallback: Stop | None = None
+
+    @property
+    def is_replaceable(self) -> bool:
+        """Whether the model could not play at all, so that the rules can go on in its place."""
+        return isinstance(self.outcome, Stop) and self.outcome.reason in _REPLACEABLE
+
+    @property
+    def reason(self) -> StopReason:
+        """The stop reason that is told: the first cause."""
+        if self.fallback is not None:
+            return self.fallback.reason
+        if isinstance(self.outcome, Stop):
+            return self.outcome.reason
+        return self.outcome.forced_by or StopReason.HANDOFF
+
+
+async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> RecallResult:
+    """The one result of a recall."""
+    desk, outcome = run.desk, ended.outcome
+    if isinstance(outcome, Stop):
+        run.recorder.add(EventKind.STOP, reason=outcome.reason.value, problem=outcome.problem)
+    handed = outcome.handoff if isinstance(outcome, Finish) else write_ending(desk, outcome)
+    memories = await _evidence(desk, handed, ended.reason)
+    handoff = _handoff(desk, handed, ended)
+    usage = run.budget.usage.as_dict()
+    run.recorder.add(
+        EventKind.HANDOFF,
+        stop_reason=ended.reason.value,
+        confidence=handoff.confidence,
+        keys=handoff.relevant_memory_keys,
+        dropped=list(desk.notes.dropped),
+        summary=handoff.search_summary,
+        question=handoff.follow_up_question,
+        usage=usage,
+    )
+    asked = desk.conversation.asked
+    told = ended.fallback or (outcome if isinstance(outcome, Stop) else None)
+    result = RecallResult(
+        handoff=handoff,
+        memories=memories,
+        confidence=handoff.confidence,
+        abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
+        judged=isinstance(outcome, Finish),
+        stop_reason=ended.reason,
+        problem=(told and told.problem) or None,
+        iterations=desk.window.iteration,
+        windows=windows or [desk.window.size],
+        usage=usage,
+        model=run.name,
+        language=desk.language,
+        now=desk.now,
+        times=resolve_times(desk, asked.text, desk.now),
+        queries=[
+            QueryTried(
+                arguments=note.arguments,
+                total_found=note.total_found,
+                returned=note.returned,
+                new_keys=note.new_keys,
+            )
+            for note in desk.notes.searches
+        ],
+        keys_seen=list(desk.notes.shown),
+        keys_dropped=list(desk.notes.dropped),
+        withheld=desk.notes.withheld,
+        degraded=list(desk.notes.degraded),
+        fallback=ended.fallback and ended.fallback.reason.value,
+        trace=run.recorder.finish(),
+    )
+    await _store_trace(desk, result, keep_days)
+    return result
+
+
+async def _evidence(desk: Desk, handed: HandoffInput, reason: StopReason) -> list[RecalledMemory]:
+    """From the store; from the notes where the store is gone or there is no time left."""
+    keys = handed.relevant_memory_keys
+    noted = [from_hit(desk, desk.notes.hits[key]) for key in keys if key in desk.notes.hits]
+    if reason in _UNREADABLE:
+        return noted
+    try:
+        return await gather_evidence(desk, keys)
+    except StorageError as error:
+        desk.notes.degraded[f"evidence without its surroundings: {error.message}"] = None
+        return noted
+
+
+def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:
+    failed = isinstance(ended.outcome, Stop) and not handed.needs_more_info
+    return RecallHandoff(
+        **handed.model_dump(),
+        success=bool(handed.relevant_memory_keys) or not failed,
+        message=write_message(desk, handed),
+    )
+
+
+async def _store_trace(desk: Desk, result: RecallResult, keep_days: int) -> None:
+    """Keep the trace with its user; a recall does not fail because that failed."""
+    reason = result.stop_reason
+    if not keep_days or reason in (StopReason.STORAGE_FAILED, StopReason.NOTHING_STORED):
+        return
+    try:
+        await desk.sources.store.traces(desk.scope).add(_new_trace(desk, result), keep_days)
+    except MemrecallError as error:
+        _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
+
+
+def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
+    trace: Trace = result.trace
+    return NewTrace(
+        trace_id=trace.trace_id,
+        created_at=trace.started_at,
+        query=desk.conversation.asked.text[:1_000],
+        stop_reason=result.stop_reason.value,
+        confidence=result.confidence,
+        abstained=result.abstained,
+        iterations=result.iterations,
+        model_calls=int(result.usage["model_calls"]),
+        tool_calls=int(result.usage["tool_calls"]),
+        seconds=float(result.usage["seconds"]),
+        body=_fit(result.model_dump(mode="json")),
+    )
+
+
+def _fit(body: dict[str, Any]) -> dict[str, Any]:
+    """The result as it can be stored: very large ones without what the tools returned in full."""
+    if measure_body(body) <= BODY_BYTES:
+        return body
+    for event in body["trace"]["events"]:
+        event.pop("output", None)
+    if measure_body(body) > BODY_BYTES:
+        for memory in body["memories"]:
+            memory["content"] = memory["content"][:_CONTENT_KEPT]
+        body["trace"]["events"] = body["trace"]["events"][-_EVENTS_KEPT:]
+    return body

@@ -1,0 +1,141 @@
+"""What the rules say to people: why they do something, what they found, what they ask."""
+
+from memrecall.model.prompts import Language
+
+_PHRASES: dict[str, tuple[str, str]] = {
+    # Thoughts
+    "first": ("I look for what the message names: {words}.", "先搜索消息里提到的内容：{words}。"),
+    "first_context": (
+        "The message names nothing itself; I search with what was said before it: {words}.",
+        "消息本身没有说出具体内容，用前面的对话来搜索：{words}。",
+    ),
+    "words_only": (
+        "Search by meaning failed; I search by words alone.",
+        "语义搜索不可用，改用关键词搜索。",
+    ),
+    "any_time": (
+        "Too little within the stated time; I drop the time.",
+        "这段时间内结果太少，去掉时间限制。",
+    ),
+    "lower": ("Too little; I accept weaker matches.", "结果太少，降低相关性要求。"),
+    "anyone": ("Too little; I look at what anybody said.", "结果太少，不再限定是谁说的。"),
+    "context": (
+        "Too little; I add words of the conversation.",
+        "结果太少，加上对话里的词再搜索。",
+    ),
+    "meaning": ("Too little by words; I search by meaning.", "按词找到的太少，改按意思搜索。"),
+    "keywords": ("I search with the telling words alone.", "只用关键的词再搜索一次。"),
+    "as_speaker": (
+        "The person asked about says “I”: I search in their own words.",
+        "被问到的人会自称“我”，换成本人的说法再搜索。",
+    ),
+    "in_time": (
+        "I look closer at the time that is named.",
+        "仔细查看所说的那段时间。",
+    ),
+    "feedback": (
+        "I search again with words of the best matches.",
+        "用最相关内容里的词再搜索一次。",
+    ),
+    "same_day": (
+        "I look at what else was said on the day of the best match.",
+        "看看最相关的那一天还说了什么。",
+    ),
+    "read": (
+        "I read the best matches and what was said around them.",
+        "阅读最相关的内容及其前后文。",
+    ),
+    "expand": (
+        "“{reference}” points outside the messages shown; I ask for earlier ones.",
+        "“{reference}”指的内容不在当前窗口里，请求查看更早的消息。",
+    ),
+    "finish": ("I hand off what was found.", "交接找到的内容。"),
+    "give_up": ("Nothing fits; I say so and ask.", "没有合适的内容，如实说明并追问。"),
+    # Reasons
+    "found": ("found {count} that fit", "找到 {count} 条相关内容"),
+    "not_found": ("nothing that fits was found", "没有找到相关内容"),
+    "failed": ("the search failed", "搜索失败"),
+    "in_window": (
+        "what is meant stands in the conversation itself",
+        "所指内容就在当前对话中",
+    ),
+    "nothing_asked": ("the message refers to nothing", "消息没有提及需要回忆的内容"),
+    # Summaries
+    "summary_found": (
+        "For “{asked}” these fit, the most likely first:",
+        "针对“{asked}”，以下内容最相关（按可能性排序）：",
+    ),
+    "quote": ("- {when}, {who}: “{text}”", "- {when}，{who}：“{text}”"),
+    "summary_not_found": (
+        "Nothing that fits “{asked}” was found. Searched for: {queries}.",
+        "没有找到与“{asked}”相符的内容。搜索过：{queries}。",
+    ),
+    "closest": (
+        "The closest, which does not seem to be meant: {when}, {who}: “{text}”",
+        "最接近但看来不是所指的：{when}，{who}：“{text}”",
+    ),
+    "summary_failed": (
+        "The memories could not be searched ({codes}). This does not mean that there is nothing.",
+        "无法搜索记忆（{codes}）。这不表示没有相关内容。",
+    ),
+    "partly_failed": (
+        "Some searches failed ({codes}): there may be more.",
+        "部分搜索失败（{codes}），可能还有更多内容。",
+    ),
+    "summary_in_window": (
+        "Nothing needs to be recalled: what is meant was said in this conversation. {who}: “{text}”",
+        "无需回忆：所指内容就在当前对话中。{who}：“{text}”",
+    ),
+    "summary_nothing_asked": (
+        "The message does not refer to anything earlier.",
+        "这条消息没有提及以前的内容。",
+    ),
+    "later_wins": (
+        "Where they differ, the user's later words ({when}) count.",
+        "若有不一致，以用户较晚的说法（{when}）为准。",
+    ),
+    # Reasoning
+    "why": (
+        "They share {words} with the request; best relevance {score:.2f} after {searches} searches.",
+        "与请求共有：{words}；共搜索 {searches} 次，最高相关性 {score:.2f}。",
+    ),
+    "why_meaning": (
+        "They are close in meaning; best relevance {score:.2f} after {searches} searches.",
+        "意思相近；共搜索 {searches} 次，最高相关性 {score:.2f}。",
+    ),
+    "why_not": (
+        "The best of {count} results has too little of what was asked.",
+        "{count} 条结果中最好的也与所问内容相差太远。",
+    ),
+    # Questions
+    "ask_bare": (
+        "What does “{reference}” refer to: roughly when was it, or what was it about?",
+        "“{reference}”具体指什么？大概是什么时间或什么主题？",
+    ),
+    "ask_words": (
+        "I found nothing about {words}. When was it, or in which other words might it have been said?",
+        "没有找到关于{words}的内容。大概是什么时候，或者当时是怎么说的？",
+    ),
+    "ask_time": (
+        "I found nothing about {words} for {when}. Could it have been another time?",
+        "{when}没有找到关于{words}的内容。会不会是别的时间？",
+    ),
+    "ask_which": (
+        "Which of these is meant: {options}?",
+        "指的是哪一个：{options}？",
+    ),
+    # Parts
+    "user": ("the user", "用户"),
+    "assistant": ("the assistant", "助手"),
+    "somebody": ("somebody", "某人"),
+    "memory": ("remembered", "记忆"),
+    "and": (", ", "、"),
+    "or": (" or ", "，还是"),
+    "this": ("this", "这件事"),
+}
+
+
+def say(language: Language, phrase: str, **values: object) -> str:
+    """A phrase in a language, with its values in place."""
+    english, chinese = _PHRASES[phrase]
+    return (chinese if language == "zh" else english).format(**values)

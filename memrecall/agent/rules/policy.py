@@ -1,0 +1,127 @@
+"""The recall prompt played by rules: each turn reads all that happened and decides one step.
+
+Search, widen while little is found, look closer at what was found, read the best, hand off.
+"""
+
+from zoneinfo import ZoneInfo
+
+from memrecall.agent.rules.findings import Findings, gather
+from memrecall.agent.rules.handing import hand_off, hand_off_nothing, hand_off_window
+from memrecall.agent.rules.judging import Judgement, judge
+from memrecall.agent.rules.phrases import say
+from memrecall.agent.rules.reading import Reading, read_request
+from memrecall.agent.rules.searching import Plan, next_search, query_of
+from memrecall.agent.rules.transcript import (
+    DETAIL,
+    EXPAND,
+    HANDOFF,
+    SEARCH,
+    Transcript,
+    read_transcript,
+)
+from memrecall.agent.rules.window import meant_in_window, must_look_further
+from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
+
+MOST_SEARCHES = 5  # in an iteration
+IN_A_ROW = 3  # the tool refuses a fourth
+ANCHORS = 3
+HOPELESS = 2  # failures of the store, after which nothing more is tried
+
+
+def recall_turn(request: RuleRequest) -> RuleAnswer:
+    """The next step of a recall, decided from the conversation with the loop alone."""
+    transcript = read_transcript(request.messages)
+    briefing = transcript.briefing
+    reading = read_request(briefing.messages, briefing.now, ZoneInfo(briefing.time_zone))
+    turn = _Turn(request, transcript, reading, gather(transcript))
+    return turn.decide()
+
+
+class _Turn:
+    """One turn: the request, and what is known at it."""
+
+    def __init__(
+        self, request: RuleRequest, transcript: Transcript, reading: Reading, found: Findings
+    ) -> None:
+        self._tools = (request.forced,) if request.forced else request.tools
+        self._transcript = transcript
+        self._reading = reading
+        self._found = found
+        self._judgement: Judgement = judge(reading, found)
+
+    def decide(self) -> RuleAnswer:
+        """The first of the possible steps that makes sense now."""
+        return self._expand_first() or self._search() or self._read() or self._hand_off()
+
+    def _expand_first(self) -> RuleAnswer | None:
+        if self._can(EXPAND) and must_look_further(
+            self._reading, self._transcript, self._judgement.abstains
+        ):
+            return self._expand()
+        return None
+
+    def _expand(self) -> RuleAnswer:
+        size = self._transcript.briefing.window
+        references = self._reading.references
+        told = references[0].text if references else self._reading.text[:20]
+        thought = say(self._reading.language, "expand", reference=told)
+        arguments = {"reason": thought, "current_size": size, "requested_size": 2 * size}
+        return _answer(EXPAND, arguments, thought)
+
+    def _search(self) -> RuleAnswer | None:
+        transcript = self._transcript
+        if not self._can(SEARCH) or self._settled():
+            return None
+        if len(transcript.searches) >= MOST_SEARCHES or transcript.in_a_row >= IN_A_ROW:
+            return None
+        plan = next_search(self._reading, transcript, self._found)
+        return None if plan is None else _answer(SEARCH, plan.arguments, self._explain(plan))
+
+    def _settled(self) -> bool:
+        """Whether searching has no use: nothing is asked, all is here, or nothing works."""
+        reading = self._reading
+        if reading.empty and not reading.context_words:
+            return True
+        if meant_in_window(reading) is not None:
+            return True
+        broken = self._found.broken
+        return "no_permission" in broken or len(broken) >= HOPELESS
+
+    def _explain(self, plan: Plan) -> str:
+        reading = self._reading
+        phrase = plan.why
+        if phrase == "first" and reading.bare and reading.earlier:
+            phrase = "first_context"
+        words = (*reading.exact, *reading.words) or reading.context_words
+        told = say(reading.language, "and").join(dict.fromkeys(words[:5]))
+        return say(reading.language, phrase, words=told or query_of(reading)[:40])
+
+    def _read(self) -> RuleAnswer | None:
+        if not self._can(DETAIL) or self._transcript.details or self._judgement.abstains:
+            return None
+        chosen = [judged.candidate for judged in self._judgement.chosen]
+        anchors = chosen[:1] + [c for c in chosen[1:] if c.asks]
+        calls = tuple(RuleCall(DETAIL, {"memory_key": c.key}) for c in anchors[:ANCHORS])
+        return RuleAnswer(calls=calls, thought=say(self._reading.language, "read"))
+
+    def _hand_off(self) -> RuleAnswer:
+        if not self._can(HANDOFF):
+            return RuleAnswer(text=say(self._reading.language, "finish"))
+        reading, found = self._reading, self._found
+        line = meant_in_window(reading)
+        if line is not None and not found.candidates:
+            return _answer(HANDOFF, hand_off_window(reading, line), say(reading.language, "finish"))
+        if reading.empty and not found.candidates and not found.broken:
+            nothing = say(reading.language, "nothing_asked")
+            return _answer(HANDOFF, hand_off_nothing(reading), nothing)
+        arguments = hand_off(reading, self._transcript, found, self._judgement)
+        thought = "finish" if arguments["relevant_memory_keys"] else "give_up"
+        return _answer(HANDOFF, arguments, say(reading.language, thought))
+
+    def _can(self, tool: str) -> bool:
+        return tool in self._tools
+
+
+def _answer(tool: str, arguments: dict[str, object], thought: str) -> RuleAnswer:
+    kept = {name: value for name, value in arguments.items() if value is not None}
+    return RuleAnswer(calls=(RuleCall(tool, kept),), thought=thought)

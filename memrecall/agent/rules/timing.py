@@ -1,0 +1,68 @@
+"""Times of a request: when it was said, when it happened, or only roughly how long ago."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from memrecall.agent.rules.words import SAYING_EN, SAYING_ZH, SERVING_ZH, any_of, chinese, english
+from memrecall.text.times import TimeSpan
+
+# Between a time and its verb of saying may stand who said it and to whom.
+_PERSON = r"(?:我|你|您|咱们?|我们|你们|他|她|他们)?"
+_SAYING_NEXT = re.compile(
+    rf"(?:的时候|里|那天|早上|晚上|下午|上午)?{_PERSON}(?:们)?(?:[跟和对与同][^，。？！的]{{1,6}}?)?"
+    rf"(?:还|都|就|也|曾|到底)?(?:{any_of(SAYING_ZH)}|{any_of(SERVING_ZH)})"
+)
+_SAYING_EN = english(SAYING_EN + ",suggested,recommended,gave,sent,listed,proposed")
+_PARTED = re.compile(r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE)
+_NEAR = 48  # characters between an English verb of saying and its time
+
+_VAGUE: tuple[tuple[int | None, tuple[re.Pattern[str], re.Pattern[str]]], ...] = (
+    (None, (chinese("一直,习惯,总是,向来,平时,通常"), english(r"always,usually,generally,all along"))),
+    (3, (chinese("刚才,刚刚,方才"), english(r"just now,a moment ago,a minute ago"))),
+    (7, (chinese("最近,近来,这几天,前几天,前两天"), english(r"recently,lately,the other day,these days"))),
+    (30, (chinese("上次,上回,上一次,之前,先前"), english(r"last time,previously,earlier,before"))),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The times of a request. `said` bounds the messages; `recency` is days, as a leaning only."""
+
+    spans: tuple[TimeSpan, ...] = ()
+    said: TimeSpan | None = None
+    recency: int | None = None
+
+
+def read_timing(text: str, spans: Sequence[TimeSpan]) -> Timing:
+    """Tell a time of saying from a time of the thing itself."""
+    said = [span for span in spans if not is_vague(span) and _belongs_to_saying(text, span)]
+    return Timing(tuple(spans), said[0] if len(said) == 1 else None, _recency(text))
+
+
+def is_vague(span: TimeSpan) -> bool:
+    """Whether the words name no stretch of their own: recently, 刚才."""
+    return any(pattern.search(span.text) for _, pair in _VAGUE for pattern in pair)
+
+
+def _belongs_to_saying(text: str, span: TimeSpan) -> bool:
+    end = span.position + len(span.text)
+    if _SAYING_NEXT.match(text, end):
+        return True
+    before = text[max(span.position - _NEAR, 0) : span.position]
+    verbs = list(_SAYING_EN.finditer(before))
+    if verbs and not _PARTED.search(before, verbs[-1].end()):
+        return True
+    after = text[end : end + _NEAR]
+    verb = _SAYING_EN.search(after)
+    # "Last week you told me"; but not "in May, who said".
+    return verb is not None and bool(
+        re.fullmatch(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", after[: verb.start()], re.I)
+    )
+
+
+def _recency(text: str) -> int | None:
+    for days, pair in _VAGUE:
+        if any(pattern.search(text) for pattern in pair):
+            return days
+    return None

@@ -1,0 +1,36 @@
+"""Whether the conversation shown holds what is meant, or more of it must be seen."""
+
+from memrecall.agent.rules.coverage import covered
+from memrecall.agent.rules.reading import Line, Reading
+from memrecall.agent.rules.transcript import Transcript
+
+
+def meant_in_window(reading: Reading) -> Line | None:
+    """The earlier message that a near reference means, if the reference stays in the window.
+
+    "Go on" and "this one" mean what was just said; "that plan" means an earlier message that has a
+    plan and more to say. What points at another conversation is never answered from this one.
+    """
+    if reading.points_back or not reading.references or reading.timing.spans:
+        return None
+    telling = [line for line in reading.earlier if line.words]
+    if reading.bare:
+        return telling[0] if telling else None
+    wanted = (*reading.exact, *reading.words)
+    for line in telling:
+        if len(line.words) > len(wanted) and covered(wanted, line.text) >= 1:
+            return line
+    return None
+
+
+def must_look_further(reading: Reading, transcript: Transcript, found_nothing: bool) -> bool:
+    """Whether to ask for earlier messages: the reference points outside and names too little."""
+    briefing = transcript.briefing
+    if transcript.expansion_refused or not briefing.older_messages:
+        return False
+    if briefing.iteration >= briefing.max_iterations or not reading.references:
+        return False
+    if reading.bare and not reading.context_words:
+        return not transcript.steps
+    weak = len(reading.words) + len(reading.exact) <= 1
+    return weak and found_nothing and len(transcript.searches) >= 2

@@ -1,0 +1,95 @@
+"""`get_memory_detail`: one memory or message in full, with what was said around it."""
+
+from memrecall.agent.desk import Desk
+from memrecall.agent.phrases import say
+from memrecall.agent.tools.models import (
+    GetMemoryDetailInput,
+    GetMemoryDetailOutput,
+    NearbyMessage,
+)
+from memrecall.agent.tools.search import preview
+from memrecall.types import MemoryRecord, Message
+
+AROUND = 2
+
+
+async def get_memory_detail(desk: Desk, asked: GetMemoryDetailInput) -> GetMemoryDetailOutput:
+    """Read a memory or a message of the desk's scope."""
+    desk.notes.in_a_row = 0
+    mark = await desk.sources.store.feed(desk.scope.user_id).mark()
+    found = await desk.caches.contents.get(
+        (desk.scope, mark, desk.horizon, asked.memory_key), lambda: _read(desk, asked.memory_key)
+    )
+    if not isinstance(found, GetMemoryDetailOutput):
+        return GetMemoryDetailOutput(
+            success=False,
+            error="not_found",
+            message=say(desk.language, "missing_memory", key=asked.memory_key),
+        )
+    desk.notes.open(asked.memory_key)
+    desk.notes.show(near.memory_key for near in (*found.before, *found.after, *found.sources))
+    return found
+
+
+async def _read(desk: Desk, key: str) -> GetMemoryDetailOutput | None:
+    store = desk.sources.store
+    memories = await store.memories(desk.scope).get_many([key])
+    if memories:
+        return await _memory_detail(desk, memories[0])
+    messages = await store.timeline(desk.scope).get_many([key])
+    if messages and (desk.horizon is None or messages[0].ts < desk.horizon):
+        return await _message_detail(desk, messages[0])
+    return None
+
+
+async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOutput | None:
+    if desk.horizon is not None and memory.created_at >= desk.horizon:
+        return None
+    timeline = desk.sources.store.timeline(desk.scope)
+    sources = await timeline.get_many(memory.source_message_ids)
+    return GetMemoryDetailOutput(
+        success=True,
+        kind="memory",
+        memory_key=memory.memory_key,
+        summary=memory.summary,
+        content=memory.content,
+        memory_type=memory.memory_type,
+        created_at=desk.local(memory.created_at),
+        valid_to=memory.valid_to and desk.local(memory.valid_to),
+        metadata=memory.metadata,
+        sources=[_near(desk, message) for message in sorted(sources, key=lambda m: m.ts)],
+    )
+
+
+async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput:
+    timeline = desk.sources.store.timeline(desk.scope)
+    page = await timeline.neighbors(message.message_id, before=AROUND, after=AROUND)
+    around = [
+        near
+        for near in page.items
+        if near.session_id == message.session_id
+        and (desk.horizon is None or near.ts < desk.horizon)
+    ]
+    place = next(at for at, near in enumerate(around) if near.message_id == message.message_id)
+    return GetMemoryDetailOutput(
+        success=True,
+        kind="message",
+        memory_key=message.message_id,
+        content=message.content,
+        memory_type="message",
+        created_at=desk.local(message.ts),
+        metadata=message.metadata,
+        speaker=message.speaker,
+        role=message.role.value,
+        before=[_near(desk, near) for near in around[:place]],
+        after=[_near(desk, near) for near in around[place + 1 :]],
+    )
+
+
+def _near(desk: Desk, message: Message) -> NearbyMessage:
+    return NearbyMessage(
+        memory_key=message.message_id,
+        speaker=message.speaker or message.role.value,
+        created_at=desk.local(message.ts),
+        content=preview(message.content),
+    )

@@ -1,0 +1,191 @@
+"""`search_memories`: memories, and messages as evidence."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from memrecall.agent.desk import Desk
+from memrecall.agent.notes import SEARCHES_IN_A_ROW, SearchNote
+from memrecall.agent.phrases import say
+from memrecall.agent.tools.keywords import expand_query
+from memrecall.agent.tools.models import (
+    MemorySearchResultItem,
+    SearchMemoriesInput,
+    SearchMemoriesOutput,
+)
+from memrecall.errors import InvalidArgument
+from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.text.snippets import snippets
+from memrecall.types import Role
+
+LONGEST_QUERY = 500
+PREVIEW = 200
+
+
+async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput:
+    """Search within the desk's scope; refuse what leads nowhere, and say what is left to do."""
+    refusal = _refuse(desk, asked)
+    desk.notes.in_a_row += 1
+    if refusal is not None:
+        return refusal
+    expansions: tuple[str, ...] = ()
+    if asked.search_mode != "keyword":
+        expansions = await expand_query(desk, asked.query)
+    request = _request(desk, asked, expansions)
+    page = await _search(desk, request)
+    relaxed: list[str] = []
+    if not page.results and (request.keywords or request.memory_types):
+        request, relaxed = _relax(request)
+        page = await _search(desk, request)
+    return _answer(desk, asked, request, page, relaxed)
+
+
+def _refuse(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput | None:
+    notes = desk.notes
+    if notes.in_a_row >= SEARCHES_IN_A_ROW:
+        left = ["left_detail"] if notes.hits else []
+        left += ["left_expand"] if desk.window.can_grow else []
+        told = "; ".join(say(desk.language, phrase) for phrase in [*left, "left_handoff"])
+        message = say(desk.language, "three_in_a_row", count=notes.in_a_row, left=told)
+        return SearchMemoriesOutput(
+            success=False, total_found=0, error="too_many_searches", message=message
+        )
+    arguments = asked.model_dump(exclude_none=True)
+    for note in notes.searches:
+        if note.arguments == arguments:
+            message = say(desk.language, "repeated", call=note.call, found=note.total_found)
+            return SearchMemoriesOutput(
+                success=False, total_found=note.total_found, error="repeated", message=message
+            )
+    return None
+
+
+def _request(desk: Desk, asked: SearchMemoriesInput, expansions: tuple[str, ...]) -> SearchRequest:
+    since = _moment(desk, "since", asked.since)
+    until = _moment(desk, "until", asked.until)
+    if asked.time_range_days is not None:
+        start = desk.now - timedelta(days=asked.time_range_days)
+        since = start if since is None else max(since, start)
+    if desk.horizon is not None:
+        until = desk.horizon if until is None else min(until, desk.horizon)
+        since = since and min(since, until)
+    # What the caller has already is left out below: ask for so many more.
+    spare = len(desk.conversation.given)
+    return SearchRequest(
+        query=asked.query[:LONGEST_QUERY],
+        mode=asked.search_mode,
+        limit=min(asked.limit + spare, 200),
+        threshold=asked.min_relevance_score,
+        since=since,
+        until=until,
+        role=Role(asked.role) if asked.role else None,
+        memory_types=tuple(asked.memory_types or ()),
+        keywords=tuple(asked.keywords or ()),
+        expansions=expansions,
+        exclude=frozenset(
+            said.message_id for said in desk.conversation.given if said.message_id is not None
+        ),
+        now=desk.now,
+    )
+
+
+def _moment(desk: Desk, name: str, given: str | None) -> datetime | None:
+    """A date or time as a model writes it; without a zone it is the user's."""
+    if given is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(given.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=desk.zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{name} {given!r} is not a date or time", hint="Write it like 2026-01-26"
+        ) from None
+
+
+async def _search(desk: Desk, request: SearchRequest) -> SearchPage:
+    """The page, perhaps from a minute ago: the key holds all that could have changed it."""
+    await desk.sources.store.require_active(desk.mark, desk.scope)
+    mark = await desk.sources.store.feed(desk.scope.user_id).mark()
+    minute = desk.now.replace(second=0, microsecond=0)
+    key = (desk.scope, mark, replace(request, now=minute))
+    page = await desk.caches.searches.get(key, lambda: desk.sources.search(desk.scope, request))
+    assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
+    return page
+
+
+def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
+    """The same search with its content filters turned into words of the query."""
+    filters = [*request.keywords, *request.memory_types]
+    words = " ".join(filter_.replace("_", " ") for filter_ in filters)
+    freed = replace(
+        request, query=f"{request.query} {words}"[:LONGEST_QUERY], keywords=(), memory_types=()
+    )
+    return freed, filters
+
+
+def _answer(
+    desk: Desk,
+    asked: SearchMemoriesInput,
+    request: SearchRequest,
+    page: SearchPage,
+    relaxed: list[str],
+) -> SearchMemoriesOutput:
+    notes = desk.notes
+    fresh = [hit for hit in page.results if not desk.conversation.gave(hit.key, hit.content)]
+    given = len(page.results) - len(fresh)
+    total = max(page.total_found - given, 0)
+    hits = fresh[: asked.limit]
+    new_keys = notes.take_hits(hits)
+    notes.withheld = max(notes.withheld, page.withheld)
+    if page.unembedded or "keywords only" in page.message:
+        notes.degraded[page.message] = None
+    arguments = asked.model_dump(exclude_none=True)
+    notes.searches.append(SearchNote(notes.calls, arguments, total, len(hits), new_keys))
+    told = [page.message if not hits else ""]
+    told += [_say_filters(desk, relaxed)] if relaxed else []
+    told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
+    told += [say(desk.language, "already_given", count=given)] if given else []
+    told += [say(desk.language, "withheld", count=page.withheld)] if page.withheld else []
+    if len(asked.query) > LONGEST_QUERY:
+        told.append(say(desk.language, "query_cut", size=LONGEST_QUERY))
+    return SearchMemoriesOutput(
+        success=True,
+        total_found=total,
+        results=[_item(desk, hit, asked.query) for hit in hits],
+        search_query_expanded=", ".join(request.expansions) or None,
+        message=" ".join(filter(None, told)) or None,
+        withheld=page.withheld,
+        relaxed=relaxed,
+    )
+
+
+def _say_filters(desk: Desk, relaxed: list[str]) -> str:
+    return say(desk.language, "relaxed", filters=", ".join(relaxed))
+
+
+def _item(desk: Desk, hit: Hit, query: str) -> MemorySearchResultItem:
+    return MemorySearchResultItem(
+        memory_key=hit.key,
+        summary=hit.summary,
+        content_preview=preview(hit.content),
+        memory_type=hit.memory_type,
+        relevance_score=round(hit.score, 2),
+        created_at=desk.local(hit.ts),
+        keywords=list(hit.keywords),
+        kind=hit.kind,
+        speaker=hit.speaker,
+        role=hit.role,
+        passage=_passage(hit.content, query),
+    )
+
+
+def preview(content: str) -> str:
+    """The first 200 characters."""
+    return content if len(content) <= PREVIEW else content[:PREVIEW] + "..."
+
+
+def _passage(content: str, query: str) -> str | None:
+    """The part of a long content that has the words asked for, where that is not its beginning."""
+    if len(content) <= PREVIEW:
+        return None
+    found = snippets(content[:100_000], [query], length=PREVIEW, limit=1, before="", after="")
+    return found[0] if found and not content.startswith(found[0].rstrip("…")[:PREVIEW]) else None

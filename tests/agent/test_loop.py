@@ -1,0 +1,391 @@
+"""The loop: turns, limits, and models that misbehave. Every run ends in a handoff."""
+
+import asyncio
+import time
+
+import pytest
+from autogen_core import CancellationToken
+from autogen_core.models import FunctionExecutionResultMessage
+
+from memrecall.agent import Recaller, RecallOptions, StopReason
+from memrecall.budget import Limits
+from memrecall.errors import Disabled
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.testing import (
+    ScriptedClient,
+    call,
+    call_raw,
+    calls,
+    fail,
+    repeat,
+    say,
+    silence,
+    think,
+    wait,
+)
+
+from .stage import ANN, ASKED, NOW, detail, hand_off, kinds, play, results, search, talk, widen
+
+
+async def test_a_whole_recall(library: Library) -> None:
+    recalled = await play(
+        library, think("look for it", search()), detail("a1"), hand_off("a1", "a2")
+    )
+
+    assert recalled.stop_reason is StopReason.HANDOFF
+    assert recalled.handoff.relevant_memory_keys == ["a1", "a2"]
+    assert recalled.confidence == recalled.handoff.confidence == 0.9
+    assert (recalled.iterations, recalled.windows) == (1, [5])
+    assert (recalled.handoff.iteration_used, recalled.handoff.context_window_used) == (1, 5)
+    assert recalled.judged
+    assert not recalled.abstained
+    first, second = recalled.memories
+    assert (first.memory_key, first.role, first.kind) == ("a1", "user", "message")
+    assert [near.memory_key for near in first.after] == ["a2"]
+    assert [near.memory_key for near in second.before] == ["a1"]
+    assert kinds(recalled) == [
+        *("start", "iteration"),
+        *("model", "thought", "call", "result"),
+        *("model", "call", "result"),
+        *("model", "call", "result"),
+        "handoff",
+    ]
+    assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 3
+
+
+async def test_the_prefix_never_changes_and_turns_are_only_appended(library: Library) -> None:
+    client = ScriptedClient([search(), detail("a1"), widen(9), search("dinner"), hand_off("a1")])
+    await play(library, client=client, messages=talk(12))
+
+    seen = [request.messages for request in client.requests]
+    assert len({str(messages[0]) for messages in seen}) == 1
+    assert len({str(request.tools) for request in client.requests}) == 1
+    for earlier, later in ((seen[0], seen[1]), (seen[1], seen[2]), (seen[3], seen[4])):
+        assert later[: len(earlier) - 1] == earlier[:-1]  # the hint alone is not kept
+    assert all(request.tool_choice == "required" for request in client.requests)
+
+
+async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
+    client = ScriptedClient([calls(search(), detail("a1"), search("dinner")), hand_off("a1")])
+    recalled = await play(library, client=client)
+
+    assert [result["id"] for result in results(recalled)] == ["call_1", "call_2", "call_3", "call_4"]
+    answers = client.requests[1].messages[-2]
+    assert isinstance(answers, FunctionExecutionResultMessage)
+    assert [answer.call_id for answer in answers.content] == ["call_1", "call_2", "call_3"]
+
+
+async def test_calls_after_the_end_of_a_turn_are_told_not_to_have_run(library: Library) -> None:
+    recalled = await play(library, calls(search(), hand_off("a1"), search("dinner")))
+    assert recalled.handoff.relevant_memory_keys == ["a1"]
+    assert [result["error"] for result in results(recalled)] == [None, None, "not_run"]
+    assert len(recalled.queries) == 1
+
+
+class TestLimits:
+    async def test_the_last_allowed_call_can_only_hand_off(self, library: Library) -> None:
+        client = ScriptedClient([search(), search("dinner"), hand_off("a1")])
+        recalled = await play(library, client=client, limits=Limits(model_calls=3))
+        assert [request.tool_choice for request in client.requests] == [
+            *("required", "required", "handoff")
+        ]
+        assert recalled.stop_reason is StopReason.MODEL_CALLS
+        assert recalled.judged
+        assert recalled.handoff.relevant_memory_keys == ["a1"]
+
+    @pytest.mark.parametrize(
+        ("limits", "reason"),
+        [
+            (Limits(model_calls=2), StopReason.MODEL_CALLS),
+            (Limits(tool_calls=2), StopReason.TOOL_CALLS),
+            (Limits(tokens=240), StopReason.TOKENS),
+        ],
+    )
+    async def test_a_model_that_does_not_obey_is_ended_with_the_best_so_far(
+        self, library: Library, limits: Limits, reason: StopReason
+    ) -> None:
+        client = ScriptedClient(
+            [search("database config port pool", min_relevance_score=0.0), search("dinner")],
+            tokens=(100, 20),
+        )
+        recalled = await play(library, client=client, limits=limits)
+        assert recalled.stop_reason is reason
+        assert not recalled.judged
+        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+        assert recalled.memories[0].content.startswith("My database config")
+        assert 0 < recalled.confidence < 0.6
+        assert reason.value in recalled.handoff.reason
+
+    async def test_time_runs_out_during_a_call_of_the_model(self, library: Library) -> None:
+        client = ScriptedClient([search("database config port pool"), wait(30, hand_off("a1"))])
+        started = time.monotonic()
+        recalled = await play(library, client=client, limits=Limits(seconds=0.5))
+        assert time.monotonic() - started < 3
+        assert recalled.stop_reason is StopReason.SECONDS
+        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+
+    @pytest.mark.parametrize(
+        ("limits", "reason"),
+        [
+            (Limits(model_calls=0), StopReason.MODEL_CALLS),
+            (Limits(tool_calls=0), StopReason.TOOL_CALLS),
+            (Limits(tokens=0), StopReason.TOKENS),
+            (Limits(seconds=0), StopReason.SECONDS),
+        ],
+    )
+    async def test_a_limit_of_zero_is_a_limit(
+        self, library: Library, limits: Limits, reason: StopReason
+    ) -> None:
+        recalled = await play(library, limits=limits)
+        assert recalled.stop_reason is reason
+        assert recalled.usage["model_calls"] == 0
+        assert recalled.abstained
+
+
+class TestWindows:
+    async def test_a_larger_window_is_a_new_iteration(self, library: Library) -> None:
+        client = ScriptedClient([search(), widen(10), hand_off("a1")])
+        recalled = await play(library, client=client, messages=talk(12))
+        assert (recalled.iterations, recalled.windows) == (2, [5, 10])
+        assert recalled.handoff.context_window_used == 10
+        second = str(client.requests[2].messages[1].content)
+        assert '"iteration":2' in second
+        assert '"window":10' in second
+        assert "small talk 3" in second
+        assert "small talk 2" not in second
+        assert '"memory_key":"a1"' in second  # what the first iteration found
+        assert '"total_found":' in second
+
+    async def test_iterations_are_bounded_and_a_second_refusal_ends(self, library: Library) -> None:
+        recalled = await play(
+            library, widen(6), widen(7), widen(8), search(), widen(9), messages=talk(20)
+        )
+        assert recalled.windows == [5, 6, 7]
+        assert recalled.stop_reason is StopReason.ITERATIONS
+        told = [result["output"]["approved"] for result in results(recalled)[:3]]
+        assert told == [True, True, False]
+
+    async def test_nothing_older_is_a_refusal(self, library: Library) -> None:
+        recalled = await play(library, widen(10), widen(10), messages=talk(3))
+        assert recalled.stop_reason is StopReason.NO_OLDER_MESSAGES
+
+    async def test_a_request_is_cut_to_what_exists(self, library: Library) -> None:
+        recalled = await play(library, widen(100), search(), hand_off("a1"), messages=talk(8))
+        assert recalled.windows == [5, 8]
+
+    async def test_a_window_that_is_not_larger_is_a_mistake(self, library: Library) -> None:
+        recalled = await play(library, widen(5), search(), hand_off("a1"), messages=talk(8))
+        assert results(recalled)[0]["error"] == "invalid_arguments"
+        assert "must exceed" in results(recalled)[0]["text"]
+        assert recalled.windows == [5]
+
+    async def test_older_messages_come_from_the_bound_session(self, library: Library) -> None:
+        client = ScriptedClient([widen(9), hand_off()])
+        scope = Scope("ann", session_id="talk")
+        await play(library, client=client, scope=scope)
+        assert "tomatoes along the fence" in str(client.requests[0].messages[1].content)
+        assert "Noted: port 5433" in str(client.requests[1].messages[1].content)
+
+
+class TestMisbehaviour:
+    @pytest.mark.parametrize(
+        ("step", "reason", "words"),
+        [
+            (say("It is port 5433."), StopReason.TEXT_ANSWER, "only by a tool call"),
+            (
+                say('<tool_call>{"name": "search_memories"}</tool_call>'),
+                StopReason.LEAKED_CALL,
+                "not run",
+            ),
+            (silence(), StopReason.SILENCE, "empty"),
+        ],
+    )
+    async def test_steered_once_then_ended(
+        self, library: Library, step: object, reason: StopReason, words: str
+    ) -> None:
+        client = ScriptedClient([search("database config port pool"), step, step])
+        recalled = await play(library, client=client)
+        assert recalled.stop_reason is reason
+        assert words in str(client.requests[2].messages[-2].content)
+        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+        assert kinds(recalled).count("steer") == 1
+
+    async def test_a_steered_model_may_go_on(self, library: Library) -> None:
+        recalled = await play(library, say("Hm."), search(), silence(), hand_off("a1"))
+        assert recalled.stop_reason is StopReason.HANDOFF
+
+    async def test_a_repeated_search_is_not_run_again(self, library: Library) -> None:
+        client = ScriptedClient([search(), search(), search()])
+        recalled = await play(library, client=client)
+        assert recalled.stop_reason is StopReason.REPEATED_SEARCH
+        assert len(recalled.queries) == 1
+        told = results(recalled)[1]
+        assert told["error"] == "repeated"
+        assert f"found {recalled.queries[0].total_found}" in told["text"]
+
+    async def test_a_leaked_call_is_never_run(self, library: Library) -> None:
+        leak = say('search_memories(query="database password")')
+        recalled = await play(library, search("dinner"), leak, hand_off())
+        assert [query.arguments["query"] for query in recalled.queries] == ["dinner"]
+
+    @pytest.mark.parametrize(
+        ("step", "error", "words"),
+        [
+            (call("delete_everything"), "unknown_tool", "search_memories, get_memory_detail"),
+            (call_raw("search_memories", "{not json"), "invalid_arguments", "JSON object"),
+            (call_raw("search_memories", "[1]"), "invalid_arguments", "JSON object"),
+            (call("search_memories"), "invalid_arguments", "query"),
+            (search(limit=11), "invalid_arguments", "limit"),
+            (search(user_id="ben"), "invalid_arguments", "the user is fixed"),
+            (search(session_id="talk"), "invalid_arguments", "the user is fixed"),
+            (search(since="soon"), "invalid_arguments", "2026-01-26"),
+            (search(colour="red"), "invalid_arguments", "no argument 'colour'"),
+            (detail("zzz"), "not_found", "no memory 'zzz'"),
+            (hand_off(confidence=2.0), "invalid_arguments", "confidence"),
+        ],
+    )
+    async def test_a_bad_call_is_told_and_the_run_goes_on(
+        self, library: Library, step: object, error: str, words: str
+    ) -> None:
+        recalled = await play(library, step, search(), hand_off("a1"))
+        assert results(recalled)[0]["error"] == error
+        assert words in results(recalled)[0]["text"]
+        assert recalled.stop_reason is StopReason.HANDOFF
+
+    async def test_a_model_that_only_makes_bad_calls_runs_out(self, library: Library) -> None:
+        recalled = await play(
+            library, repeat(call("nonsense"), 5), limits=Limits(model_calls=5)
+        )
+        assert recalled.stop_reason is StopReason.MODEL_CALLS
+        assert recalled.abstained
+
+
+class TestModelFailures:
+    async def test_one_failure_is_forgiven(self, library: Library) -> None:
+        recalled = await play(library, search(), fail("timeout"), hand_off("a1"))
+        assert recalled.stop_reason is StopReason.HANDOFF
+        assert recalled.usage["model_calls"] == 3
+
+    async def test_two_in_a_row_and_the_rules_go_on(self, library: Library) -> None:
+        recalled = await play(library, fail("timeout"), fail("unreachable", "gone"))
+        assert recalled.stop_reason is StopReason.MODEL_FAILED
+        assert recalled.fallback == "model_failed"
+        assert recalled.problem == "gone"
+        assert "fallback" in kinds(recalled)
+        assert recalled.queries  # the rules did search
+
+    async def test_a_wrong_key_is_not_tried_twice(self, library: Library) -> None:
+        client = ScriptedClient([fail("authentication", "wrong key")])
+        recalled = await play(library, client=client)
+        assert recalled.stop_reason is StopReason.MODEL_FAILED
+        assert len(client.requests) == 1
+
+    @pytest.mark.parametrize(
+        "steps", [[fail("no_tools", "tools are not supported")], [say("Hi."), say("Well.")]]
+    )
+    async def test_a_server_without_tools_is_named_and_the_rules_go_on(
+        self, library: Library, steps: list[object]
+    ) -> None:
+        client = ScriptedClient(steps, model="tiny-1b")
+        recalled = await play(library, client=client)
+        assert recalled.stop_reason is StopReason.NO_TOOL_SUPPORT
+        assert recalled.problem is not None
+        assert "tiny-1b" in recalled.problem
+        assert recalled.queries
+
+    async def test_an_overflow_is_not_sent_again_as_it_was(self, library: Library) -> None:
+        client = ScriptedClient(
+            [search(limit=10), search("dinner", limit=10), fail("overflow"), hand_off("a1")]
+        )
+        recalled = await play(library, client=client)
+        assert recalled.stop_reason is StopReason.HANDOFF
+        sizes = [len(str(request.messages)) for request in client.requests]
+        assert sizes[3] < sizes[2]
+
+    async def test_prompts_are_kept_within_their_size(self, library: Library) -> None:
+        client = ScriptedClient(
+            [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
+        )
+        recalled = await play(library, client=client, largest_prompt=7_500)
+        sent = [e.data["characters"] for e in recalled.trace.events if e.kind == "model"]
+        assert max(sent) < 8_000
+        assert recalled.handoff.relevant_memory_keys == ["a1"]
+
+    async def test_what_a_foreign_client_raises_does_not_escape(self, library: Library) -> None:
+        def explode(_: object) -> object:
+            raise RuntimeError("boom")
+
+        recalled = await play(library, explode, explode)
+        assert recalled.stop_reason is StopReason.MODEL_FAILED
+
+
+class TestCancellation:
+    async def test_a_cancelled_token_gives_a_result_at_once(self, library: Library) -> None:
+        token = CancellationToken()
+        client = ScriptedClient([search("database config port pool"), wait(30, hand_off("a1"))])
+        recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
+        asyncio.get_running_loop().call_later(0.5, token.cancel)
+        started = time.monotonic()
+        recalled = await recaller.recall(ASKED, cancellation_token=token)
+        assert time.monotonic() - started < 1.5
+        assert recalled.stop_reason is StopReason.CANCELLED
+        assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
+
+    async def test_a_token_cancelled_before_asks_nobody(self, library: Library) -> None:
+        token = CancellationToken()
+        token.cancel()
+        recaller = Recaller(library, ANN, ScriptedClient([]))
+        recalled = await recaller.recall(ASKED, cancellation_token=token)
+        assert recalled.stop_reason is StopReason.CANCELLED
+
+    async def test_a_cancelled_task_is_cancelled(self, library: Library) -> None:
+        recaller = Recaller(library, ANN, ScriptedClient([wait(30, hand_off())]))
+        task = asyncio.create_task(
+            recaller.recall(ASKED, cancellation_token=CancellationToken())
+        )
+        await asyncio.sleep(0.2)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_recalls_at_once_do_not_mix(library: Library) -> None:
+    def slow(key: str) -> ScriptedClient:
+        return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
+
+    found = await asyncio.gather(*(play(library, client=slow(key)) for key in ("a1", "a3", "a4")))
+    assert [one.handoff.relevant_memory_keys for one in found] == [["a1"], ["a3"], ["a4"]]
+
+
+async def test_nothing_stored_ends_at_once(library: Library) -> None:
+    recalled = await play(library, scope=Scope("nobody"))
+    assert recalled.stop_reason is StopReason.NOTHING_STORED
+    assert recalled.usage["model_calls"] == 0
+    assert recalled.abstained
+    assert recalled.handoff.follow_up_question
+
+
+async def test_a_disabled_user_is_not_recalled_for(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", enabled=False)
+    with pytest.raises(Disabled):
+        await play(library)
+
+
+async def test_keys_not_seen_in_this_recall_are_dropped_and_lower_the_confidence(
+    library: Library,
+) -> None:
+    recalled = await play(library, search("dinner", limit=1), hand_off("a3", "pref", confidence=0.8))
+    assert recalled.handoff.relevant_memory_keys == ["a3"]
+    assert recalled.keys_dropped == ["pref"]  # it exists, but nothing showed it
+    assert recalled.confidence == 0.4
+    assert "pref" in recalled.handoff.message
+
+
+async def test_the_trace_is_stored_with_its_user(library: Library) -> None:
+    recalled = await play(library, search(), hand_off("a1"))
+    stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
+    assert stored.body["handoff"]["relevant_memory_keys"] == ["a1"]
+    assert stored.query == ASKED
+    await play(library, search(), hand_off("a1"), keep_traces_days=0)
+    assert len((await library.store.traces(ANN).page()).items) == 1
