@@ -1,16 +1,25 @@
 """Cassettes: model calls that are recorded, and replayed exactly or not at all."""
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from pathlib import Path
+from typing import Any
 
 from autogen_core.models import ChatCompletionClient, CreateResult
 
 from memrecall.errors import CassetteMismatch, ModelFailed
 from memrecall.model.base import BaseClient, Part, Request, check_token
 from memrecall.model.canonical import Fingerprints, plain_options, write_canonical
-from memrecall.model.tape import VERSION, Call, Failure, Header, read_cassette, write_line
+from memrecall.model.tape import (
+    VERSION,
+    Call,
+    Failure,
+    Header,
+    read_cassette,
+    start_file,
+    write_line,
+)
 
 EXCERPT_LENGTH = 60
 # What a call was that its caller gave up: mostly, its time was over.
@@ -20,19 +29,30 @@ GIVEN_UP = Failure(kind="timeout", message="the call was given up before it was 
 class RecordingClient(BaseClient):
     """Passes calls on to `inner` and writes each into a cassette as it ends.
 
-    A call that is cancelled or left in the midst of its stream is recorded as timed out.
+    A call that is cancelled or left in the midst of its stream is recorded as timed out. `about` is
+    kept for whoever replays: the time that the requests count from, say.
     """
 
     def __init__(
-        self, inner: ChatCompletionClient, path: Path | str, *, overwrite: bool = False
+        self,
+        inner: ChatCompletionClient,
+        path: Path | str,
+        *,
+        overwrite: bool = False,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(str(getattr(inner, "model", "")), inner.model_info)
         self._inner = inner
         self._path = Path(path)
         self._fingerprints = Fingerprints()
         self._calls = 0
-        header = Header(cassette=VERSION, model=self.model, model_info=inner.model_info)
-        write_line(self._path, header, "w" if overwrite else "x")
+        self._header = Header(
+            cassette=VERSION,
+            model=self.model,
+            model_info=inner.model_info,
+            about=dict(about or {}),
+        )
+        start_file(self._path, overwrite=overwrite)
 
     async def close(self) -> None:
         """Close the inner client; the cassette is complete after every call."""
@@ -47,7 +67,7 @@ class RecordingClient(BaseClient):
             _keep_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line, "a")
+            write_line(self._path, line)
         return result
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
@@ -65,7 +85,7 @@ class RecordingClient(BaseClient):
             _keep_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line, "a")
+            write_line(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> Call:
         digests = self._fingerprints.read(request)
@@ -73,6 +93,7 @@ class RecordingClient(BaseClient):
         self._calls += 1
         return Call(
             call=self._calls,
+            header=self._header if self._calls == 1 else None,
             digests=digests,
             kept=kept,
             messages=[json.loads(text) for text in texts[kept:]],
@@ -93,6 +114,7 @@ class ReplayClient(BaseClient):
         self._path = Path(path)
         header, self._lines = read_cassette(self._path)
         super().__init__(header.model, header.model_info)
+        self.about: Mapping[str, Any] = header.about
         self._fingerprints = Fingerprints()
         self._expected: list[str] = []
         self._made = 0

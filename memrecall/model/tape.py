@@ -1,14 +1,14 @@
-"""The file of a cassette: one line of JSON for the model, one for every call.
+"""The file of a cassette: one line of JSON for every call.
 
-The first line tells the format and the model. Every further line is one call: its number, the
-digests of the request's parts, the messages that are new since the call before (so many are
-`kept`), and the answer, its pieces if it was a stream, or the failure. Log probabilities are not
-kept, and of the options nothing that looks secret.
+A line has the call's number, the digests of the request's parts, the messages that are new since
+the call before (so many are `kept`), and the answer, its pieces if it was a stream, or the failure.
+The line of the first call also tells the format, the model and what the recording was about. Log
+probabilities are not kept, and of the options nothing that looks secret.
 """
 
 import json
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from autogen_core.models import CreateResult, ModelInfo
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
@@ -23,11 +23,12 @@ class _Line(BaseModel):
 
 
 class Header(_Line):
-    """The first line."""
+    """What holds for all calls; `about` is the recorder's own, such as the time it counted from."""
 
     cassette: int
     model: str
     model_info: ModelInfo
+    about: dict[str, Any] = {}
 
 
 class Failure(_Line):
@@ -39,9 +40,10 @@ class Failure(_Line):
 
 
 class Call(_Line):
-    """Every further line: one call."""
+    """A line: one call."""
 
     call: int
+    header: Header | None = None  # of the first call
     digests: dict[str, str]
     kept: int
     messages: list[dict[str, Any]]
@@ -59,17 +61,35 @@ class Call(_Line):
         return self
 
 
-L = TypeVar("L", bound=_Line)
+NOTHING_RECORDED = Header(
+    cassette=VERSION,
+    model="",
+    model_info=ModelInfo(
+        vision=False,
+        function_calling=True,
+        json_output=True,
+        family="unknown",
+        structured_output=False,
+    ),
+)
 
 
-def write_line(path: Path, line: Header | Call, mode: str) -> None:
+def write_line(path: Path, line: Call) -> None:
     """Write one line to the file, and let go of it: what was recorded survives a crash."""
     plain = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
-    text = json.dumps(plain, ensure_ascii=False)
+    _write(path, json.dumps(plain, ensure_ascii=False) + "\n", "a")
+
+
+def start_file(path: Path, *, overwrite: bool) -> None:
+    """Make an empty cassette; one that exists is kept unless it may be overwritten."""
+    _write(path, "", "w" if overwrite else "x")
+
+
+def _write(path: Path, text: str, mode: str) -> None:
     try:
         # A lone surrogate, which UTF-8 has not, is written as the escape that JSON has for it.
         with path.open(mode, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-            file.write(text + "\n")
+            file.write(text)
     except FileExistsError:
         hint = "Pass overwrite=True to record it anew"
         raise InvalidArgument(f"the cassette {path} exists already", hint=hint) from None
@@ -78,28 +98,30 @@ def write_line(path: Path, line: Header | Call, mode: str) -> None:
 
 
 def read_cassette(path: Path) -> tuple[Header, list[Call]]:
-    """The model and the calls, in the order in which they were made."""
+    """What holds for all calls, and the calls in the order in which they were made."""
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the cassette {path} cannot be read: {error}") from None
-    header = _parse(Header, path, 1, lines[0])
-    if header.cassette != VERSION:
-        raise InvalidArgument(
-            f"{path} line 1: a cassette of version {header.cassette}, and this reads {VERSION}",
-            hint="Record it again",
-        )
-    calls = [_parse(Call, path, i, line) for i, line in enumerate(lines[1:], 2) if line.strip()]
+    calls = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
     calls.sort(key=lambda call: call.call)  # calls that overlapped were written as they ended
     if [call.call for call in calls] != list(range(1, len(calls) + 1)):
         numbers = [call.call for call in calls]
         raise InvalidArgument(f"{path} has the calls {numbers}: one is missing or there twice")
+    header = calls[0].header if calls else NOTHING_RECORDED
+    if header is None:
+        raise InvalidArgument(f"{path}: its first call does not tell the model")
+    if header.cassette != VERSION:
+        raise InvalidArgument(
+            f"{path}: a cassette of version {header.cassette}, and this reads {VERSION}",
+            hint="Record it again",
+        )
     return header, calls
 
 
-def _parse(kind: type[L], path: Path, number: int, line: str) -> L:
+def _parse(path: Path, number: int, line: str) -> Call:
     try:
-        return kind.model_validate_json(line)
+        return Call.model_validate_json(line)
     except ValidationError as error:
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = ".".join(map(str, problem["loc"]))

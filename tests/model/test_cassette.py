@@ -78,8 +78,9 @@ async def test_a_conversation_replays(path: Path, tools: Tools) -> None:
 
 async def test_a_cassette_can_be_read(path: Path, tools: Tools) -> None:
     await record(path, say("一"), say("二"), tools=tools)
-    header, first, second = lines(path)
-    assert (header["cassette"], header["model"]) == (1, "m1")
+    first, second = lines(path)  # one line a call
+    assert (first["header"]["cassette"], first["header"]["model"]) == (1, "m1")
+    assert "header" not in second
     assert first["call"] == 1
     assert first["messages"] == [
         {"content": "Recall.", "type": "SystemMessage"},
@@ -107,7 +108,7 @@ async def test_tool_results_and_changed_tails(path: Path) -> None:
     client = RecordingClient(ScriptedClient([say("1"), say("2"), say("3")]), path)
     for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
         await client.create(messages)
-    assert [line["kept"] for line in lines(path)[1:]] == [0, 3, 1]
+    assert [line["kept"] for line in lines(path)] == [0, 3, 1]
     replayed = ReplayClient(path)
     for messages in (turns("2 left"), turns("1 left"), [SYSTEM]):
         await replayed.create(messages)
@@ -203,7 +204,7 @@ async def test_every_part_that_differs_is_named(
 
 async def test_a_tool_as_choice_is_its_name(path: Path, tools: Tools) -> None:
     await record(path, call("handoff"), tools=tools, tool_choice=tools[1])
-    assert lines(path)[1]["digests"]["tool_choice"] == "handoff"
+    assert lines(path)[0]["digests"]["tool_choice"] == "handoff"
     with pytest.raises(CassetteMismatch, match="was handoff, now search"):
         await ReplayClient(path).create(history(0), tools=tools, tool_choice=tools[0])
 
@@ -245,7 +246,7 @@ async def test_secrets_are_never_written(path: Path) -> None:
     }
     await record(path, say("一"), extra_create_args=options)
     assert "SECRET" not in written(path)
-    assert lines(path)[1]["options"] == {
+    assert lines(path)[0]["options"] == {
         "extra_body": {"thinking": {"type": "off"}},
         "metadata": ["kept"],
         "max_tokens": 5,
@@ -267,31 +268,30 @@ async def test_a_recording_is_not_overwritten_by_accident(path: Path) -> None:
 
 
 HEADER = (
-    '{"cassette": 1, "model": "m", "model_info": {"vision": false, "function_calling": true, '
-    '"json_output": true, "family": "x", "structured_output": false, '
-    '"multiple_system_messages": true}}\n'
+    '"header": {"cassette": 1, "model": "m", "model_info": {"vision": false, '
+    '"function_calling": true, "json_output": true, "family": "x", "structured_output": false, '
+    '"multiple_system_messages": true}}'
+)
+CALL = (
+    '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}, '
+    '"failure": {"kind": "quota", "message": ""}, ' + HEADER + "}\n"
 )
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "line 1 is no line of a cassette"),
         ("[1]\n", "line 1 is no line of a cassette"),
-        (HEADER.replace("1", "7", 1), "line 1: a cassette of version 7"),
-        (HEADER + "{oops\n", "line 2 is no line of a cassette"),
-        (HEADER + '{"call": 1}\n', "line 2 is no line of a cassette: digests"),
+        (CALL.replace('"cassette": 1', '"cassette": 7'), "a cassette of version 7"),
+        (CALL + "{oops\n", "line 2 is no line of a cassette"),
+        ('{"call": 1}\n', "line 1 is no line of a cassette: digests"),
+        (CALL.replace('"failure"', '"other"'), "line 1 is no line of a cassette"),
         (
-            HEADER
-            + '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
+            '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
             "either a response or a failure",
         ),
-        (
-            HEADER
-            + '{"call": 2, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}, '
-            + '"failure": {"kind": "quota", "message": ""}}\n',
-            "has the calls [2]",
-        ),
+        (CALL.replace('"call": 1', '"call": 2'), "has the calls [2]"),
+        (CALL.replace(", " + HEADER, ""), "does not tell the model"),
     ],
 )
 def test_a_broken_file_is_named_by_line(path: Path, text: str, told: str) -> None:
@@ -299,6 +299,19 @@ def test_a_broken_file_is_named_by_line(path: Path, text: str, told: str) -> Non
     with pytest.raises(InvalidArgument) as failure:
         ReplayClient(path)
     assert told in str(failure.value)
+
+
+async def test_what_it_is_about_is_kept(path: Path) -> None:
+    about = {"now": "2026-01-26T10:00:00Z"}
+    recorder = RecordingClient(ScriptedClient([say("一")]), path, about=about)
+    await recorder.create(history(0))
+    assert ReplayClient(path).about == about
+
+
+def test_a_recording_without_calls_replays(path: Path) -> None:
+    RecordingClient(ScriptedClient([]), path)
+    assert written(path) == ""
+    ReplayClient(path).assert_exhausted()
 
 
 def test_a_missing_file(path: Path) -> None:
@@ -310,7 +323,7 @@ async def test_calls_that_overlap(path: Path) -> None:
     steps = [wait(0.05, say("slow")), say("fast")]
     recorder = RecordingClient(ScriptedClient(steps), path)
     await asyncio.gather(recorder.create(history(0)), recorder.create(history(1)))
-    assert [line["call"] for line in lines(path)[1:]] == [2, 1]
+    assert [line["call"] for line in lines(path)] == [2, 1]
     client = ReplayClient(path)
     assert (await client.create(history(0))).content == "slow"
     assert (await client.create(history(1))).content == "fast"
