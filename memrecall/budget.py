@@ -47,6 +47,8 @@ class Usage:
     completion_tokens: int = 0
     prompt_characters: int = 0
     seconds: float = 0.0
+    model_seconds: float = 0.0
+    tool_seconds: float = 0.0
 
     @property
     def tokens(self) -> int:
@@ -55,7 +57,10 @@ class Usage:
 
     def as_dict(self) -> dict[str, int | float]:
         """The figures by name, the time to the millisecond."""
-        return {**asdict(self), "seconds": round(self.seconds, 3)}
+        return {
+            name: round(value, 3) if isinstance(value, float) else value
+            for name, value in asdict(self).items()
+        }
 
 
 class Budget:
@@ -88,12 +93,17 @@ class Budget:
         self._used.prompt_characters += characters
         self._used.prompt_tokens += prompt_tokens
         self._used.completion_tokens += completion_tokens
+        self._used.model_seconds += seconds
         self._largest_call = max(self._largest_call, prompt_tokens + completion_tokens)
         self._slowest_call = max(self._slowest_call, seconds)
 
     def spend_tool_call(self) -> None:
         """Count one call of a tool."""
         self._used.tool_calls += 1
+
+    def spend_tool_time(self, seconds: float) -> None:
+        """Count the time that a tool took."""
+        self._used.tool_seconds += seconds
 
     def renew(self) -> None:
         """Grant the default numbers again, for another model; the time goes on."""

@@ -1,6 +1,7 @@
 """AutoGen's `Memory` protocol over memrecall."""
 
 import json
+import logging
 from typing import Any
 
 from autogen_core import CancellationToken
@@ -14,18 +15,25 @@ from autogen_core.memory import (
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient, UserMessage
 
-from memrecall.agent.block import BLOCK_CHARACTERS, write_block
+from memrecall.agent.block import (
+    BLOCK_CHARACTERS,
+    as_message,
+    is_block,
+    write_block,
+    write_failure,
+)
 from memrecall.agent.conversation import language_of, read_conversation
 from memrecall.agent.desk import Sources
 from memrecall.agent.driver import Recaller, RecallOptions
-from memrecall.agent.loop import SOURCE
 from memrecall.agent.needs import NeedJudge
 from memrecall.agent.result import RecalledMemory, RecallResult
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin, format_time
 
-_TEXTS = (MemoryMimeType.TEXT, MemoryMimeType.MARKDOWN)
+_log = logging.getLogger(__name__)
+
+_TEXTS = (MemoryMimeType.TEXT.value, MemoryMimeType.MARKDOWN.value)
 
 
 class RecallMemory(Memory):
@@ -51,19 +59,25 @@ class RecallMemory(Memory):
     async def update_context(self, model_context: ChatCompletionContext) -> UpdateContextResult:
         """Recall for the last user message, and add the result to the context as one message."""
         messages = await model_context.get_messages()
+        said = [message for message in messages if not is_block(message)]
         nothing = UpdateContextResult(memories=MemoryQueryResult(results=[]))
-        if not messages or not isinstance(messages[-1], UserMessage):
+        if not said or said[-1] is not messages[-1] or not isinstance(said[-1], UserMessage):
             return nothing
         try:
-            said = read_conversation(messages)
+            (asked,) = read_conversation(said[-1:])
         except InvalidArgument:  # no words at all: a picture, say
             return nothing
-        texts = [each.text for each in said]
-        if not await self._judge.needs_recall(texts, language_of(texts[-1])):
+        texts = [each.text for each in read_conversation(said)]
+        language = language_of(asked.text)
+        if not await self._judge.needs_recall(texts, language):
             return nothing
-        result = await self._recaller.recall(said)
-        block = write_block(result, self._block_characters)
-        await model_context.add_message(UserMessage(content=block, source=SOURCE))
+        try:
+            result = await self._recaller.recall(said)
+        except MemrecallError as error:  # a parent goes on, and knows
+            _log.warning("no recall: %s", error)
+            await model_context.add_message(as_message(write_failure(error.message, language)))
+            return nothing
+        await model_context.add_message(as_message(write_block(result, self._block_characters)))
         return UpdateContextResult(memories=_query_result(result))
 
     async def query(
@@ -95,12 +109,15 @@ class RecallMemory(Memory):
 
 
 def _text_of(content: MemoryContent) -> str:
-    if content.mime_type in _TEXTS and isinstance(content.content, str):
-        return content.content
-    if content.mime_type == MemoryMimeType.JSON:
-        return json.dumps(content.content, ensure_ascii=False)
+    mime_type, said = content.mime_type, content.content
+    kind = mime_type.value if isinstance(mime_type, MemoryMimeType) else mime_type
+    if isinstance(said, str) and kind in (*_TEXTS, MemoryMimeType.JSON.value):
+        return said
+    if isinstance(said, dict) and kind == MemoryMimeType.JSON.value:
+        return json.dumps(said, ensure_ascii=False)
     raise InvalidArgument(
-        f"a memory of type {content.mime_type} is not text", hint="Use text, markdown or JSON"
+        f"a memory of type {kind} with a {type(said).__name__} is not text",
+        hint="Use text, markdown or JSON",
     )
 
 

@@ -1,5 +1,8 @@
 """What a parent's model is given of a recall: one fenced block of data, within a size."""
 
+from autogen_core.models import UserMessage
+
+from memrecall.agent.loop import SOURCE
 from memrecall.agent.phrases import say
 from memrecall.agent.rendering import to_json
 from memrecall.agent.result import RecalledMemory, RecallResult
@@ -39,6 +42,16 @@ def write_block(result: RecallResult, characters: int = BLOCK_CHARACTERS) -> str
 def write_failure(problem: str, language: Language) -> str:
     """A block that says that nothing could be recalled, which is not the same as nothing."""
     return fence([say(language, "block_failed", problem=_prose(problem))])
+
+
+def as_message(block: str) -> UserMessage:
+    """A block as a message of a parent's context."""
+    return UserMessage(content=block, source=SOURCE)
+
+
+def is_block(message: object) -> bool:
+    """Whether a message of a context is such a block, which nobody said."""
+    return isinstance(message, UserMessage) and message.source == SOURCE
 
 
 def fence(lines: list[str]) -> str:

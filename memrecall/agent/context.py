@@ -17,11 +17,16 @@ from autogen_core.models import (
 )
 from pydantic import BaseModel, Field
 
-from memrecall.agent.block import BLOCK_CHARACTERS, write_block, write_failure
+from memrecall.agent.block import (
+    BLOCK_CHARACTERS,
+    as_message,
+    is_block,
+    write_block,
+    write_failure,
+)
 from memrecall.agent.conversation import language_of, read_conversation
 from memrecall.agent.desk import Sources
 from memrecall.agent.driver import Recaller, RecallOptions
-from memrecall.agent.loop import SOURCE
 from memrecall.agent.needs import NeedJudge
 from memrecall.agent.phrases import say
 from memrecall.agent.result import RecallResult
@@ -103,7 +108,7 @@ class MemoryContext(ChatCompletionContext):
                 blocks[place] = block
             block = blocks[place]
         if block:
-            messages.insert(place, UserMessage(content=block, source=SOURCE))
+            messages.insert(place, as_message(block))
         return messages
 
     async def clear(self) -> None:
@@ -130,7 +135,7 @@ class MemoryContext(ChatCompletionContext):
             (asked,) = read_conversation(messages[-1:])
         except InvalidArgument:  # no words at all: a picture, say
             return ""
-        said = read_conversation(messages)
+        said = read_conversation([each for each in messages if not is_block(each)])
         language = language_of(asked.text)
         if not await self._judge.needs_recall([each.text for each in said], language):
             return ""
@@ -191,6 +196,6 @@ def _as_memories(text: str) -> list[NewMemory]:
 def _last_user_place(messages: list[LLMMessage]) -> int | None:
     for place in range(len(messages) - 1, -1, -1):
         message = messages[place]
-        if isinstance(message, UserMessage) and message.source != SOURCE:
+        if isinstance(message, UserMessage) and not is_block(message):
             return place
     return None

@@ -188,6 +188,7 @@ class RecallLoop:
         run.recorder.add(EventKind.CALL, id=call.id, tool=call.name, arguments=call.arguments)
         seconds = min(run.tool_seconds, run.budget.seconds_left)
         done = await run_tool(self._desk, call, seconds)
+        run.budget.spend_tool_time(done.seconds)
         run.recorder.add(
             EventKind.RESULT,
             id=call.id,
@@ -228,9 +229,8 @@ class RecallLoop:
 
     def _skip(self, call: FunctionCall) -> FunctionExecutionResult:
         words = say(self._desk.language, "not_run")
-        self._run.recorder.add(
-            EventKind.RESULT, id=call.id, tool=call.name, text=words, error="not_run"
-        )
+        skipped = {"arguments": {}, "output": {}, "text": words, "error": "not_run"}
+        self._run.recorder.add(EventKind.RESULT, id=call.id, tool=call.name, **skipped)
         return _result(call, words, True)
 
     def _append(self, message: LLMMessage, size: int) -> None:

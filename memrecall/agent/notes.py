@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from memrecall.search import Hit
@@ -17,8 +18,13 @@ class SearchNote:
     call: int
     arguments: dict[str, Any]
     total_found: int
-    returned: int
+    keys: tuple[str, ...]  # best first
     new_keys: int
+
+    @property
+    def returned(self) -> int:
+        """How many were shown."""
+        return len(self.keys)
 
 
 @dataclass(slots=True)
@@ -56,6 +62,9 @@ class Notes:
         self.opened[key] = None
 
     def best(self, count: int = 3) -> list[Hit]:
-        """The best hits so far: those that are good, else nothing."""
-        good = [hit for hit in self.hits.values() if hit.score >= GOOD]
-        return sorted(good, key=lambda hit: (-hit.score, hit.key))[:count]
+        """The good hits, best first, if any: each search has a place before one has two."""
+        good = {key: hit for key, hit in self.hits.items() if hit.score >= GOOD}
+        ranked = sorted(good, key=lambda key: (-good[key].score, key))
+        firsts = [[key for key in note.keys if key in good][:1] for note in self.searches]
+        kept = list(dict.fromkeys([*chain(*firsts), *ranked]))[:count]
+        return [good[key] for key in ranked if key in kept]

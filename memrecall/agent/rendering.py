@@ -15,6 +15,10 @@ from memrecall.model.prompts import Language
 SEARCH_CHARACTERS = 2_900
 DETAIL_CHARACTERS = 4_000
 _KEYWORDS_SHOWN = 5
+_WHOLE = 200  # characters of a preview that was not cut
+_MESSAGE = 500
+# How long previews may be, and how many results are shown: tried in turn until the text fits.
+_FITS = [(size, 10) for size in (_WHOLE, 150, 110, 80, 50, 30, 15, 0)] + [(0, 5), (0, 1)]
 
 
 def render(output: BaseModel, language: Language) -> str:
@@ -43,24 +47,27 @@ def _render_search(output: SearchMemoriesOutput, language: Language) -> str:
             | _slim({"error": output.error, "message": output.message})
         )
     text = ""
-    for size in (200, 150, 110, 80, 50, 30, 15, 0):
-        text = to_json(_search_fields(output, size, language))
+    for size, count in _FITS:
+        text = to_json(_search_fields(output, size, count, language))
         if len(text) <= SEARCH_CHARACTERS:
             break
     return text
 
 
-def _search_fields(output: SearchMemoriesOutput, size: int, language: Language) -> dict[str, Any]:
-    shown = [_search_item(item.model_dump(), size) for item in output.results]
-    cut = say(language, "previews_cut", size=size) if size < 200 else None
+def _search_fields(
+    output: SearchMemoriesOutput, size: int, count: int, language: Language
+) -> dict[str, Any]:
+    shown = [_search_item(item.model_dump(), size) for item in output.results[:count]]
+    cut = say(language, "previews_cut", size=size) if size < _WHOLE else None
     return {
         "total_found": output.total_found,
         "returned": len(shown),
         "results": shown,
-    } | _slim({"message": output.message, "truncated": cut})
+    } | _slim({"message": (output.message or "")[:_MESSAGE], "truncated": cut})
 
 
 def _search_item(item: dict[str, Any], size: int) -> dict[str, Any]:
+    item["why"] = item["session_id"] = None
     if item["kind"] == "message":  # its type says the same, and it has no summary of its own
         item["kind"] = None
     if item["speaker"]:
@@ -70,8 +77,8 @@ def _search_item(item: dict[str, Any], size: int) -> dict[str, Any]:
     if item["summary"] and item["content_preview"].startswith(item["summary"]):
         item["summary"] = ""
     item["keywords"] = item["keywords"][:_KEYWORDS_SHOWN] if size >= 80 else []
-    for name in ("content_preview", "summary"):
-        if len(item[name]) > size + 3:
+    for name in ("content_preview", "summary", "speaker"):
+        if len(item[name] or "") > size + 3:
             item[name] = item[name][:size] + "…" if size else ""
     return _slim(item)
 

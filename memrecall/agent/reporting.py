@@ -15,12 +15,16 @@ from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace import EventKind, Trace
 from memrecall.errors import MemrecallError, StorageError
 from memrecall.store import BODY_BYTES, NewTrace, measure_body
+from memrecall.text import analyze
+from memrecall.text.keywords import extract_keywords
 
 _log = logging.getLogger(__name__)
 
 _REPLACEABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
 _EVENTS_KEPT = 100
 _CONTENT_KEPT = 2_000
+_READ_FOR_MISSING = 20_000
+_WORDS_ASKED = 8
 _UNREADABLE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
 
 
@@ -88,9 +92,11 @@ async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> 
                 total_found=note.total_found,
                 returned=note.returned,
                 new_keys=note.new_keys,
+                keys=list(note.keys),
             )
             for note in desk.notes.searches
         ],
+        missing=_missing(asked.text, memories),
         keys_seen=list(desk.notes.shown),
         keys_dropped=list(desk.notes.dropped),
         withheld=desk.notes.withheld,
@@ -113,6 +119,14 @@ async def _evidence(desk: Desk, handed: HandoffInput, reason: StopReason) -> lis
     except StorageError as error:
         desk.notes.degraded[f"evidence without its surroundings: {error.message}"] = None
         return noted
+
+
+def _missing(asked: str, memories: list[RecalledMemory]) -> list[str]:
+    """The telling words of the request that are in none of the memories."""
+    told = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
+    known = set(analyze(told[:_READ_FOR_MISSING]).atoms)
+    words = extract_keywords(asked[:_READ_FOR_MISSING], _WORDS_ASKED)
+    return [word.word for word in words if not known.issuperset(analyze(word.word).atoms)]
 
 
 def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:

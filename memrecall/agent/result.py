@@ -82,6 +82,7 @@ class QueryTried(BaseModel):
     total_found: int
     returned: int
     new_keys: int
+    keys: list[str]
 
 
 class RecallResult(BaseModel):
@@ -104,6 +105,7 @@ class RecallResult(BaseModel):
     now: datetime
     times: list[ResolvedTime] = []
     queries: list[QueryTried] = []
+    missing: list[str] = []  # words of the request that nothing handed off speaks of
     keys_seen: list[str] = []
     keys_dropped: list[str] = []
     withheld: int = 0

@@ -1,7 +1,6 @@
 """A recall as a stream: the events of its trace as they happen, then the result."""
 
 import asyncio
-import contextlib
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
@@ -40,10 +39,8 @@ async def stream_recall(
         yield await work
     finally:
         # Whoever listened has gone away, or was cancelled: then so is the recall.
-        if not work.done():
-            work.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await work
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
 
 
 def to_agent_event(event: TraceEvent, source: str) -> BaseAgentEvent | None:

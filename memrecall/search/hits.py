@@ -66,4 +66,5 @@ def _memory_hit(memory: MemoryRecord, score: float, why: Why) -> Hit:
         summary=memory.summary,
         keywords=tuple(keyword.keyword for keyword in memory.keywords),
         metadata=memory.metadata,
+        valid_to=memory.valid_to,
     )

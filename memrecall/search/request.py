@@ -106,6 +106,7 @@ class Hit:
     summary: str = ""
     keywords: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
+    valid_to: datetime | None = None  # a memory that was replaced says since when
 
 
 @dataclass(frozen=True, slots=True)

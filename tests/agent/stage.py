@@ -33,7 +33,13 @@ _LIN = (
 
 
 async def fill(library: Library) -> None:
-    """Store what the two users said, in a session each, and some memories of ann's."""
+    """Store what the two users said, and some memories of ann's."""
+    await fill_messages(library)
+    await fill_memories(library)
+
+
+async def fill_messages(library: Library) -> None:
+    """Store what the two users said, in a session each."""
     for user, lines in (("ann", _ANN), ("lin", _LIN)):
         batch = [
             NewMessage(
@@ -45,6 +51,10 @@ async def fill(library: Library) -> None:
             for number, (key, role, days, text) in enumerate(lines)
         ]
         await library.add_messages(Scope(user, session_id="talk"), batch)
+
+
+async def fill_memories(library: Library) -> None:
+    """Store some memories of ann's. Their time is the clock's."""
     memories = [
         NewMemory(
             memory_key="pref",
@@ -53,9 +63,7 @@ async def fill(library: Library) -> None:
             memory_type="user_preference",
             source_message_ids=("a1",),
         ),
-        NewMemory(
-            memory_key="secret", content="The database password is hunter2", sensitive=True
-        ),
+        NewMemory(memory_key="secret", content="The database password is hunter2", sensitive=True),
     ]
     await library.add_memories(ANN, memories, origin=Origin.USER, actor="test")
 
@@ -101,9 +109,7 @@ async def play(
 ) -> RecallResult:
     """Run a recall in which the model follows a script."""
     chosen = RecallOptions(limits=limits or Limits(), **options)
-    recaller = Recaller(
-        library, scope, client or ScriptedClient(steps), chosen, clock=lambda: NOW
-    )
+    recaller = Recaller(library, scope, client or ScriptedClient(steps), chosen, clock=lambda: NOW)
     return await recaller.recall(messages)
 
 

@@ -70,7 +70,12 @@ async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
     client = ScriptedClient([calls(search(), detail("a1"), search("dinner")), hand_off("a1")])
     recalled = await play(library, client=client)
 
-    assert [result["id"] for result in results(recalled)] == ["call_1", "call_2", "call_3", "call_4"]
+    assert [result["id"] for result in results(recalled)] == [
+        "call_1",
+        "call_2",
+        "call_3",
+        "call_4",
+    ]
     answers = client.requests[1].messages[-2]
     assert isinstance(answers, FunctionExecutionResultMessage)
     assert [answer.call_id for answer in answers.content] == ["call_1", "call_2", "call_3"]
@@ -254,9 +259,7 @@ class TestMisbehaviour:
         assert recalled.stop_reason is StopReason.HANDOFF
 
     async def test_a_model_that_only_makes_bad_calls_runs_out(self, library: Library) -> None:
-        recalled = await play(
-            library, repeat(call("nonsense"), 5), limits=Limits(model_calls=5)
-        )
+        recalled = await play(library, repeat(call("nonsense"), 5), limits=Limits(model_calls=5))
         assert recalled.stop_reason is StopReason.MODEL_CALLS
         assert recalled.abstained
 
@@ -341,9 +344,7 @@ class TestCancellation:
 
     async def test_a_cancelled_task_is_cancelled(self, library: Library) -> None:
         recaller = Recaller(library, ANN, ScriptedClient([wait(30, hand_off())]))
-        task = asyncio.create_task(
-            recaller.recall(ASKED, cancellation_token=CancellationToken())
-        )
+        task = asyncio.create_task(recaller.recall(ASKED, cancellation_token=CancellationToken()))
         await asyncio.sleep(0.2)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -375,7 +376,9 @@ async def test_a_disabled_user_is_not_recalled_for(library: Library) -> None:
 async def test_keys_not_seen_in_this_recall_are_dropped_and_lower_the_confidence(
     library: Library,
 ) -> None:
-    recalled = await play(library, search("dinner", limit=1), hand_off("a3", "pref", confidence=0.8))
+    recalled = await play(
+        library, search("dinner", limit=1), hand_off("a3", "pref", confidence=0.8)
+    )
     assert recalled.handoff.relevant_memory_keys == ["a3"]
     assert recalled.keys_dropped == ["pref"]  # it exists, but nothing showed it
     assert recalled.confidence == 0.4

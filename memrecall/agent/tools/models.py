@@ -63,6 +63,8 @@ class MemorySearchResultItem(ToolOutput):
     role: str | None = None
     passage: str | None = None
     valid_to: str | None = None
+    session_id: str | None = None  # for traces: a model is not shown these two
+    why: dict[str, float] | None = None
 
 
 class SearchMemoriesOutput(ToolOutput):
@@ -76,7 +78,8 @@ class SearchMemoriesOutput(ToolOutput):
     error: str | None = None  # additions from here on
     withheld: int = 0
     relaxed: list[str] = []
-    truncated: str | None = None
+    since: str | None = None  # the time that was searched, for traces
+    until: str | None = None
 
 
 class GetMemoryDetailInput(ToolInput):

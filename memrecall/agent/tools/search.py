@@ -1,6 +1,6 @@
 """`search_memories`: memories, and messages as evidence."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.desk import Desk
@@ -24,8 +24,8 @@ PREVIEW = 200
 async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput:
     """Search within the desk's scope; refuse what leads nowhere, and say what is left to do."""
     refusal = _refuse(desk, asked)
-    desk.notes.in_a_row += 1
     if refusal is not None:
+        desk.notes.in_a_row += 1
         return refusal
     expansions: tuple[str, ...] = ()
     if asked.search_mode != "keyword":
@@ -135,11 +135,13 @@ def _answer(
     total = max(page.total_found - given, 0)
     hits = fresh[: asked.limit]
     new_keys = notes.take_hits(hits)
+    notes.in_a_row += 1  # only now: a search that failed and is tried again counts once
     notes.withheld = max(notes.withheld, page.withheld)
     if page.unembedded or "keywords only" in page.message:
         notes.degraded[page.message] = None
     arguments = asked.model_dump(exclude_none=True)
-    notes.searches.append(SearchNote(notes.calls, arguments, total, len(hits), new_keys))
+    keys = tuple(hit.key for hit in hits)
+    notes.searches.append(SearchNote(notes.calls, arguments, total, keys, new_keys))
     told = [page.message if not hits else ""]
     told += [_say_filters(desk, relaxed)] if relaxed else []
     told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
@@ -155,6 +157,8 @@ def _answer(
         message=" ".join(filter(None, told)) or None,
         withheld=page.withheld,
         relaxed=relaxed,
+        since=request.since and desk.local(request.since),
+        until=request.until and desk.local(request.until),
     )
 
 
@@ -175,6 +179,9 @@ def _item(desk: Desk, hit: Hit, query: str) -> MemorySearchResultItem:
         speaker=hit.speaker,
         role=hit.role,
         passage=_passage(hit.content, query),
+        valid_to=hit.valid_to and desk.local(hit.valid_to),
+        session_id=hit.session_id,
+        why=asdict(hit.why),
     )
 
 

@@ -1,0 +1,94 @@
+"""What models write as calls is read with good will, and never guessed beyond it."""
+
+import json
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.agent.arguments import read_arguments, tool_name
+from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
+from memrecall.errors import InvalidArgument
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "handoff",
+        " handoff ",
+        "functions.handoff",
+        "function:handoff",
+        "tools/handoff",
+        "call=handoff",
+        "handoff<|channel|>commentary",
+        "handoff<|constrain|>json",
+        "handoff()",
+        "`handoff`",
+    ],
+)
+def test_traces_of_templates_around_a_name_are_removed(written: str) -> None:
+    assert tool_name(written) == "handoff"
+
+
+@pytest.mark.parametrize("absent", [None, "null", "None", "", " NULL ", "undefined"])
+def test_what_models_write_for_nothing_is_nothing(absent: object) -> None:
+    given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
+    asked = read_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
+    assert asked == SearchMemoriesInput(query="x")
+
+
+def test_a_required_word_null_is_a_word() -> None:
+    asked = read_arguments(
+        "get_memory_detail", '{"memory_key": "null"}', GetMemoryDetailInput, "en"
+    )
+    assert asked == GetMemoryDetailInput(memory_key="null")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        '{"query": "x", "keywords": ["a", "b"]}',
+        '"{\\"query\\": \\"x\\", \\"keywords\\": [\\"a\\", \\"b\\"]}"',  # JSON inside a string
+        '{"query": "x", "keywords": "[\\"a\\", \\"b\\"]"}',
+    ],
+)
+def test_json_inside_a_string_is_unwrapped(written: str) -> None:
+    asked = read_arguments("search_memories", written, SearchMemoriesInput, "en")
+    assert asked == SearchMemoriesInput(query="x", keywords=["a", "b"])
+
+
+def test_one_word_where_a_list_is_wanted_is_a_list_of_one() -> None:
+    asked = read_arguments(
+        "search_memories", '{"query": "x", "keywords": "tea, black"}', SearchMemoriesInput, "en"
+    )
+    assert asked == SearchMemoriesInput(query="x", keywords=["tea, black"])
+
+
+def test_numbers_as_words_are_numbers() -> None:
+    asked = read_arguments(
+        "search_memories", '{"query": "x", "limit": "3"}', SearchMemoriesInput, "en"
+    )
+    assert asked == SearchMemoriesInput(query="x", limit=3)
+
+
+@pytest.mark.parametrize("name", ["user_id", "USER_ID", "agent_id", "session_id", "scope"])
+@pytest.mark.parametrize(("language", "words"), [("en", "user is fixed"), ("zh", "用户已固定")])
+def test_a_smuggled_user_is_refused(name: str, language: str, words: str) -> None:
+    written = json.dumps({"query": "x", name: "ben"})
+    with pytest.raises(InvalidArgument, match=words):
+        read_arguments("search_memories", written, SearchMemoriesInput, language)  # type: ignore[arg-type]
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused(written: str) -> None:
+    with suppress(InvalidArgument):
+        assert isinstance(
+            read_arguments("search_memories", written, SearchMemoriesInput, "en"),
+            SearchMemoriesInput,
+        )
+
+
+def test_hostile_nesting_is_refused() -> None:
+    with pytest.raises(InvalidArgument):
+        read_arguments("search_memories", "[" * 100_000, SearchMemoriesInput, "en")

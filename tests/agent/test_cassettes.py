@@ -1,0 +1,62 @@
+"""Recorded model calls replay to the same trace, byte for byte, and none is orphaned or stale."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from memrecall.agent import StopReason
+from memrecall.errors import CassetteMismatch
+from memrecall.memory import Library
+from memrecall.model.cassette import ReplayClient
+
+from .scenarios import FOLDER, SCENARIOS, run, trace_text
+
+AGAIN = "run `make cassettes` if the change is meant"
+
+
+def test_every_cassette_has_a_scenario_and_every_scenario_a_cassette() -> None:
+    wanted = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".trace.json")}
+    assert {file.name for file in FOLDER.iterdir()} == wanted, AGAIN
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+async def test_a_cassette_replays_to_its_trace(said: Library, name: str) -> None:
+    client = ReplayClient(FOLDER / f"{name}.jsonl")
+    recalled = await run(SCENARIOS[name], said, client)
+    client.assert_exhausted()
+    assert trace_text(recalled) == (FOLDER / f"{name}.trace.json").read_text("utf-8"), AGAIN
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("standard.en", StopReason.HANDOFF),
+        ("nothing_found.zh", StopReason.HANDOFF),
+        ("window_expansion", StopReason.HANDOFF),
+        ("window_refused_twice", StopReason.NO_OLDER_MESSAGES),
+        ("budget_forced_handoff", StopReason.MODEL_CALLS),
+        ("budget_end", StopReason.MODEL_CALLS),
+        ("misbehaves_text", StopReason.TEXT_ANSWER),
+        ("misbehaves_leak", StopReason.LEAKED_CALL),
+        ("misbehaves_silence", StopReason.SILENCE),
+        ("misbehaves_repeats", StopReason.REPEATED_SEARCH),
+        ("misbehaves_searches_on", StopReason.REPEATED_SEARCH),
+        ("misbehaves_arguments", StopReason.HANDOFF),
+        ("misbehaves_without_tools", StopReason.NO_TOOL_SUPPORT),
+        ("misbehaves_fails", StopReason.MODEL_FAILED),
+    ],
+)
+def test_each_shows_what_it_is_named_after(name: str, reason: StopReason) -> None:
+    trace = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
+    assert trace["events"][-1]["stop_reason"] == reason
+
+
+async def test_another_conversation_is_a_mismatch_that_says_where(
+    said: Library, tmp_path: Path
+) -> None:
+    changed = tmp_path / "changed.jsonl"
+    text = (FOLDER / "standard.en.jsonl").read_text("utf-8")
+    changed.write_text(text.replace("database config from before", "garden plan"), "utf-8")
+    with pytest.raises(CassetteMismatch, match=r"call 1 .* differs in messages: message 2"):
+        await run(SCENARIOS["several_searches.en"], said, ReplayClient(changed))
