@@ -1,0 +1,129 @@
+"""Recalls through a real HTTP server on loopback: our client, AutoGen's own, and JSON calls."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from autogen_core.models import ChatCompletionClient, ModelInfo
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+
+from memrecall.agent import Recaller, StopReason
+from memrecall.agent.tools.registry import tool_schemas
+from memrecall.memory import Library
+from memrecall.model import load_prompt, make_client
+from memrecall.settings import Settings
+
+from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
+from .stage import ASKED_ZH, LIN, NOW
+
+INFO = ModelInfo(
+    vision=False,
+    function_calling=True,
+    json_output=True,
+    family="unknown",
+    structured_output=False,
+    multiple_system_messages=False,
+)
+HANDOFF = {"reason": "找到", "search_summary": "端口 5433", "confidence": 0.9}
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    with serve() as running:
+        yield running
+
+
+def calling(name: str, arguments: dict[str, Any], number: int, **more: Any) -> Reply:
+    return tool_call(name, json.dumps(arguments, ensure_ascii=False), f"srv_{number}", **more)
+
+
+def ours(server: ModelServer) -> ChatCompletionClient:
+    client = make_client(Settings(model="deepseek-chat", base_url=server.url, api_key="k"))
+    assert client is not None
+    return client
+
+
+def autogens(server: ModelServer) -> ChatCompletionClient:
+    return OpenAIChatCompletionClient(
+        model="tiny", base_url=server.url, api_key="k", model_info=INFO
+    )
+
+
+@pytest.mark.parametrize("make", [ours, autogens])
+async def test_a_recall_over_the_wire(library: Library, server: ModelServer, make: Any) -> None:
+    search = {"query": "数据库配置", "min_relevance_score": 0.0}
+    server.play(
+        calling("search_memories", search, 1),
+        calling("get_memory_detail", {"memory_key": "l1"}, 2),
+        calling("handoff", {**HANDOFF, "relevant_memory_keys": ["l1"]}, 3),
+    )
+    client = make(server)
+    recalled = await Recaller(library, LIN, client, clock=lambda: NOW).recall(ASKED_ZH)
+    await client.close()
+
+    assert recalled.stop_reason is StopReason.HANDOFF
+    assert recalled.handoff.relevant_memory_keys == ["l1"]
+    assert recalled.usage["prompt_tokens"] == 21
+    first, second, third = server.requests
+    assert [message["role"] for message in third["messages"]] == [
+        *("system", "user", "assistant", "tool", "assistant", "tool", "user")
+    ]
+    assert first["messages"][0]["content"] == load_prompt("recall", "zh")
+    assert first["tools"] == second["tools"] == third["tools"]
+    assert third["messages"][: len(second["messages"]) - 1] == second["messages"][:-1]
+    assert first["tool_choice"] == "required"
+    sent = [tool["function"]["parameters"] for tool in first["tools"]]
+    assert sent == [schema["parameters"] for schema in tool_schemas("zh")]
+    assert "l1" in third["messages"][3]["content"]
+    assert "端口" in third["messages"][5]["content"]
+
+
+async def test_thoughts_are_sent_back_and_seen_in_the_trace(
+    library: Library, server: ModelServer
+) -> None:
+    search = {"query": "数据库配置", "min_relevance_score": 0.0}
+    server.play(
+        calling("search_memories", search, 1, reasoning_content="先找配置"),
+        calling("handoff", HANDOFF, 2),
+    )
+    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
+    assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
+    thoughts = [event.data["text"] for event in recalled.trace.events if event.kind == "thought"]
+    assert thoughts == ["先找配置"]
+
+
+@pytest.mark.parametrize(
+    ("replies", "reason"),
+    [
+        ([refusal(400, "this model does not support tools")], StopReason.NO_TOOL_SUPPORT),
+        ([text("你好"), text("我可以帮忙")], StopReason.NO_TOOL_SUPPORT),
+        ([refusal(401, "bad key")], StopReason.MODEL_FAILED),
+    ],
+)
+async def test_where_the_server_cannot_the_rules_go_on(
+    library: Library, server: ModelServer, replies: list[Reply], reason: StopReason
+) -> None:
+    server.play(*replies)
+    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
+    assert recalled.stop_reason is reason
+    assert recalled.fallback == reason
+    assert recalled.judged
+    assert "l1" in recalled.keys_seen
+
+
+async def test_a_server_without_tools_can_answer_by_a_json_schema(
+    library: Library, server: ModelServer
+) -> None:
+    search = {"tool": "search_memories", "arguments": {"query": "数据库配置"}}
+    server.play(
+        text(json.dumps(search)),
+        text(json.dumps({"tool": "handoff", "arguments": HANDOFF})),
+    )
+    settings = Settings(model="tiny", base_url=server.url, tool_calls="json")
+    recalled = await Recaller(library, LIN, make_client(settings)).recall(ASKED_ZH)
+    assert recalled.stop_reason is StopReason.HANDOFF
+    assert len(recalled.queries) == 1
+    assert "tools" not in server.requests[0]
+    assert server.requests[0]["response_format"]["type"] == "json_schema"
