@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from html import escape
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
@@ -241,7 +242,7 @@ def _cost(result: "RecallResult", say: Say) -> str:
     tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
     parts = [
         result.stop_reason.value,
-        f"{say('window')} {' → '.join(map(str, result.windows))}",
+        f"{say('window')} {' → '.join(str(size) for size, _ in groupby(result.windows))}",
         f"{usage['model_calls']} {say('model_calls')}",
         f"{usage['tool_calls']} {say('tool_calls')}",
         *([f"{tokens:,} {say('tokens')}"] if tokens else []),

@@ -17,7 +17,11 @@ def console(*, errors: bool = False) -> Any:
     """The terminal; colours only where there is one."""
     from rich.console import Console
 
-    return Console(stderr=errors, highlight=False, soft_wrap=True)
+    class Terminal(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich would exit with code 1: whoever reads has seen enough
+
+    return Terminal(stderr=errors, highlight=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -66,9 +70,13 @@ def escape(text: str) -> str:
     """Text that must not be read as markup, nor move the cursor."""
     from rich.markup import escape as escape_markup
 
+    return escape_markup(printable(text))
+
+
+def printable(text: str) -> str:
+    """Text that cannot move the cursor."""
     safe = "\n\t\u200c\u200d"  # the last two join letters, and emoji into one
-    printable = "".join(char if char.isprintable() or char in safe else "�" for char in text)
-    return escape_markup(printable)
+    return "".join(char if char.isprintable() or char in safe else "�" for char in text)
 
 
 @contextmanager
@@ -89,3 +97,14 @@ def progress_bar(title: str, total: int, *, unit: str) -> Iterator[Any]:
     ) as bar:
         task = bar.add_task(title, total=total)
         yield lambda step: bar.advance(task, step)
+
+
+@contextmanager
+def busy(title: str) -> Iterator[None]:
+    """A sign of life on the error stream; silent where that is not a terminal."""
+    terminal = console(errors=True)
+    if not terminal.is_terminal:
+        yield
+        return
+    with terminal.status(title):
+        yield

@@ -1,0 +1,206 @@
+"""What a notebook shows of a recall: whole, in both languages, and harmless."""
+
+import re
+from datetime import UTC, datetime, timedelta
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.agent import RecallResult
+from memrecall.agent.display import own_words, tell_time, zone_of
+from memrecall.agent.result import ResolvedTime
+from memrecall.agent.trace import EventKind, Trace, TraceEvent
+from memrecall.memory import Library, recall
+from memrecall.scope import Scope
+from memrecall.settings import Settings
+from memrecall.testing import ScriptedClient, call, call_raw, calls, say, think
+from memrecall.types import NewMessage
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'single' & co"
+NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
+VOID = {"br", "hr", "img", "input"}
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and checks that what is opened is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.styles = ""
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.styles += "".join(value or "" for name, value in attrs if name == "style")
+        self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def assert_harmless(html: str) -> Reader:
+    """Only tags and attributes that can do nothing; nothing is loaded from anywhere."""
+    read = Reader(html)
+    assert read.tags <= {"div", "span", "strong", "em", "details", "summary", "table", "tr", "td"}
+    assert read.attributes <= {"style", "dir"}
+    assert not re.search(r"url\(|expression|import|position:", read.styles)
+    return read
+
+
+async def recalled(
+    tmp_path: Path, asked: str, said: list[str], client: Any = None, **more: Any
+) -> RecallResult:
+    settings = Settings(db=str(tmp_path / "chat.db"), embedder="hash")
+    async with await Library.open(settings) as library:
+        batch = [
+            NewMessage(message_id=f"m{n}", role="user", content=text, speaker=more.get("speaker"),
+                       ts=datetime(2026, 4, 1 + n, 9, tzinfo=UTC))
+            for n, text in enumerate(said)
+        ]  # fmt: skip
+        await library.add_messages(Scope("lin", session_id="s"), batch)
+        return await recall(asked, user_id="lin", library=library, as_of=NOW, model_client=client)
+
+
+def search(query: str) -> Any:
+    return call("search_memories", query=query, min_relevance_score=0.0)
+
+
+def finish(*keys: str, summary: str = "found", **more: Any) -> Any:
+    given = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
+    return call("handoff", relevant_memory_keys=list(keys), **given)
+
+
+async def test_text_of_any_origin_is_inert(tmp_path: Path) -> None:
+    client = ScriptedClient(
+        [
+            think(EVIL, search(EVIL)),
+            say(EVIL),
+            calls(
+                call("get_memory_detail", memory_key="m1"),
+                call("get_memory_detail", memory_key=EVIL),
+                call_raw(EVIL, EVIL),
+            ),
+            finish("m1", EVIL, summary=EVIL, follow_up_question=EVIL, needs_more_info=True),
+        ],
+        model=EVIL,
+    )
+    result = await recalled(tmp_path, EVIL, ["before", EVIL, "after"], client, speaker=EVIL[:60])
+    assert result.memories[0].content == EVIL
+    for html in (result._repr_html_(), result.trace._repr_html_()):
+        read = assert_harmless(html)
+        assert EVIL in read.text
+        assert "<script" not in html
+        assert "<img" not in html
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "labels"),
+    [
+        ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "次模型调用", "第 1 轮")),
+        ("Who has the spare key?", "Joyce has the spare key.",
+         ("confidence", "How it was recalled", "model calls", "iteration 1")),
+    ],
+)  # fmt: skip
+async def test_labels_are_in_the_language_of_the_request(
+    tmp_path: Path, asked: str, said: str, labels: tuple[str, ...]
+) -> None:
+    result = await recalled(tmp_path, asked, [said])
+    read = assert_harmless(result._repr_html_())
+    for label in (*labels, asked, said):
+        assert label in read.text, label
+    assert {"details", "summary"} <= read.tags
+    trace = assert_harmless(result.trace._repr_html_())
+    assert asked in trace.text
+    assert labels[3] in trace.text
+    assert "search_memories" in trace.text
+
+
+async def test_the_evidence_stands_between_its_neighbours_with_its_dates(tmp_path: Path) -> None:
+    client = ScriptedClient(
+        [search("vet"), finish("m1", summary="The vet.\n- quoted: “we saw the vet yesterday”")]
+    )
+    said = ["just before", "we saw the vet yesterday", "just after"]
+    result = await recalled(tmp_path, "vet?", said, client)
+    read = assert_harmless(result._repr_html_())
+    head = read.text[: read.text.index("How it was recalled")]
+    assert [head.index(text) for text in said] == sorted(head.index(text) for text in said)
+    assert "yesterday = 2026-04-01" in head
+    assert "quoted" not in head  # what is shown as evidence is not told twice
+    assert "0.80" in head
+
+
+async def test_an_abstention_shows_its_question(tmp_path: Path) -> None:
+    asks = finish(needs_more_info=True, follow_up_question="When was it?")
+    client = ScriptedClient([search("x"), asks])
+    result = await recalled(tmp_path, "x?", ["a"], client)
+    read = assert_harmless(result._repr_html_())
+    assert "nothing that fits was found" in read.text
+    assert "When was it?" in read.text
+
+
+async def test_a_long_text_is_cut(tmp_path: Path) -> None:
+    client = ScriptedClient([search("tea"), finish("m0")])
+    result = await recalled(tmp_path, "tea?", ["tea " + "x" * 50_000], client)
+    assert len(result._repr_html_()) < 20_000
+    assert "50,004 characters in all" in result._repr_html_()
+
+
+async def test_what_went_wrong_is_shown(tmp_path: Path) -> None:
+    client = ScriptedClient([search("tea is hot"), say("a"), say("b")])
+    result = await recalled(tmp_path, "tea?", ["tea is hot"], client)
+    read = assert_harmless(result._repr_html_())
+    assert "steered (text_answer)" in read.text
+    assert "stopped (text_answer)" in read.text
+
+
+def span(start: str | None, end: str | None) -> ResolvedTime:
+    read = datetime.fromisoformat
+    return ResolvedTime(words="then", start=start and read(start), end=end and read(end))
+
+
+@pytest.mark.parametrize(
+    ("time", "told"),
+    [
+        (span("2026-03-01T00:00+00:00", "2026-03-02T00:00+00:00"), "2026-03-01"),
+        (span("2026-03-01T00:00+00:00", "2026-04-01T00:00+00:00"), "2026-03-01 – 2026-03-31"),
+        (span("2026-03-01T05:00+00:00", "2026-03-01T12:00+00:00"), "2026-03-01 05:00 – 12:00"),
+        (span("2026-03-01T22:00+00:00", "2026-03-02T02:00+00:00"),
+         "2026-03-01 22:00 – 2026-03-02 02:00"),
+        (span("2026-03-01T18:30+00:00", "2026-03-01T18:31+00:00"), "2026-03-01 18:30"),
+        (span("2026-03-01T00:00+00:00", None), "2026-03-01 –"),
+        (span(None, "2026-03-01T00:00+00:00"), "– 2026-03-01"),
+    ],
+)  # fmt: skip
+def test_times_are_told_as_short_as_can_be(time: ResolvedTime, told: str) -> None:
+    assert tell_time(time, UTC) == told
+
+
+def test_times_are_told_in_the_users_zone() -> None:
+    start = TraceEvent(EventKind.START, 0, 1, 0, {"now": "2026-04-21T17:00:00+08:00"})
+    zone = zone_of([start])
+    assert zone.utcoffset(NOW) == timedelta(hours=8)
+    assert tell_time(span("2026-02-28T16:00+00:00", "2026-03-01T16:00+00:00"), zone) == "2026-03-01"
+    assert zone_of([]) is UTC
+
+
+def test_a_summary_keeps_what_is_not_a_quotation() -> None:
+    summary = "These fit:\n- 2026-03-01, Lin: “I like  green tea best”\n- and more\nremark"
+    assert own_words(summary, ["I like green tea best"]) == "These fit:\n- and more\nremark"
+    assert own_words(summary, ["", "something else entirely"]) == summary
+
+
+def test_a_trace_without_events_can_be_shown() -> None:
+    trace = Trace("tr_1", NOW, ())
+    assert "tr_1" in assert_harmless(trace._repr_html_()).text

@@ -1,0 +1,65 @@
+"""Lines that fit a terminal."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from rich.text import Text
+
+from memrecall.cli.layout import bar, cut, flat, fold, indent
+
+MIXED = (
+    "数据库配置：PostgreSQL 16，跑在 10.0.3.12 的 5433 端口（主库）。See /etc/app/conf.d/ for more."
+)
+
+
+def plain(lines: list[Text]) -> list[str]:
+    return [line.plain for line in lines]
+
+
+@pytest.mark.parametrize("width", [10, 24, 40, 79])
+def test_text_is_folded_between_chinese_characters(width: int) -> None:
+    lines = plain(fold(Text(MIXED), width))
+    assert max(map(cell_len, lines)) <= width
+    assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
+    assert not any(line[0] in "，。；：、）" for line in lines)
+    assert not any(line[-1] in "（「" for line in lines)
+
+
+@given(st.text(alphabet="ab 中文，。（）\n/🙂", max_size=80), st.integers(4, 30))
+def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
+    lines = plain(fold(Text(text), width))
+    assert "".join("".join(lines).split()) == "".join(text.split())
+    closed = [line.rstrip("，。）") for line in lines]  # punctuation may hang over
+    assert all(cell_len(line) <= width for line in closed)
+
+
+def test_what_no_line_can_hold_is_broken() -> None:
+    assert plain(fold(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
+
+
+def test_lines_are_kept_and_so_are_blank_ones() -> None:
+    assert plain(fold(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
+
+
+def test_a_margin_does_not_colour_what_stands_beside_it() -> None:
+    first, second = indent([Text("one", "green"), Text("two")], 4, Text("1", "bold"))
+    assert (first.plain, second.plain) == ("1   one", "    two")
+    assert [(span.start, span.end, span.style) for span in first.spans] == [
+        (0, 1, "bold"),
+        (4, 7, "green"),
+    ]
+    assert not first.style
+    assert not second.spans
+
+
+def test_one_line_ends_in_an_ellipsis() -> None:
+    assert cut(Text("数据库配置"), 7).plain == "数据库…"
+    assert cut(Text("short"), 7).plain == "short"
+    assert flat("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
+
+
+@pytest.mark.parametrize(("share", "filled"), [(0, 0), (0.5, 6), (1, 12), (-1, 0), (7, 12)])
+def test_a_bar_has_always_the_same_length(share: float, filled: int) -> None:
+    drawn = bar(share, "green").plain
+    assert (drawn.count("━"), len(drawn)) == (filled, 12)

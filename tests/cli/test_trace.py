@@ -1,0 +1,211 @@
+"""`memrecall trace`: recalls that were kept."""
+
+import json
+import sqlite3
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.store.traces import TraceSummary
+from memrecall.testing import ScriptedClient, call, think
+from tests.cli.conftest import Shell
+
+NOW = "2026-04-21T09:00:00Z"
+
+
+@pytest.fixture
+def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
+    """A database with two messages of each of two users."""
+    lines = [
+        {
+            "user_id": user,
+            "message_id": f"{user}-{n}",
+            "ts": f"2026-03-0{n + 1}T09:00:00Z",
+            "role": "user",
+            "content": text,
+        }
+        for user, texts in {
+            "lin": ["我对花生过敏。", "今天跑了十公里。"],
+            "maya": ["The spare key of the garage is with Joyce.", "Lentil stew tonight."],
+        }.items()
+        for n, text in enumerate(texts)
+    ]
+    file = tmp_path / "chat.jsonl"
+    file.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
+    assert shell("import", file, "--db", db).code == 0
+    return db
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scripted model that finds the peanuts answers instead of the one of the settings."""
+    look = call("search_memories", query="花生", min_relevance_score=0.0)
+    given = {"reason": "done", "search_summary": "found", "confidence": 0.8}
+    finish = call("handoff", relevant_memory_keys=["lin-0"], **given)
+    read = call("get_memory_detail", memory_key="lin-0")
+    client = ScriptedClient([think("look", look), read, finish])
+    monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
+
+
+def recall(shell: Shell, chat: Path, user: str, asked: str, *more: str) -> Any:
+    done = shell("recall", asked, "--user", user, "--db", chat, "--now", NOW, *more)
+    assert done.code == 0, done.err
+    return done
+
+
+@pytest.mark.parametrize(
+    ("user", "asked"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
+)
+def test_a_kept_trace_is_drawn_as_it_was_when_it_ran(
+    shell: Shell, chat: Path, tmp_path: Path, user: str, asked: str
+) -> None:
+    live = recall(shell, chat, user, asked).out
+    at_last = shell("trace", "show", "--last", "--user", user, "--db", chat)
+    assert at_last.out == live
+    trace_id = live.split()[-1]
+    assert shell("trace", "show", trace_id, "--user", user, "--db", chat).out == live
+    kept = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
+    file = tmp_path / "result.json"
+    file.write_text(kept.out, "utf-8")
+    assert shell("trace", "show", "--file", file).out == live
+    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == kept.json
+
+
+def test_what_recall_prints_as_json_is_what_is_kept(shell: Shell, chat: Path) -> None:
+    printed = recall(shell, chat, "lin", "花生过敏", "--json").json
+    kept = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
+    assert kept == printed
+
+
+@pytest.mark.usefixtures("script")
+def test_what_is_left_of_a_very_large_trace_can_be_drawn(
+    shell: Shell, chat: Path, tmp_path: Path
+) -> None:
+    kept = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
+    kept["trace"]["events"] = kept["trace"]["events"][4:]
+    for event in kept["trace"]["events"]:
+        event.pop("output", None)
+    file = tmp_path / "cut.json"
+    file.write_text(json.dumps(kept), "utf-8")
+    for more in ([], ["--brief"]):
+        done = shell("trace", "show", "--file", file, *more)
+        assert (done.code, done.err) == (0, "")
+        assert "│ 我对花生过敏。" in done.out
+
+
+@pytest.mark.usefixtures("script")
+def test_brief_draws_a_call_in_one_line(shell: Shell, chat: Path) -> None:
+    full = recall(shell, chat, "lin", "我对花生过敏吗？").out
+    brief = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--brief").out
+    assert "│ 我对花生过敏。" in brief
+    assert "iteration" not in brief
+    calls = [line for line in brief.splitlines() if line.startswith("    ▸ ")]
+    assert len(calls) == full.count("▸") - 1  # all but the handoff, which is told below
+    assert len(brief.splitlines()) < len(full.splitlines())
+
+
+def test_traces_are_listed_latest_first_and_by_pages(shell: Shell, chat: Path) -> None:
+    for asked in ("花生一", "花生二", "花生三"):
+        recall(shell, chat, "lin", asked)
+    base = ["trace", "list", "--user", "lin", "--db", chat, "--json"]
+    listed = shell(*base).json
+    assert [item["query"] for item in listed["items"]] == ["花生三", "花生二", "花生一"]
+    assert listed["next_cursor"] is None
+    assert listed["items"][0].keys() == {field.name for field in fields(TraceSummary)}
+    first = shell(*base, "--limit", "2").json
+    rest = shell(*base, "--cursor", first["next_cursor"]).json
+    assert [item["query"] for item in rest["items"]] == ["花生一"]
+    drawn = shell("trace", "list", "--user", "lin", "--db", chat, "--limit", "2").out.splitlines()
+    assert len(drawn) == 3
+    assert "花生三" in drawn[0]
+    assert listed["items"][0]["trace_id"] in drawn[0]
+    assert "--cursor" in drawn[2]
+
+
+def test_an_empty_list_says_so(shell: Shell, chat: Path) -> None:
+    assert shell("trace", "list", "--user", "lin", "--db", chat).out == "none\n"
+    done = shell("trace", "show", "--last", "--user", "lin", "--db", chat)
+    assert done.code == 2
+    assert "no recall of user 'lin' was kept" in done.err
+
+
+def test_traces_of_others_are_not_seen(shell: Shell, chat: Path) -> None:
+    recall(shell, chat, "lin", "花生过敏")
+    trace_id = shell("trace", "list", "--user", "lin", "--db", chat, "--json").json["items"][0]
+    name = trace_id["trace_id"]
+    foreign = shell("trace", "show", name, "--user", "maya", "--db", chat)
+    missing = shell("trace", "show", "tr_0", "--user", "maya", "--db", chat)
+    assert foreign.code == missing.code == 2
+    assert foreign.err.replace(name, "tr_0") == missing.err
+    assert shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"] == []
+
+
+def test_a_trace_of_a_disabled_user_can_still_be_read(shell: Shell, chat: Path) -> None:
+    recall(shell, chat, "lin", "花生过敏")
+    shell("users", "disable", "lin", "--db", chat)
+    assert shell("trace", "show", "--last", "--user", "lin", "--db", chat).code == 0
+
+
+def test_no_days_keep_no_traces(shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMRECALL_TRACE_DAYS", "0")
+    recall(shell, chat, "lin", "花生过敏")
+    assert shell("trace", "list", "--user", "lin", "--db", chat, "--json").json["items"] == []
+
+
+def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None:
+    recall(shell, chat, "lin", "花生过敏")
+    recall(shell, chat, "maya", "the garage")
+    with sqlite3.connect(chat) as raw:
+        raw.execute("UPDATE traces SET created_at = '2020-01-01 00:00:00.000000'")
+    raw.close()
+    recall(shell, chat, "maya", "the spare key", "--agent", "default")
+    base = ["trace", "purge", "--db", chat, "--older-than"]
+    assert shell(*base, "36500", "--json").json["purged"] == 0
+    assert shell(*base, "7").out == "1 trace purged\n"  # maya's went when her new one was kept
+    left = shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"]
+    assert [item["query"] for item in left] == ["the spare key"]
+    assert shell(*base, "0", "--json").json["purged"] == 1
+
+
+WRONG = [
+    (["show", "--user", "lin"], "which trace is not clear"),
+    (["show", "tr_1", "--last", "--user", "lin"], "which trace is not clear"),
+    (["show", "tr_1"], "whose trace is not said"),
+    (["show", "--last"], "whose trace is not said"),
+    (["show", "tr_1", "--user", "lin"], "there is no trace 'tr_1'"),
+    (["show", "--file", "nowhere.json"], "nowhere.json cannot be read"),
+    (["list"], "--user"),
+    (["list", "--user", "lin", "--limit", "0"], "limit 0"),
+    (["list", "--user", "lin", "--cursor", "forged"], "cursor"),
+    (["purge"], "--older-than"),
+    (["purge", "--older-than", "-1"], "out of range"),
+    (["purge", "--older-than", "1000000"], "out of range"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda given: str(given))
+def test_what_is_wrong_is_said_in_one_line(
+    shell: Shell, chat: Path, arguments: list[str], said: str
+) -> None:
+    done = shell("trace", *arguments, "--db", chat)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.err
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "not json", "[1]", "{}", '{"trace": {}}', '{"trace": 7}', '"text"',
+     '{"trace": {"trace_id": "t", "started_at": "2026-01-01T00:00:00Z", "events": []}}',
+     '{"trace": {"trace_id": "t", "started_at": "x", "events": []}}',
+     '{"trace": {"trace_id": "t", "started_at": "2026-01-01", "events": [{"kind": "new"}]}}'],
+)  # fmt: skip
+def test_a_file_that_is_no_result_is_refused(shell: Shell, tmp_path: Path, text: str) -> None:
+    file = tmp_path / "other.json"
+    file.write_text(text, "utf-8")
+    done = shell("trace", "show", "--file", file)
+    assert (done.code, done.out) == (2, "")
+    assert "other.json is not" in done.err
+    assert done.err.endswith("[INVALID_ARGUMENT]\n")
