@@ -1,5 +1,6 @@
 """AutoGen's `Memory` protocol over memrecall."""
 
+import contextlib
 import json
 import logging
 from typing import Any
@@ -27,7 +28,7 @@ from memrecall.agent.desk import Sources
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.needs import NeedJudge
 from memrecall.agent.result import RecalledMemory, RecallResult
-from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin, format_time
 
@@ -102,7 +103,8 @@ class RecallMemory(Memory):
 
     async def clear(self) -> None:
         """Forget the memories of this scope; the messages that were said stay."""
-        await self._recaller.sources.store.memories(self._recaller.scope).delete_all()
+        with contextlib.suppress(NotFound):  # a user of whom nothing was ever stored
+            await self._recaller.sources.store.memories(self._recaller.scope).delete_all()
 
     async def close(self) -> None:
         """Nothing is held: the library belongs to whoever opened it."""

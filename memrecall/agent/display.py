@@ -355,6 +355,7 @@ _DRAWN: dict[EventKind, Callable[[TraceEvent, Say], _Html | None]] = {
     EventKind.ITERATION: _iteration,
     EventKind.MODEL: _model,
     EventKind.THOUGHT: _thought,
+    EventKind.TEXT: _thought,
     EventKind.CALL: _nothing,
     EventKind.RESULT: _result,
     EventKind.STEER: _warned("steer"),

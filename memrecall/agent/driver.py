@@ -158,6 +158,7 @@ class Course:
             model=self.run.name,
             language=desk.language,
             now=desk.local(desk.now),
+            time_zone=desk.mark.time_zone,
         )
 
     async def follow(self) -> Ended:
@@ -192,7 +193,8 @@ class Course:
         window = self._desk.window
         found = await self._desk.conversation.window(window.size + 1)
         window.older_exist = len(found) > window.size
-        self.windows.append(window.size)
+        if len(self.windows) < window.iteration:  # the rules may go on where the model gave up
+            self.windows.append(window.size)
         recorder = self.run.recorder
         recorder.iteration = window.iteration
         shown = found[-window.size :]

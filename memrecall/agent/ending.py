@@ -46,6 +46,8 @@ def _failed(desk: Desk, stop: Stop) -> bool:
 def _explain(desk: Desk, stop: Stop) -> str:
     if stop.reason is StopReason.NOTHING_STORED:
         return say(desk.language, "end_empty")
+    if not desk.notes.searches and not _failed(desk, stop):
+        return say(desk.language, "end_unsearched", reason=stop.reason.value)
     phrase = "end_failed" if _failed(desk, stop) else "end_nothing"
     return say(desk.language, phrase, reason=stop.problem or stop.reason.value)
 

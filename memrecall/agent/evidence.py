@@ -29,9 +29,11 @@ async def gather_evidence(desk: Desk, keys: list[str]) -> list[RecalledMemory]:
     return found
 
 
-def resolve_times(desk: Desk, text: str, said_at: datetime) -> list[ResolvedTime]:
-    """The times that a text speaks of, as dates."""
-    spans = find_times(text[:2_000], said_at, desk.zone)
+def resolve_times(
+    desk: Desk, text: str, said_at: datetime, *, past: bool = False
+) -> list[ResolvedTime]:
+    """The times that a text speaks of, as dates. Questions look back, statements do not always."""
+    spans = find_times(text[:2_000], said_at, desk.zone, past=past)
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 

@@ -104,7 +104,7 @@ class RecallLoop:
         except ModelFailed as error:
             return self._judge_failure(error)
         except TimeoutError:
-            return Stop(StopReason.SECONDS)
+            return self._judge_timeout()
         self._run.failures = 0
         if reply.thought:
             self._run.recorder.add(EventKind.THOUGHT, text=reply.thought)
@@ -136,9 +136,19 @@ class RecallLoop:
             return Stop(StopReason.MODEL_FAILED, error.message)
         return Proceed()
 
+    def _judge_timeout(self) -> Stop:
+        """No time is left. A model that has not answered even once has failed."""
+        if self._run.called_a_tool:
+            return Stop(StopReason.SECONDS)
+        seconds = self._run.budget.limits.seconds
+        return Stop(
+            StopReason.MODEL_FAILED, f"{self._run.name} did not answer within {seconds:g} s"
+        )
+
     def _judge_text(self, text: str) -> Steer:
         if not text.strip():
             return Steer(StopReason.SILENCE, "steer_silence")
+        self._run.recorder.add(EventKind.TEXT, text=text)
         self._append(AssistantMessage(content=text, source=SOURCE), len(text))
         if is_leaked_call(text):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")

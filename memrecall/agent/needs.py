@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
@@ -17,6 +18,12 @@ from memrecall.model.structured import ask_json
 _log = logging.getLogger(__name__)
 
 SECONDS = 10.0  # a parent waits for the answer
+# What frameworks say in a user's place: AutoGen's transfers and selectors, and our own handoff.
+_BY_A_FRAMEWORK = re.compile(
+    r"\s*Transferred to \w+, adopting the role of "
+    r"|(?s:.*)Then select the next role from \["
+    r"|\s*## (?:Memory search finished|记忆搜索完成)"
+)
 _SHOWN = 5
 _LONGEST = 1_000
 
@@ -37,7 +44,12 @@ class NeedJudge:
         self._seconds = seconds
 
     async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:
-        """What the rules say; where they see no need, the model's word counts if it gives one."""
+        """What the rules say; where they see no need, the model's word counts if it gives one.
+
+        What a framework wrote needs none, whatever words are in it.
+        """
+        if _BY_A_FRAMEWORK.match(texts[-1]):
+            return False
         verdict = needs_recall(texts[-1], texts[:-1])
         if verdict.needed or self._client is None:
             return verdict.needed

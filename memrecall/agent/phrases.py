@@ -202,6 +202,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Stopped ({reason}); nothing that fits was found until then.",
         "已停止（{reason}）；到那时没有找到合适的内容。",
     ),
+    "end_unsearched": (
+        "Stopped ({reason}) before anything was searched; this says nothing about what is stored.",
+        "在搜索之前就已停止（{reason}）；这不说明有没有存储相关内容。",
+    ),
     "end_failed": (
         "The memories could not be searched ({reason}). This does not mean that there is nothing.",
         "无法搜索记忆（{reason}）。这不表示没有相关内容。",

@@ -85,7 +85,7 @@ async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> 
         model=run.name,
         language=desk.language,
         now=desk.now,
-        times=resolve_times(desk, asked.text, desk.now),
+        times=resolve_times(desk, asked.text, desk.now, past=True),
         queries=[
             QueryTried(
                 arguments=note.arguments,
@@ -154,7 +154,7 @@ def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
     return NewTrace(
         trace_id=trace.trace_id,
         created_at=trace.started_at,
-        query=desk.conversation.asked.text[:1_000],
+        query=_storable(desk.conversation.asked.text[:1_000]),
         stop_reason=result.stop_reason.value,
         confidence=result.confidence,
         abstained=result.abstained,
@@ -162,8 +162,17 @@ def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
         model_calls=int(result.usage["model_calls"]),
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
-        body=_fit(result.model_dump(mode="json")),
+        body=_fit(_storable(result.model_dump(mode="json"))),
     )
+
+
+def _storable(value: Any) -> Any:
+    """The same without what no database keeps: NUL, half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd").encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_storable(name): _storable(item) for name, item in value.items()}
+    return [_storable(item) for item in value] if isinstance(value, list) else value
 
 
 def _fit(body: dict[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ class EventKind(StrEnum):
     ITERATION = "iteration"  # a window was opened
     MODEL = "model"  # the model was called: tokens, characters, tool choice, failure
     THOUGHT = "thought"  # what the model said beside its calls
+    TEXT = "text"  # what the model said instead of a call
     CALL = "call"  # a tool call as applied
     RESULT = "result"  # what it brought
     STEER = "steer"  # the model strayed and was told so

@@ -53,6 +53,7 @@ class Drawing:
             EventKind.ITERATION: self._iteration,
             EventKind.MODEL: self._model,
             EventKind.THOUGHT: self._thought,
+            EventKind.TEXT: self._text,
             EventKind.CALL: self._call,
             EventKind.RESULT: self._result,
             EventKind.STEER: self._steer,
@@ -122,6 +123,12 @@ class Drawing:
             return []
         thought = Text(printable(event.data["text"]).strip(), "italic")
         return self._of_turn(event, fold(thought, self._room))
+
+    def _text(self, event: TraceEvent) -> Lines:
+        """What a strayed model said: a line of it is enough."""
+        if self._brief:
+            return []
+        return self._of_turn(event, fold(Text(flat(event.data["text"]), "dim"), self._room)[:2])
 
     def _call(self, event: TraceEvent) -> Lines:
         """Drawn with its result, which knows the arguments as they were applied."""

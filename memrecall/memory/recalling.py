@@ -49,7 +49,9 @@ async def recall(
     scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
     chosen = options or RecallOptions(keep_traces_days=settings.trace_days)
     client = model_client or client_of(settings)
-    async with nullcontext(library) if library else await Library.open(settings) as opened:
+    async with (
+        nullcontext(library) if library else await Library.open(settings, create=False) as opened
+    ):
         recaller = Recaller(opened, scope, client, chosen)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
 

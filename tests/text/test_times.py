@@ -392,6 +392,26 @@ def test_the_day_it_is_said_on_matters(now: datetime, text: str, expected: str) 
 
 
 @pytest.mark.parametrize(
+    ("now", "text", "past", "near"),
+    [
+        (datetime(2026, 2, 11, tzinfo=UTC), "三月八号", "2025-03-08", "2026-03-08"),
+        (datetime(2026, 3, 5, tzinfo=UTC), "from 15 June", "2025-06-15", "2026-06-15"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "周四", "2026-03-05", "2026-03-12"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "in February", "2026-02-01", "2026-02-01"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "last May", "2025-05-01", "2025-05-01"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "四月到五月", "2025-04-01", "2026-04-01"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "昨天", "2026-03-09", "2026-03-09"),
+        (datetime(2026, 3, 10, tzinfo=UTC), "on 29 February", "2024-02-29", "2028-02-29"),
+    ],
+)
+def test_statements_look_both_ways(now: datetime, text: str, past: str, near: str) -> None:
+    for leaning, expected in ((True, past), (False, near)):
+        (span,) = find_times(text, now, past=leaning)
+        assert span.start is not None
+        assert str(span.start.date()) == expected
+
+
+@pytest.mark.parametrize(
     ("text", "grain"),
     [
         ("十分钟前", "minute"),

@@ -26,7 +26,8 @@ async def get_memory_detail(desk: Desk, asked: GetMemoryDetailInput) -> GetMemor
             error="not_found",
             message=say(desk.language, "missing_memory", key=asked.memory_key),
         )
-    desk.notes.open(asked.memory_key)
+    if not desk.conversation.gave(asked.memory_key, found.content or ""):
+        desk.notes.open(asked.memory_key)
     desk.notes.show(near.memory_key for near in (*found.before, *found.after, *found.sources))
     return found
 
@@ -57,19 +58,18 @@ async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOut
         created_at=desk.local(memory.created_at),
         valid_to=memory.valid_to and desk.local(memory.valid_to),
         metadata=memory.metadata,
-        sources=[_near(desk, message) for message in sorted(sources, key=lambda m: m.ts)],
+        sources=[
+            _near(desk, message)
+            for message in sorted(sources, key=lambda m: m.ts)
+            if not desk.conversation.gave(message.message_id, message.content)
+        ],
     )
 
 
 async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput:
     timeline = desk.sources.store.timeline(desk.scope)
     page = await timeline.neighbors(message.message_id, before=AROUND, after=AROUND)
-    around = [
-        near
-        for near in page.items
-        if near.session_id == message.session_id
-        and (desk.horizon is None or near.ts < desk.horizon)
-    ]
+    around = [near for near in page.items if _is_shown(desk, near, message)]
     place = next(at for at, near in enumerate(around) if near.message_id == message.message_id)
     return GetMemoryDetailOutput(
         success=True,
@@ -84,6 +84,17 @@ async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput
         before=[_near(desk, near) for near in around[:place]],
         after=[_near(desk, near) for near in around[place + 1 :]],
     )
+
+
+def _is_shown(desk: Desk, near: Message, anchor: Message) -> bool:
+    """Of the same session, not too late, and nothing that the caller has already."""
+    if near.message_id == anchor.message_id:
+        return True
+    if near.session_id != anchor.session_id or desk.conversation.gave(
+        near.message_id, near.content
+    ):
+        return False
+    return desk.horizon is None or near.ts < desk.horizon
 
 
 def _near(desk: Desk, message: Message) -> NearbyMessage:

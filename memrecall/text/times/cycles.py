@@ -5,6 +5,7 @@ a week or a year. Said without one, it means the last time it came round.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -64,6 +65,15 @@ def latest(cycle: Cycle, now: datetime) -> Range:
     return _first(one for one in _occurrences(cycle, now, -1) if one.start < tomorrow)
 
 
+def nearest(cycle: Cycle, now: datetime) -> Range:
+    """Return the occurrence that begins closest to now, before or after it."""
+    found: list[Range] = []
+    for find in (latest, lambda one, moment: upcoming(one, whole(moment, "day").end)):
+        with suppress(ValueError):
+            found.append(find(cycle, now))
+    return min(_some(found), key=lambda one: abs(one.start - now))
+
+
 def last(cycle: Cycle, now: datetime) -> Range:
     """Return the last occurrence that was over before today."""
     today = floor(now, "day")
@@ -88,6 +98,12 @@ def _occurrences(cycle: Cycle, moment: datetime, step: int) -> Iterator[Range]:
             yield cycle.at(around)
         except ValueError:
             continue
+
+
+def _some(ranges: list[Range]) -> list[Range]:
+    if not ranges:
+        raise ValueError("it never comes round")
+    return ranges
 
 
 def _first(ranges: Iterator[Range]) -> Range:

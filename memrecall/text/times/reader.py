@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from memrecall.text.times import chinese, digits, english
-from memrecall.text.times.cycles import Cycle, inside, latest, upcoming
+from memrecall.text.times.cycles import Cycle, inside, latest, nearest, upcoming
 from memrecall.text.times.ranges import Grain, Range, shift, whole
 from memrecall.text.times.rules import (
     Edge,
@@ -88,9 +88,9 @@ def _start() -> re.Pattern[str]:
     return compile_pattern(any_of((chinese.STARTS, digits.STARTS, english.STARTS)))
 
 
-def read_times(text: str, now: datetime) -> Iterator[Found]:
+def read_times(text: str, now: datetime, *, past: bool = True) -> Iterator[Found]:
     """Find the time expressions of a folded text, in order, as of a moment in the user's zone."""
-    reader, start = _Reader(text, now), _start()
+    reader, start = _Reader(text, now, past), _start()
     position = 0
     while begin := start.search(text, position):
         position, found = reader.read(begin.start())
@@ -102,6 +102,7 @@ def read_times(text: str, now: datetime) -> Iterator[Found]:
 class _Reader:
     text: str
     now: datetime
+    past: bool  # a bare "in May" is the last one; otherwise the nearest
 
     def read(self, position: int) -> tuple[int, Found | None]:
         """Read the expression at a position; return where to go on and what was found."""
@@ -189,7 +190,8 @@ class _Reader:
             return (first.start, right.end) if first.start < right.end else None
         first = self._settle(left)
         final = upcoming(right, first.start)
-        if isinstance(left, Cycle) and final.start >= whole(self.now, "day").end:
+        too_late = final.start >= whole(self.now, "day").end
+        if self.past and isinstance(left, Cycle) and too_late:
             # 三月到五月 said in April is last year's, as the whole of it is past.
             first = latest(left, shift(first.start, "day", -1))
             final = upcoming(right, first.start)
@@ -208,7 +210,9 @@ class _Reader:
         return Found(position, stop, start, end, settled.grain if closed else "range")
 
     def _settle(self, meaning: Range | Cycle) -> Range:
-        return meaning if isinstance(meaning, Range) else latest(meaning, self.now)
+        if isinstance(meaning, Range):
+            return meaning
+        return latest(meaning, self.now) if self.past else nearest(meaning, self.now)
 
 
 def _match_rule(text: str, position: int) -> Match[Rule] | None:

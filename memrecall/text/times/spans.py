@@ -33,17 +33,20 @@ class TimeSpan:
     grain: TimeGrain
 
 
-def find_times(text: str, now: datetime, zone: tzinfo = UTC) -> list[TimeSpan]:
+def find_times(
+    text: str, now: datetime, zone: tzinfo = UTC, *, past: bool = True
+) -> list[TimeSpan]:
     """Find all time expressions of a text, in order, resolved against `now` in the user's zone.
 
     The most specific reading wins and spans never overlap. A `now` without a zone is UTC. What
-    falls outside the years 1 to 9999 is left out.
+    falls outside the years 1 to 9999 is left out. A bare "Wednesday" or "in May" is the last one,
+    which is what questions mean; with `past` False it is the nearest, as in statements.
     """
     try:
         local = (now.replace(tzinfo=UTC) if now.utcoffset() is None else now).astimezone(zone)
     except OverflowError:
         return []
-    spans = (_to_span(text, found) for found in read_times(_fold(text), local))
+    spans = (_to_span(text, found) for found in read_times(_fold(text), local, past=past))
     return [span for span in spans if span is not None]
 
 

@@ -1,0 +1,387 @@
+"""What the recall loop itself costs, beside AutoGen's own agent: time a tool call, prompt sizes.
+
+    python benchmarks/loop.py                   1,000 tool calls, best of three
+    python benchmarks/loop.py --calls 200 --repeats 1 --json loop.json
+
+No model and no search take part: a script plays the model, a canned page stands for the search.
+Both agents play the same script over tools with the same schemas, in the same run. Exits with 1 if
+a target is missed.
+"""
+
+import argparse
+import asyncio
+import inspect
+import json
+import logging
+import platform
+import sys
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+from autogen_agentchat.agents import AssistantAgent  # noqa: E402
+from autogen_agentchat.messages import TextMessage, ToolCallExecutionEvent  # noqa: E402
+from autogen_core.model_context import BufferedChatCompletionContext  # noqa: E402
+from autogen_core.tools import FunctionTool  # noqa: E402
+
+from benchmarks.report import Report, Target, number, say  # noqa: E402
+from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
+from memrecall.agent.tools.schemas import descriptions  # noqa: E402
+from memrecall.budget import Limits  # noqa: E402
+from memrecall.model.prompts import Language  # noqa: E402
+from memrecall.model.wire import write_request  # noqa: E402
+from memrecall.scope import Scope  # noqa: E402
+from memrecall.search import Hit, SearchPage, SearchRequest, Why  # noqa: E402
+from memrecall.store import NewTrace, Store, UserMark, Written  # noqa: E402
+from memrecall.testing import ScriptedClient, Step, call  # noqa: E402
+from memrecall.testing import say as answer  # noqa: E402
+from memrecall.types import MemoryRecord, Message, NewMemory, Origin, Provenance  # noqa: E402
+
+SECTION, SIZES = "time a tool call", "sizes in characters"
+SHARE = 0.1  # of AssistantAgent's time
+LARGEST = {"system prompt and tools, en": 6_000, "system prompt and tools, zh": 4_500}
+LARGEST_RESULT = 3_000
+NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)
+ASKED: dict[Language, str] = {"en": "Which tea did I choose?", "zh": "我上次选的是什么茶？"}
+KEPT = 20  # messages that AssistantAgent's context keeps
+LONG_EN = "The retry budget of the billing worker was raised after the incident. " * 40
+LONG_ZH = "上周三我们决定把结算服务的重试次数调高，并且把告警阈值改成五分钟。" * 60
+
+
+class StubStore:
+    """Answers like a store, at once: every key that is asked for is a memory."""
+
+    def feed(self, user_id: str) -> "StubStore":
+        """The changes of a user."""
+        return self
+
+    def memories(self, scope: Scope) -> "StubStore":
+        """The memories of a scope."""
+        return self
+
+    def timeline(self, scope: Scope) -> "StubTimeline":
+        """The messages of a scope."""
+        return StubTimeline()
+
+    def traces(self, scope: Scope) -> "StubStore":
+        """The traces of a scope."""
+        return self
+
+    async def mark(self) -> UserMark:
+        """How far the user's data has come: not at all since the last time."""
+        return UserMark("epoch", 1, 1, "UTC")
+
+    async def require_active(self, mark: UserMark, scope: Scope) -> None:
+        """Everybody is."""
+
+    async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
+        """A memory for each key."""
+        return [_record(key) for key in keys]
+
+    async def add(self, trace: NewTrace, keep_days: int) -> None:
+        """A trace is not kept."""
+
+
+class StubTimeline:
+    """Nothing was ever said."""
+
+    async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
+        """None of them."""
+        return []
+
+
+class StubSources:
+    """What a recall reads from, without a database and without a search."""
+
+    def __init__(self, pages: Sequence[SearchPage]) -> None:
+        self._pages = list(pages)
+        self._asked = 0
+
+    @property
+    def store(self) -> Store:
+        """The store behind the search."""
+        return cast(Store, StubStore())
+
+    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
+        """The next of the canned pages."""
+        self._asked += 1
+        return self._pages[(self._asked - 1) % len(self._pages)]
+
+    async def add_memories(
+        self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
+    ) -> Written:
+        """Nothing is kept."""
+        return Written()
+
+
+def _record(key: str) -> MemoryRecord:
+    made = Provenance(origin=Origin.USER, actor="bench", session_id=None, time=NOW, sha256="")
+    return MemoryRecord(
+        memory_key=key,
+        user_id="bench",
+        agent_id="default",
+        session_id=None,
+        summary="tea",
+        content=f"We chose the green tea from Hangzhou, number {key}.",
+        memory_type="preference",
+        layer="long",
+        keywords=(),
+        metadata={},
+        sensitive=False,
+        valid_from=None,
+        valid_to=None,
+        source_message_ids=(),
+        provenance=made,
+        truncated=False,
+        created_at=NOW,
+        updated_at=NOW,
+    )
+
+
+def make_hit(key: str, content: str, **fields: Any) -> Hit:
+    """A hit as a search would return it."""
+    why = Why(lexical=1.0, semantic=1.0, neighbours=0.0, time=0.0, coverage=1.0, cosine=0.8)
+    said = Hit(
+        key=key,
+        kind="message",
+        score=0.9,
+        ts=NOW - timedelta(days=3),
+        role="user",
+        speaker="Maya",
+        content=content,
+        session_id="s1",
+        memory_type="message",
+        why=why,
+    )
+    return replace(said, **fields)
+
+
+def canned_pages(count: int) -> list[SearchPage]:
+    """Pages of five hits, two of them new on each page: a loop that finds nothing new is ended."""
+    hits = [make_hit(f"m{n}", f"We chose the green tea, number {n}.") for n in range(2 * count + 5)]
+    return [SearchPage(tuple(hits[2 * n : 2 * n + 5]), total_found=40) for n in range(count)]
+
+
+def script(calls: int) -> list[Step]:
+    """Searches in turn with readings of what they found, then a handoff."""
+    steps = [
+        call("get_memory_detail", memory_key=f"m{number - 1}")
+        if number % 2
+        else call("search_memories", query=f"green tea {number}", min_relevance_score=0.3)
+        for number in range(calls - 1)
+    ]
+    return [*steps, HANDOFF]
+
+
+HANDOFF = call(
+    "handoff",
+    reason="found",
+    search_summary="The green tea from Hangzhou.",
+    relevant_memory_keys=["m0"],
+    confidence=0.9,
+)
+
+
+def recall_agent(
+    client: ScriptedClient, pages: Sequence[SearchPage], user: str = "bench"
+) -> MemRecallAgent:
+    """Our agent, with limits that no script here reaches."""
+    limits = Limits(model_calls=10**6, tool_calls=10**6, tokens=10**9, seconds=3_600.0)
+    options = RecallOptions(limits=limits, largest_prompt=10**9, keep_traces_days=0)
+    return MemRecallAgent(
+        "recall", StubSources(pages), Scope(user), model_client=client, options=options
+    )
+
+
+def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
+    """AutoGen's agent, with five tools of the same schemas that answer at once."""
+    return AssistantAgent(
+        "assistant",
+        client,
+        tools=[_function_tool(name) for name in MEMRECALL_TOOLS],
+        max_tool_iterations=calls + 1,
+        model_context=BufferedChatCompletionContext(KEPT),
+    )
+
+
+def _function_tool(name: str) -> FunctionTool:
+    """A tool made by AutoGen from a function whose arguments are those of ours."""
+    about, told = descriptions("en")[name]
+    fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
+    text = json.dumps({"success": True, "results": ["We chose the green tea."] * 5})
+
+    async def run(**_: Any) -> str:
+        return text
+
+    hints = {key: Annotated[fields[key].annotation, told[key]] for key in told}
+    run.__annotations__ = {**hints, "return": str}
+    signature = inspect.Signature(
+        [
+            inspect.Parameter(
+                key,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=inspect.Parameter.empty
+                if fields[key].is_required()
+                else fields[key].get_default(call_default_factory=True),
+            )
+            for key in told
+        ]
+    )
+    setattr(run, "__signature__", signature)  # noqa: B010 -- mypy knows no such attribute
+    return FunctionTool(run, description=about, name=name)
+
+
+async def drain(stream: AsyncGenerator[Any, None]) -> tuple[float, int]:
+    """Seconds until a stream has ended, and how many calls were executed in it."""
+    executed = 0
+    begun = time.perf_counter()
+    async with aclosing(stream) as events:
+        async for event in events:
+            if isinstance(event, ToolCallExecutionEvent):
+                executed += len(event.content)
+    return time.perf_counter() - begun, executed
+
+
+async def time_ours(calls: int) -> float:
+    """Microseconds a tool call of `MemRecallAgent`."""
+    client = ScriptedClient(script(calls))
+    agent = recall_agent(client, canned_pages(calls))
+    seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
+    assert (executed, client.remaining) == (calls, 0), "the loop ended before its script"
+    return seconds / calls * 1e6
+
+
+async def time_theirs(calls: int) -> float:
+    """Microseconds a tool call of AutoGen's `AssistantAgent`."""
+    client = ScriptedClient([*script(calls), answer("The green tea.")])
+    agent = assistant_agent(client, calls)
+    seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
+    assert (executed, client.remaining) == (calls, 0), "the agent ended before its script"
+    return seconds / calls * 1e6
+
+
+async def measure_time(report: Report, calls: int, repeats: int) -> None:
+    """Both agents in turn, after a warm-up; the best of each counts."""
+    await time_ours(min(calls, 50))
+    await time_theirs(min(calls, 50))
+    ours: list[float] = []
+    theirs: list[float] = []
+    for turn in range(1, repeats + 1):
+        say(f"{calls:,} tool calls of each agent, round {turn} of {repeats}")
+        ours.append(await time_ours(calls))
+        theirs.append(await time_theirs(calls))
+    share = min(ours) / min(theirs)
+    report.add(SECTION, "MemRecallAgent", min(ours), "µs")
+    report.add(SECTION, "AssistantAgent, five tools", min(theirs), "µs")
+    report.add(SECTION, "ratio", share, "")
+    report.targets.append(Target("MemRecallAgent of AssistantAgent", share, SHARE))
+
+
+async def prompt_size(language: Language) -> int:
+    """Characters of system prompt and tools as sent; they are the same in every request.
+
+    Two users, several turns, two iterations.
+    """
+    widen = call("expand_context_window", reason="more", current_size=5, requested_size=10)
+    heads: set[str] = set()
+    for user in ("one", "another"):
+        client = ScriptedClient([call("search_memories", query="tea"), widen, HANDOFF])
+        agent = recall_agent(client, canned_pages(2), user)
+        said = [
+            TextMessage(content=f"{number} {user}", source="user", created_at=NOW)
+            for number in range(12)
+        ]
+        asked = TextMessage(content=ASKED[language], source="user", created_at=NOW)
+        await agent.run(task=[*said, asked])
+        assert client.remaining == 0, "the loop ended before its script"
+        for request in client.requests:
+            body = write_request(request, reasons=False)
+            head = [body["messages"][0]["content"], json.dumps(body["tools"], ensure_ascii=False)]
+            heads.add("".join(head))
+    assert len(heads) == 1, "the beginning of the prompt differs between requests"
+    return len(heads.pop())
+
+
+async def largest_result() -> int:
+    """Characters of a result with ten long contents, keys, summaries and keywords."""
+    sizes = []
+    for long, language in ((LONG_EN, "en"), (LONG_ZH, "zh")):
+        words = tuple(f"{long[:30]}{number}" for number in range(10))
+        hits = [
+            make_hit(
+                f"{number:x>64}",
+                long,
+                kind="memory",
+                memory_type="x" * 50,
+                summary=long[:300],
+                keywords=words,
+                speaker=None,
+                role=None,
+            )
+            for number in range(10)
+        ]
+        page = SearchPage(tuple(hits), total_found=1_000)
+        client = ScriptedClient([call("search_memories", query="x", limit=10), HANDOFF])
+        agent = recall_agent(client, [page])
+        result = await agent.run(task=ASKED[cast(Language, language)])
+        sizes += [
+            len(each.content)
+            for event in result.messages
+            if isinstance(event, ToolCallExecutionEvent)
+            for each in event.content
+            if each.name == "search_memories"
+        ]
+    return max(sizes)
+
+
+async def measure_sizes(report: Report) -> None:
+    """What each request repeats, and the largest answer of a search."""
+    languages: tuple[Language, ...] = ("en", "zh")
+    for language in languages:
+        name = f"system prompt and tools, {language}"
+        size = await prompt_size(language)
+        report.add(SIZES, name, size, "")
+        report.targets.append(Target(name, size, LARGEST[name] - 1))
+    size = await largest_result()
+    report.add(SIZES, "largest search result", size, "")
+    report.targets.append(Target("largest search result", size, LARGEST_RESULT - 1))
+
+
+def _print(report: Report) -> None:
+    for name, value in report.figures.items():
+        print(f"{name:<56} {number(value):>8}")
+    for target in report.targets:
+        measured, bound, verdict = target.row()
+        print(f"{verdict:<8} {target.name}: {measured}, wanted {bound}")
+    print(*report.notes, sep="\n")
+
+
+def main() -> int:
+    """Measure, print, and say by the exit code whether all targets are met."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--calls", type=int, default=1_000, help="tool calls of one run")
+    parser.add_argument("--repeats", type=int, default=3, help="runs of each agent")
+    parser.add_argument("--json", type=Path, help="write the figures to this file, too")
+    options = parser.parse_args()
+    for name in ("autogen_core", "autogen_core.events", "autogen_agentchat.events"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    report = Report(sizes=[])
+    report.notes.append(f"Python {platform.python_version()}, {options.calls:,} tool calls a run")
+    asyncio.run(measure_time(report, options.calls, options.repeats))
+    asyncio.run(measure_sizes(report))
+    _print(report)
+    if options.json:
+        report.write(options.json)
+    return int(any(target.verdict == "MISSED" for target in report.targets))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

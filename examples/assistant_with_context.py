@@ -1,0 +1,49 @@
+"""Recall as the context of an `AssistantAgent`: one argument, and nothing else changes.
+
+The assistant's model is a script here. With a real one, write instead of `ScriptedClient(…)`
+
+    make_client(load_settings().settings)                      # memrecall.model.clients
+    OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
+
+and give it to `MemoryContext(…, model_client=…)`, too, if it shall drive the recall.
+"""
+
+import asyncio
+
+from autogen_agentchat.agents import AssistantAgent
+from history import LIN, opened_history, quote_the_evidence
+
+from memrecall import MemoryContext
+from memrecall.testing import ScriptedClient, repeat
+
+TURNS = (
+    "Hi there!",
+    "我之前说过我对什么东西过敏，不能点什么菜？",
+    "Which seat did I say I take on trains?",
+)
+
+
+async def run() -> None:
+    """Talk for three turns; two of them refer to earlier conversations."""
+    async with opened_history() as library:
+        context = MemoryContext(library, LIN)
+        assistant = AssistantAgent(
+            "assistant",
+            model_client=ScriptedClient([repeat(quote_the_evidence, len(TURNS))]),
+            model_context=context,
+        )
+        for said in TURNS:
+            result = await assistant.run(task=said)
+            recalled = context.last_result
+            keys = recalled.handoff.relevant_memory_keys if recalled else "not needed"
+            print(f"\nuser:      {said}\nrecall:    {keys}")
+            print(f"assistant: {result.messages[-1].to_text()}")
+
+
+def main() -> None:
+    """Run the example."""
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""A recall with no agent framework in sight: messages in, evidence out.
+
+With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
+MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.clients`.
+Without one, as here, rules play its part.
+"""
+
+import asyncio
+
+from history import opened_history
+
+from memrecall import recall
+
+CONVERSATIONS: tuple[object, ...] = (
+    "我之前说过我对什么东西过敏，不能点什么菜？",
+    [  # as OpenAI's API has them
+        {"role": "user", "content": "I am booking a train."},
+        {"role": "assistant", "content": "Any wishes for the seat?"},
+        {"role": "user", "content": "Which seat did I say I take on trains?"},
+    ],
+    "What did I say about my passport number?",  # never said
+)
+
+
+async def run() -> None:
+    """Recall for three conversations, and tell what was found and how."""
+    async with opened_history() as library:
+        for messages in CONVERSATIONS:
+            result = await recall(messages, user_id="lin", library=library)
+            start, *events = result.trace.events
+            print(f"\n{start.data['asked']}\n  confidence {result.confidence:.0%}")
+            for memory in result.memories:
+                print(f"  {memory.ts:%Y-%m-%d} {memory.role}: {memory.content}")
+            if not result.memories:
+                print(f"  nothing found; ask: {result.handoff.follow_up_question}")
+            steps = [event.data["tool"] for event in events if event.kind == "call"]
+            print(f"  by {' → '.join(steps)}")
+
+
+def main() -> None:
+    """Run the example."""
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

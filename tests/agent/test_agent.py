@@ -1,0 +1,425 @@
+"""MemRecallAgent: alone, stopped halfway, and in the teams of AutoGen."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Response, TaskResult
+from autogen_agentchat.conditions import (
+    HandoffTermination,
+    MaxMessageTermination,
+    SourceMatchTermination,
+)
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    BaseChatMessage,
+    HandoffMessage,
+    StructuredMessage,
+    TextMessage,
+    ThoughtEvent,
+    ToolCallExecutionEvent,
+    ToolCallRequestEvent,
+)
+from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
+from autogen_core import CancellationToken
+from autogen_core.models import CreateResult
+
+from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason, stream_recall
+from memrecall.errors import Disabled, InvalidArgument
+from memrecall.memory import Library
+from memrecall.model.base import BaseClient, Request
+from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
+
+from .faces import at_once, filled_library
+from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, search
+
+Said = BaseAgentEvent | BaseChatMessage
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Library]:
+    async with filled_library() as library:
+        yield library
+
+
+def agent_of(library: Library, *steps: Any, name: str = "recall") -> MemRecallAgent:
+    return MemRecallAgent(name, library, ANN, model_client=ScriptedClient(steps))
+
+
+def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
+    """The handoff that a run ended with, as data."""
+    messages = result.messages if isinstance(result, TaskResult) else result
+    last = messages[-1]
+    assert isinstance(last, StructuredMessage)
+    assert isinstance(last.content, RecallHandoff)
+    return last.content
+
+
+class SlowClient(BaseClient):
+    """Thinks for ever, and knows whether it was stopped."""
+
+    def __init__(self) -> None:
+        super().__init__("slow", ScriptedClient([]).model_info)
+        self.asked = asyncio.Event()
+        self.stopped = False
+
+    async def _answer(self, request: Request) -> CreateResult:
+        self.asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.stopped = True
+            raise
+        raise AssertionError("nobody waits that long")
+
+
+# Alone
+
+
+async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library: Library) -> None:
+    agent = agent_of(
+        library,
+        think("look for it", search()),
+        calls(detail("a1"), detail("a2")),
+        hand_off("a1"),
+    )
+    items = [item async for item in agent.run_stream(task=ASKED)]
+    task, *events, answer, result = items
+
+    assert isinstance(task, TextMessage)
+    assert [type(event).__name__ for event in events] == [
+        "ThoughtEvent",
+        *("ToolCallRequestEvent", "ToolCallExecutionEvent") * 4,
+    ]
+    assert all(isinstance(event, BaseAgentEvent) and event.source == "recall" for event in events)
+    assert isinstance(events[0], ThoughtEvent)
+    assert events[0].content == "look for it"
+    for request, execution in zip(events[1::2], events[2::2], strict=True):
+        assert isinstance(request, ToolCallRequestEvent)
+        assert isinstance(execution, ToolCallExecutionEvent)
+        assert request.content[0].id == execution.content[0].call_id
+        assert not execution.content[0].is_error
+    assert isinstance(answer, StructuredMessage)
+    assert answer.metadata["stop_reason"] == "handoff"
+    assert answer.metadata["trace_id"].startswith("tr_")
+    assert isinstance(result, TaskResult)
+    assert result.messages == items[:-1]
+    assert handoff_of(result).relevant_memory_keys == ["a1"]
+
+
+async def test_a_failed_call_is_told_as_one(quick: Library) -> None:
+    agent = agent_of(quick, call("no_such_tool"), search(), hand_off("a1"))
+    result = await agent.run(task=ASKED)
+    executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
+    assert [event.content[0].is_error for event in executed] == [True, False, False]
+
+
+async def test_it_works_without_a_model(library: Library) -> None:
+    result = await MemRecallAgent("recall", library, LIN).run(task=ASKED_ZH)
+    assert result.messages[-1].metadata["stop_reason"] == "handoff"
+    assert handoff_of(result).success
+    executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
+    assert "端口 5433" in str(executed)
+
+
+async def test_a_response_carries_its_events(quick: Library) -> None:
+    agent = agent_of(quick, search(), hand_off("a1"))
+    said = [TextMessage(content=ASKED, source="user")]
+    response = await agent.on_messages(said, CancellationToken())
+    assert isinstance(response, Response)
+    assert response.inner_messages is not None
+    assert len(response.inner_messages) == 4
+    assert handoff_of([response.chat_message]).confidence == 0.9
+
+
+async def test_the_handoff_survives_json(quick: Library) -> None:
+    result = await agent_of(quick, search(), hand_off("a1")).run(task=ASKED)
+    sent = json.loads(json.dumps(result.messages[-1].dump()))
+    assert StructuredMessage[RecallHandoff].model_validate(sent) == result.messages[-1]
+
+
+async def test_the_caller_s_mistakes_are_raised(quick: Library) -> None:
+    with pytest.raises(InvalidArgument):
+        await MemRecallAgent("recall", quick, ANN).run(task=" ")
+    await quick.store.owners.set_user_enabled("ann", False)
+    with pytest.raises(Disabled):
+        await MemRecallAgent("recall", quick, ANN).run(task=ASKED)
+
+
+# It keeps nothing
+
+
+async def test_two_runs_give_equal_results(quick: Library) -> None:
+    agent = MemRecallAgent("recall", quick, ANN)
+    first = handoff_of(await agent.run(task=ASKED))
+    second = handoff_of(await agent.run(task=ASKED))
+    await agent.on_reset(CancellationToken())
+    third = handoff_of(await agent.run(task=ASKED))
+    assert first == second == third
+
+
+async def test_a_run_sees_nothing_of_the_one_before(quick: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
+    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+    await agent.run(task=ASKED)
+    second = handoff_of(await agent.run(task="Where did we have dinner last time?"))
+    assert second.relevant_memory_keys == ["a3"]
+    assert ASKED not in str(client.requests[2].messages)
+    assert len(client.requests[2].messages) == len(client.requests[0].messages)
+    assert await agent.save_state() == await MemRecallAgent("recall", quick, ANN).save_state()
+
+
+async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> None:
+    asked = {ASKED: "a1", "Where did we have dinner last time?": "a3", "And the garden plan?": "a4"}
+
+    def react(request: Request) -> Any:
+        """Play the recall agent for whichever question this conversation is about."""
+        texts = str(request.messages)
+        (question,) = (text for text in asked if text in texts)
+        searched = "FunctionExecutionResultMessage" in texts
+        step = hand_off(asked[question], search_summary=question) if searched else search(question)
+        return wait(0.01, then=step)
+
+    client = ScriptedClient([[react] * 2 * len(asked) * 3])
+    agent = MemRecallAgent("recall", library, ANN, model_client=client)
+    questions = [*asked] * 3
+    results = await asyncio.gather(*(agent.run(task=question) for question in questions))
+    for question, result in zip(questions, results, strict=True):
+        handed = handoff_of(result)
+        assert handed.relevant_memory_keys == [asked[question]]
+        assert handed.search_summary == question
+        requests = [e for e in result.messages if isinstance(e, ToolCallRequestEvent)]
+        assert len(requests) == 2
+
+
+# Stopping
+
+
+async def test_who_stops_to_listen_stops_the_recall(quick: Library) -> None:
+    client = ScriptedClient([search(), wait(60, then=hand_off("a1"))])
+    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+    before = asyncio.all_tasks()
+    async with at_once():
+        async with aclosing(agent.run_stream(task=ASKED)) as stream:
+            async for item in stream:
+                if isinstance(item, ToolCallExecutionEvent):
+                    break
+        # AutoGen leaves the closing of the inner stream to the event loop.
+        while asyncio.all_tasks() - before:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+async def test_the_model_is_stopped_with_its_listener(quick: Library) -> None:
+    slow = SlowClient()
+    stream = stream_recall(Recaller(quick, ANN, slow), ASKED)
+    async with at_once():
+        while not slow.asked.is_set():
+            await anext(stream)
+            await asyncio.sleep(0)
+        await stream.aclose()
+    assert slow.stopped
+
+
+async def test_an_error_that_nobody_waited_for_is_not_left_behind(quick: Library) -> None:
+    client = ScriptedClient([])  # asking it is an error
+    stream = stream_recall(Recaller(quick, ANN, client), ASKED)
+    await anext(stream)
+    await asyncio.sleep(0.05)
+    await stream.aclose()
+
+
+async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) -> None:
+    slow = SlowClient()
+    agent = MemRecallAgent("recall", library, ANN, model_client=slow)
+    token = CancellationToken()
+    running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=token))
+    await slow.asked.wait()
+    async with at_once():
+        token.cancel()
+        result = await running
+    assert result.messages[-1].metadata["stop_reason"] == StopReason.CANCELLED
+    assert handoff_of(result).relevant_memory_keys == []
+    assert slow.stopped
+
+
+async def test_what_was_found_before_the_cancellation_is_handed_over(quick: Library) -> None:
+    client = ScriptedClient([search(min_relevance_score=0.5), wait(60, then=hand_off("a1"))])
+    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+    token = CancellationToken()
+    async with at_once():
+        items = []
+        async for item in agent.run_stream(task=ASKED, cancellation_token=token):
+            items.append(item)
+            if isinstance(item, ToolCallExecutionEvent):
+                token.cancel()
+    result = items[-1]
+    assert isinstance(result, TaskResult)
+    handed = handoff_of(result)
+    assert handed.relevant_memory_keys[0] in ("a1", "a2")
+    assert handed.confidence < 0.6
+
+
+async def test_a_token_cancelled_before_asks_nobody(quick: Library) -> None:
+    token = CancellationToken()
+    token.cancel()
+    async with at_once():
+        result = await agent_of(quick).run(task=ASKED, cancellation_token=token)
+    assert result.messages[-1].metadata["stop_reason"] == "cancelled"
+
+
+async def test_a_cancelled_task_is_cancelled(library: Library) -> None:
+    slow = SlowClient()
+    agent = MemRecallAgent("recall", library, ANN, model_client=slow)
+    before = asyncio.all_tasks()
+    running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=CancellationToken()))
+    await slow.asked.wait()
+    async with at_once():
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+    assert slow.stopped
+    assert not asyncio.all_tasks() - before
+    again = agent_of(library, search(), hand_off("a1"))  # the library is as good as before
+    assert handoff_of(await again.run(task=ASKED)).relevant_memory_keys == ["a1"]
+
+
+# In teams
+
+
+def parent_of(*steps: Any, **options: Any) -> AssistantAgent:
+    return AssistantAgent("parent", ScriptedClient(steps), **options)
+
+
+async def test_round_robin(library: Library) -> None:
+    recall = agent_of(library, search(), hand_off("a1"))
+    parent = parent_of(say("Port 5433, then."))
+    team = RoundRobinGroupChat([recall, parent], max_turns=2)
+    result = await team.run(task=ASKED)
+    assert [type(message).__name__ for message in result.messages] == [
+        "TextMessage",
+        *("ToolCallRequestEvent", "ToolCallExecutionEvent") * 2,
+        "StructuredMessage[RecallHandoff]",
+        "TextMessage",
+    ]
+    client = parent._model_client
+    assert isinstance(client, ScriptedClient)
+    assert '"relevant_memory_keys":["a1"]' in str(client.requests[0].messages[-1].content)
+
+
+async def test_round_robin_where_the_model_fails(quick: Library) -> None:
+    team = RoundRobinGroupChat([agent_of(quick, fail("authentication"))], max_turns=1)
+    result = await team.run(task=ASKED)
+    assert handoff_of(result).success  # the rules went on
+    assert result.messages[-1].metadata["stop_reason"] == "model_failed"
+
+
+async def test_a_selector_that_picks_the_recall_agent(quick: Library) -> None:
+    recall = agent_of(quick, search(), hand_off("a1"))
+    parent = parent_of(say("Port 5433, then."))
+    selector = ScriptedClient([say("recall"), say("parent")])
+    team = SelectorGroupChat(
+        [parent, recall],
+        selector,
+        termination_condition=SourceMatchTermination(["parent"]) | MaxMessageTermination(20),
+    )
+    result = await team.run(task=ASKED)
+    chats = [message for message in result.messages if isinstance(message, BaseChatMessage)]
+    assert [message.source for message in chats] == ["user", "recall", "parent"]
+    assert recall.description in str(selector.requests[0].messages)
+
+
+async def test_a_selector_function_that_hands_back(quick: Library) -> None:
+    def back_and_forth(messages: Sequence[Said]) -> str:
+        return "parent" if messages[-1].source == "recall" else "recall"
+
+    team = SelectorGroupChat(
+        [parent_of(say("Port 5433, then.")), agent_of(quick, search(), hand_off("a1"))],
+        ScriptedClient([]),
+        selector_func=back_and_forth,
+        max_turns=2,
+    )
+    result = await team.run(task=ASKED)
+    assert result.messages[-1].to_text() == "Port 5433, then."
+
+
+def swarm_of(library: Library, parent: AssistantAgent, *steps: Any) -> Swarm:
+    return Swarm(
+        [parent, agent_of(library, *steps)],
+        termination_condition=SourceMatchTermination(["done"]) | MaxMessageTermination(30),
+        max_turns=3,
+    )
+
+
+async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> None:
+    parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
+    team = swarm_of(library, parent, search(), hand_off("a1"))
+    result = await team.run(task=ASKED)
+
+    handed = [message for message in result.messages if isinstance(message, HandoffMessage)]
+    there, back = handed
+    assert (there.source, there.target) == ("parent", "recall")
+    assert (back.source, back.target) == ("recall", "parent")
+    payload = RecallHandoff.model_validate_json(back.metadata["handoff"])
+    assert payload.relevant_memory_keys == ["a1"]
+    assert payload.message == back.content
+    assert back.metadata["stop_reason"] == "handoff"
+    assert result.messages[-1].to_text() == "Port 5433."
+    client = parent._model_client
+    assert isinstance(client, ScriptedClient)
+    assert "## Memory search finished" in str(client.requests[1].messages[-1].content)
+
+
+async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(quick: Library) -> None:
+    recall = ScriptedClient([search(), hand_off("a1")])
+    parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
+    agent = MemRecallAgent("recall", quick, ANN, model_client=recall)
+    result = await Swarm([parent, agent], max_turns=2).run(task=ASKED)
+    stored = await quick.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
+    assert stored.query == ASKED
+
+
+async def test_a_message_for_somebody_else_is_no_handoff(quick: Library) -> None:
+    agent = agent_of(quick, search(), hand_off("a1"))
+    said = [
+        TextMessage(content=ASKED, source="user"),
+        HandoffMessage(content="over to you", source="parent", target="planner"),
+    ]
+    response = await agent.on_messages(said, CancellationToken())
+    assert isinstance(response.chat_message, StructuredMessage)
+
+
+async def test_a_team_s_state_goes_through_json(library: Library) -> None:
+    parent = parent_of(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
+    team = Swarm(
+        [parent, agent_of(library, search(), hand_off("a1"))],
+        termination_condition=HandoffTermination("parent"),
+    )
+    first = await team.run(task=ASKED)
+    assert isinstance(first.messages[-1], HandoffMessage)
+    state = json.loads(json.dumps(await team.save_state()))
+
+    resumed = parent_of(say("Port 5433."), handoffs=["recall"])
+    other = Swarm([resumed, agent_of(library)], max_turns=1)
+    await other.load_state(state)
+    result = await other.run()
+    assert result.messages[-1].to_text() == "Port 5433."
+    client = resumed._model_client
+    assert isinstance(client, ScriptedClient)
+    assert "## Memory search finished" in str(client.requests[0].messages)
+
+
+async def test_a_cancelled_team_ends_at_once(quick: Library) -> None:
+    slow = SlowClient()
+    agent = MemRecallAgent("recall", quick, ANN, model_client=slow)
+    team = RoundRobinGroupChat([agent], max_turns=1)
+    token = CancellationToken()
+    running = asyncio.ensure_future(team.run(task=ASKED, cancellation_token=token))
+    await slow.asked.wait()
+    async with at_once():
+        token.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running

@@ -1,0 +1,260 @@
+"""RecallMemory: AutoGen's Memory protocol."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import MemoryQueryEvent
+from autogen_core import Image
+from autogen_core.memory import Memory, MemoryContent, MemoryMimeType
+from autogen_core.model_context import (
+    BufferedChatCompletionContext,
+    UnboundedChatCompletionContext,
+)
+from autogen_core.models import AssistantMessage, LLMMessage, ModelInfo, SystemMessage, UserMessage
+from autogen_ext.models.openai import OpenAIChatCompletionClient
+from PIL import Image as Picture
+
+from memrecall.agent import RecallMemory
+from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.testing import ScriptedClient, say
+
+from ..model.openai_server import serve, text
+from .faces import blocks, filled_library, hand_off_found, user
+from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, search
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Library]:
+    async with filled_library() as library:
+        yield library
+
+
+def memory_of(library: Library, *steps: Any) -> RecallMemory:
+    return RecallMemory(library, ANN, model_client=ScriptedClient(steps))
+
+
+async def context_of(*messages: LLMMessage) -> UnboundedChatCompletionContext:
+    return UnboundedChatCompletionContext(list(messages))
+
+
+def test_it_is_a_memory() -> None:
+    assert issubclass(RecallMemory, Memory)
+    assert not RecallMemory.__abstractmethods__
+
+
+# Query
+
+
+async def test_query(library: Library) -> None:
+    memory = memory_of(library, search("port 5433, pool of 20"), hand_off("a1", "a2"))
+    first, second = (await memory.query(ASKED)).results
+    assert first.content == "My database config: PostgreSQL on port 5433, pool of 20 connections"
+    assert first.mime_type == MemoryMimeType.TEXT
+    assert first.metadata is not None
+    assert first.metadata["memory_key"] == "a1"
+    assert first.metadata["speaker"] == "user"
+    assert first.metadata["said_at"] == "2026-01-29T12:00:00Z"
+    assert 0 < first.metadata["score"] <= 1
+    assert second.metadata is not None
+    assert second.metadata["speaker"] == "assistant"
+    await memory.close()
+
+
+@pytest.mark.parametrize("mime_type", [MemoryMimeType.TEXT, "text/plain", "text/markdown"])
+async def test_query_takes_a_content(quick: Library, mime_type: MemoryMimeType | str) -> None:
+    asked = MemoryContent(content=ASKED_ZH, mime_type=mime_type)
+    client = ScriptedClient([search("数据库配置"), hand_off("l1")])
+    (result,) = (await RecallMemory(quick, LIN, model_client=client).query(asked)).results
+    assert "端口 5433" in str(result.content)
+
+
+async def test_arguments_cannot_name_another_user(quick: Library) -> None:
+    memory = RecallMemory(quick, Scope("nobody"))
+    assert (await memory.query(ASKED, user_id="ann", scope=ANN)).results == []
+
+
+# Adding and clearing
+
+
+async def test_what_is_added_is_found(library: Library) -> None:
+    memory = memory_of(library, search("jasmine tea", limit=1), hand_off_found)
+    about = {"source": "form", "page": 3}
+    await memory.add(
+        MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain", metadata=about)
+    )
+    (found,) = (await memory.query("Which tea did I say I like?")).results
+    assert found.content == "Ann likes jasmine tea"
+    assert found.metadata is not None
+    assert found.metadata["kind"] == "memory"
+    (stored,) = await library.store.memories(ANN).get_many([found.metadata["memory_key"]])
+    assert stored.metadata == about
+    assert stored.provenance.actor == "autogen"
+
+
+@pytest.mark.parametrize("content", [{"茶": "茉莉花"}, '{"茶": "茉莉花"}'])
+async def test_json_is_kept_as_it_reads(quick: Library, content: Any) -> None:
+    memory = RecallMemory(quick, LIN)
+    await memory.add(MemoryContent(content=content, mime_type=MemoryMimeType.JSON))
+    page = await quick.search(LIN, SearchRequest("茉莉花", kind="memory"))
+    assert [hit.content for hit in page.results] == ['{"茶": "茉莉花"}']
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        MemoryContent(content=b"\x00\x01", mime_type=MemoryMimeType.BINARY),
+        MemoryContent(content=b"text", mime_type=MemoryMimeType.TEXT),
+        MemoryContent(content=b"{}", mime_type=MemoryMimeType.JSON),
+        MemoryContent(content={"a": 1}, mime_type=MemoryMimeType.TEXT),
+        MemoryContent(content="<svg/>", mime_type="image/svg+xml"),
+        MemoryContent(content=Image(Picture.new("RGB", (1, 1))), mime_type=MemoryMimeType.IMAGE),
+    ],
+    ids=lambda content: str(content.mime_type),
+)
+async def test_what_is_not_text_is_refused(quick: Library, content: MemoryContent) -> None:
+    memory = RecallMemory(quick, ANN)
+    for attempt in (memory.add(content), memory.query(content)):
+        with pytest.raises(InvalidArgument, match="is not text"):
+            await attempt
+    assert (await quick.stats("ann"))["memories"] == 2
+
+
+@pytest.mark.parametrize("text", ["", " ", "a\0b", "\ud800"])
+async def test_text_that_cannot_be_kept_is_refused(quick: Library, text: str) -> None:
+    with pytest.raises((MemrecallError, ValueError)):
+        await RecallMemory(quick, ANN).add(MemoryContent(content=text, mime_type="text/plain"))
+
+
+async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library) -> None:
+    look = search("jasmine tea, dark mode, database config", limit=10)
+    memory = memory_of(library, look, hand_off_found, look, hand_off_found)
+    await memory.add(MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain"))
+    for kinds in ({"memory", "message"}, {"message"}):
+        found = (await memory.query("Which tea did I say I like?")).results
+        assert {each.metadata["kind"] for each in found if each.metadata} == kinds
+        await memory.clear()
+    assert (await library.stats("ann"))["messages"] == 6
+    await RecallMemory(library, Scope("nobody")).clear()  # nothing to clear is no error
+
+
+# A parent's context
+
+
+async def test_a_context_gets_one_message(library: Library) -> None:
+    memory = memory_of(library, search(), hand_off("a1"))
+    context = await context_of(SystemMessage(content="s"), user())
+    updated = await memory.update_context(context)
+    messages = await context.get_messages()
+    assert len(messages) == 3
+    assert isinstance(messages[-1], UserMessage)
+    assert blocks(messages) == [messages[-1].content]
+    assert len(updated.memories.results) == 1
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [],
+        [user("hi")],
+        [user("谢谢")],
+        [user(), AssistantMessage(content="As you said before", source="p")],
+        [user(), user("<recalled_memories>", source="memrecall")],
+        [UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
+        [user(), UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
+    ],
+    ids=["empty", "hi", "谢谢", "answered", "recalled", "picture", "picture after text"],
+)
+async def test_a_context_that_needs_nothing_gets_nothing(
+    quick: Library, messages: list[LLMMessage]
+) -> None:
+    context = await context_of(*messages)
+    updated = await memory_of(quick).update_context(context)
+    assert updated.memories.results == []
+    assert await context.get_messages() == messages
+
+
+async def test_nothing_found_is_said_and_adds_no_result(quick: Library) -> None:
+    context = await context_of(user())
+    updated = await memory_of(quick, search(), hand_off()).update_context(context)
+    assert updated.memories.results == []
+    (block,) = blocks(await context.get_messages())
+    assert "Nothing relevant was found" in block
+
+
+async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
+    context = await context_of(user())
+    updated = await memory_of(library).update_context(context)
+    assert updated.memories.results == []
+    (block,) = blocks(await context.get_messages())
+    assert "do not conclude that there are none" in block
+
+
+async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(quick: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
+    memory = RecallMemory(quick, ANN, model_client=client)
+    context = await context_of(user())
+    await memory.update_context(context)
+    await context.add_message(AssistantMessage(content="5433", source="p"))
+    await context.add_message(user("And where did we have dinner last time?"))
+    await memory.update_context(context)
+    briefing = str(client.requests[2].messages[1].content)
+    assert "recalled_memories" not in briefing
+    assert [json.loads(line).get("n") for line in briefing.split("\n")[2:]] == [1, 2, 3]
+    assert len(blocks(await context.get_messages())) == 2
+
+
+async def test_the_block_is_within_its_size(quick: Library) -> None:
+    client = ScriptedClient([search("jasmine tea", limit=1), hand_off_found])
+    memory = RecallMemory(quick, ANN, model_client=client, block_characters=700)
+    await memory.add(MemoryContent(content="jasmine tea " * 500, mime_type="text/plain"))
+    context = await context_of(user("Which tea did I say I like?"))
+    await memory.update_context(context)
+    (block,) = blocks(await context.get_messages())
+    assert "jasmine" in block
+    assert len(block) <= 700
+
+
+async def test_a_parent_with_a_memory(library: Library) -> None:
+    parent = ScriptedClient([say("Port 5433."), say("You are welcome.")])
+    memory = memory_of(library, search(), hand_off("a1"))
+    agent = AssistantAgent(
+        "parent", parent, memory=[memory], model_context=BufferedChatCompletionContext(10)
+    )
+    first = await agent.run(task=ASKED)
+    (queried,) = [each for each in first.messages if isinstance(each, MemoryQueryEvent)]
+    assert len(queried.content) == 1
+    second = await agent.run(task="thanks!")
+    assert not [each for each in second.messages if isinstance(each, MemoryQueryEvent)]
+    assert len(blocks(parent.requests[0].messages)) == 1
+
+
+async def test_a_server_that_takes_one_system_message(
+    quick: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    info = ModelInfo(
+        vision=False,
+        function_calling=True,
+        json_output=True,
+        family="unknown",
+        structured_output=False,
+    )
+    with serve() as server:
+        server.play(text("Port 5433."))
+        client = OpenAIChatCompletionClient(
+            model="tiny", base_url=server.url, api_key="none", model_info=info
+        )
+        memory = memory_of(quick, search(), hand_off("a1"))
+        result = await AssistantAgent("parent", client, memory=[memory]).run(task=ASKED)
+        await client.close()
+        (request,) = server.requests
+    assert result.messages[-1].to_text() == "Port 5433."
+    assert [message["role"] for message in request["messages"]] == ["system", "user", "user"]
+    assert "port 5433, pool of 20" in request["messages"][-1]["content"]

@@ -1,0 +1,290 @@
+"""RecallTool: recall behind a typed tool of a parent."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    TextMessage,
+    ToolCallExecutionEvent,
+    ToolCallRequestEvent,
+    ToolCallSummaryMessage,
+)
+from autogen_core import CancellationToken
+from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
+from pydantic import ValidationError
+
+from memrecall.agent import RecallTool
+from memrecall.errors import StorageUnreachable
+from memrecall.memory import Library
+from memrecall.model.base import Request
+from memrecall.store.feed import ChangeFeed
+from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
+
+from .faces import at_once, filled_library
+from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, search
+
+
+@pytest.fixture
+async def quick() -> AsyncIterator[Library]:
+    async with filled_library() as library:
+        yield library
+
+
+def tool_of(library: Library, *steps: Any) -> RecallTool:
+    return RecallTool(library, ANN, model_client=ScriptedClient(steps))
+
+
+async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
+    """What the parent's model reads."""
+    value = await tool.run_json(arguments, CancellationToken())
+    answer = json.loads(tool.return_value_as_string(value))
+    assert isinstance(answer, dict)
+    return answer
+
+
+# What a parent's model sees
+
+
+async def test_the_schema_names_no_user(quick: Library) -> None:
+    schema = tool_of(quick).schema
+    parameters = schema.get("parameters")
+    assert parameters is not None
+    assert schema["name"] == "recall"
+    assert list(parameters["properties"]) == ["query", "context"]
+    assert parameters.get("required") == ["query"]
+    assert all("description" in each for each in parameters["properties"].values())
+    for word in ("user_id", "agent_id", "session_id", "scope"):
+        assert word not in json.dumps(schema)
+
+
+async def test_an_answer(library: Library) -> None:
+    answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=ASKED)
+    assert answer == {
+        "found": True,
+        "confidence": 0.9,
+        "summary": "port 5433",
+        "memories": [
+            {
+                "memory_key": "a1",
+                "said_at": "2026-01-29T12:00:00Z",
+                "by": "user",
+                "content": ("My database config: PostgreSQL on port 5433, pool of 20 connections"),
+            }
+        ],
+        "stop_reason": "handoff",
+    }
+
+
+async def test_nothing_found_comes_with_a_question(quick: Library) -> None:
+    handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
+    answer = await answer_of(tool_of(quick, search(), handed), query=ASKED)
+    assert not answer["found"]
+    assert answer["memories"] == []
+    assert answer["follow_up_question"] == "Which one?"
+
+
+async def test_chinese_is_not_escaped(library: Library) -> None:
+    client = ScriptedClient([search("数据库配置"), hand_off("l1")])
+    tool = RecallTool(library, LIN, model_client=client)
+    value = await tool.run_json({"query": ASKED_ZH}, CancellationToken())
+    text = tool.return_value_as_string(value)
+    assert "数据库配置：PostgreSQL，端口 5433，连接池 20" in text
+    assert "\\u" not in text
+
+
+async def test_the_context_is_shown_to_the_recall_agent_as_such(quick: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1")])
+    tool = RecallTool(quick, ANN, model_client=client)
+    await answer_of(tool, query=ASKED, context="We talked about the new server")
+    lines = str(client.requests[0].messages[1].content).split("\n")
+    before, asked = (json.loads(line) for line in lines[-2:])
+    assert (before["role"], before["text"]) == ("other", "We talked about the new server")
+    assert (asked["role"], asked["text"]) == ("user", ASKED)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize("smuggled", ["user_id", "session_id", "agent_id", "scope"])
+@pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
+async def test_a_smuggled_user_is_refused(
+    quick: Library, smuggled: str, workbench: type[StaticWorkbench]
+) -> None:
+    tool = tool_of(quick)
+    arguments = {"query": ASKED, smuggled: "ben"}
+    with pytest.raises(ValidationError, match=smuggled):
+        await tool.run_json(arguments, CancellationToken())
+    refused = await workbench([tool]).call_tool("recall", arguments)
+    assert refused.is_error
+    assert smuggled in refused.to_text()
+
+
+async def test_a_parent_that_smuggles_goes_on(quick: Library) -> None:
+    steps = [
+        call("recall", query=ASKED, user_id="ben"),
+        call_raw("recall", "{broken"),
+        call("recall"),
+        say("I cannot."),
+    ]
+    agent = AssistantAgent(
+        "parent", ScriptedClient(steps), tools=[tool_of(quick)], max_tool_iterations=5
+    )
+    result = await agent.run(task=ASKED)
+    executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
+    assert [event.content[0].is_error for event in executed] == [True, True, True]
+    assert result.messages[-1].to_text() == "I cannot."
+
+
+# Errors are answers
+
+
+async def test_a_disabled_user_is_an_answer(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
+    answer = await answer_of(tool_of(library), query=ASKED)
+    assert not answer["found"]
+    assert answer["stop_reason"] == "permission_denied"
+    assert "could not be searched" in answer["summary"]
+
+
+async def test_an_empty_query_is_an_answer(quick: Library) -> None:
+    answer = await answer_of(tool_of(quick), query=" ")
+    assert answer["stop_reason"] == "invalid_argument"
+
+
+async def test_a_broken_store_is_an_answer(quick: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def broken(self: ChangeFeed) -> None:
+        raise StorageUnreachable("the database is gone")
+
+    monkeypatch.setattr(ChangeFeed, "mark", broken)
+    answer = await answer_of(tool_of(quick), query=ASKED)
+    assert answer["stop_reason"] == "storage_failed"
+    assert "does not mean that there is nothing" in answer["summary"]
+
+
+async def test_errors_are_answers_in_a_stream_too(quick: Library) -> None:
+    await quick.store.owners.set_user_enabled("ann", False)
+    tool = tool_of(quick)
+    items = [i async for i in tool.run_json_stream({"query": ASKED}, CancellationToken())]
+    (answer,) = items
+    assert not isinstance(answer, BaseAgentEvent)
+    assert answer.stop_reason == "permission_denied"
+
+
+# Inside a parent
+
+
+async def test_a_parent_s_stream_tells_what_the_recall_does(library: Library) -> None:
+    parent = ScriptedClient([call("recall", query=ASKED), say("Port 5433.")])
+    tool = tool_of(library, search(), hand_off("a1"))
+    agent = AssistantAgent("parent", parent, tools=[tool], max_tool_iterations=2)
+    result = await agent.run(task=ASKED)
+    told = [(type(each).__name__, each.source) for each in result.messages]
+    assert told == [
+        ("TextMessage", "user"),
+        ("ToolCallRequestEvent", "parent"),
+        *(("ToolCallRequestEvent", "recall"), ("ToolCallExecutionEvent", "recall")) * 2,
+        ("ToolCallExecutionEvent", "parent"),
+        ("TextMessage", "parent"),
+    ]
+    read = str(parent.requests[1].messages[-1].content)
+    assert "PostgreSQL on port 5433" in read
+
+
+def play_both(request: Request) -> Any:
+    """Play the recall agent in either of two recalls, slowly enough that they interleave."""
+    briefing, searched = str(request.messages[1].content), len(request.messages) > 3
+    key, words = ("a3", "dinner") if "dinner" in briefing else ("a4", "garden")
+    step = hand_off(key, search_summary=words) if searched else search(words)
+    return wait(0.02, then=step)
+
+
+async def test_parallel_calls_do_not_mix(library: Library) -> None:
+    both = calls(
+        call("recall", query="Where did we have dinner?"),
+        call("recall", query="What was the plan for the garden?"),
+    )
+    recall = ScriptedClient([[play_both] * 4])
+    agent = AssistantAgent(
+        "parent",
+        ScriptedClient([both, say("Done.")]),
+        tools=[RecallTool(library, ANN, model_client=recall)],
+        max_tool_iterations=2,
+    )
+    result = await agent.run(task="Plan the evening")
+    (executed,) = (
+        event.content
+        for event in result.messages
+        if isinstance(event, ToolCallExecutionEvent) and event.source == "parent"
+    )
+    answers = [json.loads(each.content) for each in executed]
+    assert [each.call_id for each in executed] == ["call_1", "call_2"]
+    assert [answer["summary"] for answer in answers] == ["dinner", "garden"]
+    assert [answer["memories"][0]["memory_key"] for answer in answers] == ["a3", "a4"]
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+async def test_a_cancelled_parent_ends_at_once(quick: Library, iterations: int) -> None:
+    recall = ScriptedClient([search(), wait(60, then=hand_off("a1"))])
+    parent = ScriptedClient([call("recall", query=ASKED), say("unused")])
+    agent = AssistantAgent(
+        "parent",
+        parent,
+        tools=[RecallTool(quick, ANN, model_client=recall)],
+        max_tool_iterations=iterations,
+    )
+    token = CancellationToken()
+    running = asyncio.ensure_future(drained(agent, token))
+    while len(recall.requests) < 2:  # noqa: ASYNC110 -- the client has no event to wait for
+        await asyncio.sleep(0.01)
+    async with at_once():
+        token.cancel()
+        items = await running
+    if iterations == 1:  # AssistantAgent ends by telling its last results
+        assert isinstance(items[-1], ToolCallSummaryMessage)
+        assert '"stop_reason":"cancelled"' in items[-1].content
+    else:  # it asks its model, which sees the token
+        assert isinstance(items[-1], ToolCallExecutionEvent)
+    assert '"stop_reason":"cancelled"' in executed_by_parent(items)
+
+
+async def drained(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
+    """The messages of a run until its end or its cancellation."""
+    items: list[Any] = []
+    asked = [TextMessage(content=ASKED, source="user")]
+    stream = agent.on_messages_stream(asked, token)
+    with contextlib.suppress(asyncio.CancelledError):
+        while item := await anext(stream, None):
+            items.append(item.chat_message if isinstance(item, Response) else item)
+    return items
+
+
+def executed_by_parent(items: list[Any]) -> str:
+    events = [each for each in items if isinstance(each, ToolCallExecutionEvent)]
+    return str(events[-1].content[0].content)
+
+
+async def test_a_cancelled_token_is_an_answer_without_a_stream_too(quick: Library) -> None:
+    tool = tool_of(quick, wait(60, then=search()))
+    token = CancellationToken()
+    running = asyncio.ensure_future(tool.run_json({"query": ASKED}, token))
+    await asyncio.sleep(0.05)
+    async with at_once():
+        token.cancel()
+        value = await running
+    assert value.stop_reason == "cancelled"
+
+
+async def test_events_come_while_the_recall_runs(quick: Library) -> None:
+    tool = tool_of(quick, search(), wait(60, then=hand_off("a1")))
+    stream = tool.run_json_stream({"query": ASKED}, CancellationToken())
+    async with at_once():
+        assert isinstance(await anext(stream), ToolCallRequestEvent)
+        assert isinstance(await anext(stream), ToolCallExecutionEvent)
+        await stream.aclose()

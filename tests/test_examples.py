@@ -1,0 +1,91 @@
+"""The examples, run as a user runs them: what they print is what they promise."""
+
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SHARED = {"history.py"}
+RUN_ELSEWHERE = {"demo.py"}
+PEANUTS = "我对花生过敏，带花生的菜都不能点。"
+SEAT = "On trains I always take a window seat in the quiet coach."
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Runner":
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    return Runner(capsys)
+
+
+class Runner:
+    """Runs an example and tells the lines that it prints."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, name: str) -> list[str]:
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return [line for line in self._capsys.readouterr().out.splitlines() if line]
+
+
+def test_plain_recall(run: Runner) -> None:
+    lines = run("plain_recall.py")
+    found, seat, nothing = "\n".join(lines).split("\n  by ")[:3]
+    assert f"2026-03-02 user: {PEANUTS}" in found
+    assert f"2026-03-09 user: {SEAT}" in seat
+    assert "confidence 0%" in nothing
+    assert "nothing found; ask: " in nothing
+    assert all(line.endswith("→ handoff") for line in lines if line.startswith("  by "))
+
+
+def test_assistant_with_context(run: Runner) -> None:
+    greeting, zh, en = zip(*[iter(run("assistant_with_context.py"))] * 3, strict=True)
+    assert greeting[1:] == ("recall:    not needed", "assistant: Hello! What can I do for you?")
+    assert zh[1].startswith("recall:    ['lin-3'")
+    assert zh[2] == f"assistant: You said: “{PEANUTS}”"
+    assert en[1].startswith("recall:    ['lin-7'")
+    assert en[2] == f"assistant: You said: “{SEAT}”"
+
+
+def test_recall_as_tool(run: Runner) -> None:
+    seat, peanuts, answer, cancelled = run("recall_as_tool.py")
+    assert seat.startswith("recall:    ['lin-7'")
+    assert peanuts.startswith("recall:    ['lin-3'")
+    assert answer == f"assistant: You said: “{SEAT}” “{PEANUTS}”"
+    ended = re.fullmatch(r"cancelled: the assistant ended after ([\d.]+) s", cancelled)
+    assert ended is not None
+    assert float(ended[1]) < 1.0
+
+
+def test_swarm(run: Runner) -> None:
+    there, back, payload, answer = run("swarm.py")
+    assert there == "assistant → recall"
+    assert back == "recall → assistant"
+    assert re.fullmatch(r"  \d\d% sure of lin-7\b.*", payload)
+    assert answer == "assistant: A window seat in the quiet coach, as always."
+
+
+def test_selector_group_chat(run: Runner) -> None:
+    found, answer = run("selector_group_chat.py")
+    assert found.startswith("recall:    ['lin-3'")
+    assert answer == "assistant: 花生。点菜时我会避开。"
+
+
+def test_autogen_memory(run: Runner) -> None:
+    recalled, answer, queried, cleared = run("autogen_memory.py")
+    assert recalled.startswith("recalled:  ['Lin drinks jasmine tea in the morning")
+    assert answer == "assistant: You said: “Lin drinks jasmine tea in the morning, never coffee.”"
+    assert "'kind': 'memory'" in queried
+    assert cleared == "cleared:   True"
+
+
+def test_every_example_is_listed_and_run() -> None:
+    files = {file.name for file in EXAMPLES.glob("*.py")}
+    listed = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))
+    assert listed == files
+    here = Path(__file__).read_text("utf-8")
+    assert {
+        name for name in files - SHARED - RUN_ELSEWHERE if f'run("{name}")' not in here
+    } == set()
