@@ -96,7 +96,9 @@ async def test_text_of_any_origin_is_inert(tmp_path: Path) -> None:
         ],
         model=EVIL,
     )
-    result = await recalled(tmp_path, EVIL, ["before", EVIL, "after"], client, speaker=EVIL[:60])
+    result = await recalled(
+        tmp_path, EVIL + "?", ["before", EVIL, "after"], client, speaker=EVIL[:60]
+    )
     assert result.memories[0].content == EVIL
     for html in (result._repr_html_(), result.trace._repr_html_()):
         read = assert_harmless(html)
