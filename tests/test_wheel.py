@@ -63,10 +63,10 @@ def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
 
 def test_the_wheel_carries_every_module_and_prompt(installed: Path) -> None:
     modules = {path.relative_to(ROOT) for path in (ROOT / "memrecall").rglob("*.py")}
-    prompts = {Path("memrecall") / path.relative_to(ROOT) for path in PROMPTS}
+    prompts = {Path("memrecall/prompts.d") / path.name for path in PROMPTS}
     missing = sorted(str(path) for path in modules | prompts if not (installed / path).is_file())
     assert not missing, "list their packages in pyproject.toml"
-    assert not (installed / "memrecall/prompts/README.md").exists()
+    assert not (installed / "memrecall/prompts.d/README.md").exists()
 
 
 def test_the_wheel_loads_its_prompts(installed: Path, tmp_path: Path) -> None:

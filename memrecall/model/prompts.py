@@ -36,7 +36,7 @@ def prompt_name(text: str) -> tuple[str, Language] | None:
 def _folder() -> Path:
     """Inside the installed package; in a checkout, beside it."""
     package = Path(__file__).parent.parent
-    installed = package / "prompts"
+    installed = package / "prompts.d"
     return installed if installed.is_dir() else package.parent / "prompts"
 
 
