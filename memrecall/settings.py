@@ -37,6 +37,7 @@ class Settings:
     snapshots: bool = True
     trace_days: int = 30  # 0: traces of recalls are not stored
     cache_dir: str = ""
+    runs_dir: str = ""
 
     def shown(self) -> dict[str, Any]:
         """The settings as they may be printed: no password, the key only as set or not."""
@@ -78,6 +79,8 @@ def load_settings(
         values["db"] = str(default_database())
     if not values.get("cache_dir"):
         values["cache_dir"] = str(_folders().user_cache_path)
+    if not values.get("runs_dir"):
+        values["runs_dir"] = str(_folders().user_data_path / "runs")
     return Loaded(Settings(**values), origins, file)
 
 

@@ -49,6 +49,15 @@ def test_a_wrong_value_names_itself(environment: dict[str, str], said: str) -> N
     assert said in str(failure.value)
 
 
+def test_runs_lie_in_the_data_folder_unless_said_otherwise(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("MEMRECALL_CONFIG", raising=False)
+    assert Path(load_settings({}, {}).settings.runs_dir).name == "runs"
+    assert load_settings({}, {"MEMRECALL_RUNS_DIR": "/r"}).settings.runs_dir == "/r"
+
+
 def test_an_unknown_setting_in_the_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="'databse'"):
         load_settings({}, {}, write(tmp_path, 'databse = "x"'))

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 import typer
 
 from memrecall import __version__
-from memrecall.cli import memories, messages, owners, search, upkeep
+from memrecall.cli import evaluation, memories, messages, owners, recall, search, trace, upkeep
 from memrecall.errors import MemrecallError
 
 EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
@@ -18,16 +18,19 @@ UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="memrecall",
-    help="A colleague that recalls: search a user's messages and memories, offline.",
+    help="A colleague that recalls: recall and search a user's messages and memories, offline.",
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 messages.register(app)
+recall.register(app)
+trace.register(app)
 search.register(app)
 memories.register(app)
 owners.register(app)
 upkeep.register(app)
+evaluation.register(app)
 
 
 def _show_version(wanted: bool) -> None:
@@ -42,7 +45,7 @@ def _root(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """A colleague that recalls: search a user's messages and memories, offline."""
+    """A colleague that recalls: recall and search a user's messages and memories, offline."""
 
 
 def run() -> NoReturn:

@@ -1,0 +1,130 @@
+"""Two runs over the same questions: what changed, how surely, and where it got worse."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from memrecall.errors import InvalidArgument
+from memrecall.evaluation.folder import Run
+from memrecall.evaluation.metrics import LOWER_IS_BETTER, categories, measure
+from memrecall.evaluation.statistics import Rows, Table, paired_intervals
+
+OVERALL = "overall"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One figure in both runs, and the interval of its difference."""
+
+    metric: str
+    category: str
+    questions: int
+    before: float
+    after: float
+    low: float
+    high: float
+
+    @property
+    def difference(self) -> float:
+        """What was gained; below 0: lost."""
+        return self.after - self.before
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether the interval leaves no doubt about the direction."""
+        return self.low > 0 or self.high < 0
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it went the way that one wants."""
+        return (self.difference > 0) != (self.metric in LOWER_IS_BETTER)
+
+
+@dataclass(frozen=True, slots=True)
+class Worsened:
+    """A question that did worse."""
+
+    query_id: str
+    category: str
+    query: str
+    before: float
+    after: float
+
+
+def require_same_questions(first: Run, second: Run) -> None:
+    """Refuse two runs that were asked different things."""
+    asked = [[question.query_id for question in run.questions] for run in (first, second)]
+    plans = [run.state.plan for run in (first, second)]
+    if plans[0].queries_sha256 != plans[1].queries_sha256:
+        differ = "were asked different questions"
+    elif plans[0].corpus_sha256 != plans[1].corpus_sha256:
+        differ = "are about different corpora"
+    elif asked[0] != asked[1]:
+        differ = f"have {len(asked[0])} and {len(asked[1])} answers"
+    elif not asked[0]:
+        differ = "have no answer yet"
+    else:
+        return
+    raise InvalidArgument(
+        f"{first.name} and {second.name} {differ}",
+        hint="Compare complete runs of the same files and the same --max-questions",
+    )
+
+
+def compare(first: Run, second: Run) -> list[Change]:
+    """Every figure that both runs have, over all questions and by category."""
+    require_same_questions(first, second)
+    before, after = _shared_tables(first, second)
+    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
+    return [
+        change for name, rows in groups.items() for change in changes_of(before, after, name, rows)
+    ]
+
+
+def _shared_tables(first: Run, second: Run) -> tuple[Table, Table]:
+    tables = [measure(run.questions, run.answers) for run in (first, second)]
+    shared = [name for name in tables[0].all_names if name in tables[1].all_names]
+    return tables[0].only(shared), tables[1].only(shared)
+
+
+def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[Change]:
+    """The figures of two tables over some questions; those that have no meaning are left out."""
+    low, high = paired_intervals(before, after, rows)
+    figures = zip(
+        before.all_names,
+        before.counts(rows),
+        before.values(rows),
+        after.values(rows),
+        low,
+        high,
+        strict=True,
+    )
+    return [
+        Change(name, category, count, float(a), float(b), float(least), float(most))
+        for name, count, a, b, least, most in figures
+        if not np.isnan(b - a)
+    ]
+
+
+def worsened(first: Run, second: Run, metric: str, most: int) -> list[Worsened]:
+    """The questions that lost most of a figure."""
+    before, after = _shared_tables(first, second)
+    if metric not in before.names:
+        raise InvalidArgument(
+            f"metric {metric!r} is not one that both runs have for single questions",
+            hint=f"Use one of {', '.join(before.names)}",
+        )
+    losses = before.each(metric) - after.each(metric)
+    if metric in LOWER_IS_BETTER:
+        losses = -losses
+    order = [int(at) for at in np.argsort(-losses, kind="stable") if losses[at] > 0]
+    return [
+        Worsened(
+            query_id=first.questions[at].query_id,
+            category=first.questions[at].category,
+            query=first.questions[at].query,
+            before=float(before.each(metric)[at]),
+            after=float(after.each(metric)[at]),
+        )
+        for at in order[:most]
+    ]

@@ -1,0 +1,195 @@
+"""Plots as inline SVG. Colours are classes, so that a page's style can turn them for the dark."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import accumulate
+from unicodedata import east_asian_width
+
+WIDTH, HEIGHT = 520, 320
+LEFT, RIGHT, TOP, BOTTOM = 52, 16, 12, 44
+NAMES = 190  # width of the names beside a chart of intervals
+ROW = 16  # height of one run in a chart of intervals
+_LONGEST_LABEL = 24
+
+Scale = Callable[[float], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """Points of one run; `colour` counts from 0."""
+
+    name: str
+    colour: int
+    points: Sequence[tuple[float, float]]
+    dots: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What an axis says and where its marks are."""
+
+    label: str
+    low: float
+    high: float
+    ticks: Sequence[float]
+    log: bool = False
+
+    def scale(self, start: float, end: float) -> Scale:
+        """From values to places between start and end."""
+        read = math.log10 if self.log else float
+        low, high = read(self.low), read(self.high)
+        span = (high - low) or 1.0
+        return lambda value: start + (read(value) - low) / span * (end - start)
+
+
+@dataclass(frozen=True, slots=True)
+class Whisker:
+    """A value with its interval."""
+
+    name: str
+    colour: int
+    value: float
+    low: float
+    high: float
+
+
+def share_axis(label: str) -> Axis:
+    """An axis from 0 to 1."""
+    return Axis(label, 0.0, 1.0, (0.0, 0.2, 0.4, 0.6, 0.8, 1.0))
+
+
+def log_axis(label: str, values: Sequence[float]) -> Axis:
+    """A logarithmic axis around some values, with marks at 1, 2, 5, 10 …"""
+    low, high = max(min(values), 1e-6), max(*values, 1e-6)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marks = [digit * 10.0**power for power in powers for digit in (1, 2, 5)]
+    first = max((mark for mark in marks if mark <= low), default=low)
+    last = min((mark for mark in marks if mark >= high), default=high)
+    inside = [mark for mark in marks if first <= mark <= last]
+    few = inside if len(inside) <= 8 else [mark for mark in inside if _is_power(mark)]
+    return Axis(label, first, last if last > first else first * 10, few, log=True)
+
+
+def _is_power(mark: float) -> bool:
+    return math.isclose(math.log10(mark) % 1, 0, abs_tol=1e-9)
+
+
+def line_chart(
+    title: str, across: Axis, up: Axis, series: Sequence[Series], *, diagonal: bool = False
+) -> str:
+    """Lines over two axes; a diagonal is where predictions come true."""
+    x = across.scale(LEFT, WIDTH - RIGHT)
+    y = up.scale(HEIGHT - BOTTOM, TOP)
+    parts = [*_horizontal_marks(up, y), *_vertical_marks(across, x, HEIGHT - BOTTOM)]
+    if diagonal:
+        ends = f'x1="{x(0):.1f}" y1="{y(0):.1f}" x2="{x(1):.1f}" y2="{y(1):.1f}"'
+        parts.append(f'<line class="diagonal" {ends}/>')
+    for each in series:
+        parts += _line(each, x, y)
+    parts.append(_across_label(across.label, HEIGHT))
+    middle = (HEIGHT - BOTTOM + TOP) / 2
+    turned = f'transform="rotate(-90 14 {middle:.0f})"'
+    parts.append(
+        f'<text class="label" x="14" y="{middle:.0f}" text-anchor="middle" {turned}>'
+        f"{escape(up.label)}</text>"
+    )
+    return _svg(title, WIDTH, HEIGHT, parts)
+
+
+def whisker_chart(title: str, label: str, groups: Sequence[tuple[str, Sequence[Whisker]]]) -> str:
+    """Values with intervals: a row for each run, under the name of each group."""
+    axis = share_axis(label)
+    left = NAMES
+    x = axis.scale(left, WIDTH - RIGHT)
+    parts: list[str] = []
+    top = float(TOP)
+    for name, whiskers in groups:
+        height = ROW * max(len(whiskers), 1) + 12
+        middle = top + height / 2
+        parts.append(
+            f'<text class="tick" x="{left - 10}" y="{middle + 4:.1f}" text-anchor="end">'
+            f"<title>{escape(name)}</title>{escape(_short(name))}</text>"
+        )
+        for at, whisker in enumerate(whiskers):
+            parts += _whisker(whisker, x, top + 6 + ROW * (at + 0.5))
+        top += height
+        parts.append(f'<line class="grid" x1="{left}" y1="{top}" x2="{WIDTH - RIGHT}" y2="{top}"/>')
+    height = int(top + BOTTOM)
+    marks = _vertical_marks(axis, x, top)
+    return _svg(title, WIDTH, height, [*marks, *parts, _across_label(label, height, left)])
+
+
+def _short(name: str) -> str:
+    """A name that fits beside the plot; a Chinese character is as wide as two letters."""
+    widths = (2 if east_asian_width(character) in "WF" else 1 for character in name)
+    within = sum(width <= _LONGEST_LABEL for width in accumulate(widths))
+    return name if within == len(name) else name[: within - 1] + "…"
+
+
+def _whisker(whisker: Whisker, x: Scale, y: float) -> list[str]:
+    told = f"{whisker.name}: {whisker.value:.3f} ({whisker.low:.3f} to {whisker.high:.3f})"
+    return [
+        f'<g class="s{whisker.colour}"><title>{escape(told)}</title>',
+        f'<line class="whisker" x1="{x(whisker.low):.1f}" y1="{y:.1f}" '
+        f'x2="{x(whisker.high):.1f}" y2="{y:.1f}"/>',
+        f'<circle class="dot" cx="{x(whisker.value):.1f}" cy="{y:.1f}" r="4.5"/></g>',
+    ]
+
+
+def _line(series: Series, x: Scale, y: Scale) -> list[str]:
+    places = [(x(across), y(up)) for across, up in series.points]
+    path = " ".join(f"{across:.1f},{up:.1f}" for across, up in places)
+    parts = [
+        f'<g class="s{series.colour}"><title>{escape(series.name)}</title>',
+        f'<polyline class="line" points="{path}"/>',
+    ]
+    if series.dots:
+        for (across, up), place in zip(series.points, places, strict=True):
+            told = f"{series.name}: {across:.3g} → {up:.3f}"
+            parts.append(
+                f'<circle class="dot" cx="{place[0]:.1f}" cy="{place[1]:.1f}" r="4">'
+                f"<title>{escape(told)}</title></circle>"
+            )
+    return [*parts, "</g>"]
+
+
+def _horizontal_marks(axis: Axis, y: Scale) -> list[str]:
+    parts = []
+    for tick in axis.ticks:
+        place = f"{y(tick):.1f}"
+        parts.append(
+            f'<line class="grid" x1="{LEFT}" y1="{place}" x2="{WIDTH - RIGHT}" y2="{place}"/>'
+        )
+        parts.append(
+            f'<text class="tick" x="{LEFT - 8}" y="{y(tick) + 4:.1f}" text-anchor="end">'
+            f"{tick:g}</text>"
+        )
+    return parts
+
+
+def _vertical_marks(axis: Axis, x: Scale, bottom: float) -> list[str]:
+    parts = []
+    for tick in axis.ticks:
+        place = f"{x(tick):.1f}"
+        parts.append(f'<line class="grid" x1="{place}" y1="{TOP}" x2="{place}" y2="{bottom}"/>')
+        parts.append(
+            f'<text class="tick" x="{place}" y="{bottom + 16:.1f}" text-anchor="middle">'
+            f"{tick:g}</text>"
+        )
+    return parts
+
+
+def _across_label(label: str, height: int, left: int = LEFT) -> str:
+    middle = (left + WIDTH - RIGHT) / 2
+    return (
+        f'<text class="label" x="{middle:.0f}" y="{height - 6}" text-anchor="middle">'
+        f"{escape(label)}</text>"
+    )
+
+
+def _svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
+    name = escape(title, quote=True)
+    head = f'<svg role="img" aria-label="{name}" viewBox="0 0 {width} {height}">'
+    return head + "".join(parts) + "</svg>"

@@ -1,0 +1,129 @@
+"""The questions of an evaluation: what is asked, by whom, when, and what is evidence for it."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
+
+from memrecall.errors import InvalidArgument
+from memrecall.evaluation.lines import at_line, digest, numbered_lines, read_bytes, read_object
+from memrecall.search import SearchRequest
+from memrecall.types import CleanText, Id, Name, parse_time
+
+_MONTH = re.compile(r"(\d{4})-(\d\d)")
+_DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+
+Label = Annotated[
+    str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value or "")
+]
+
+
+class Question(BaseModel):
+    """One line of a file of questions; fields with other names are left alone."""
+
+    model_config = ConfigDict(frozen=True)
+
+    query_id: Annotated[Name, StringConstraints(min_length=1)]
+    user_id: Id
+    query: CleanText
+    evidence: tuple[Id, ...]  # of messages or memories; none: the question has no answer
+    category: Label = ""
+    as_of: str | None = None
+    time_zone: str | None = None
+    session_id: Id | None = None
+
+    @property
+    def zone(self) -> ZoneInfo:
+        """Where the user is."""
+        return ZoneInfo(self.time_zone or "UTC")
+
+    @property
+    def horizon(self) -> datetime | None:
+        """The last moment that may be seen; None: everything may."""
+        return None if self.as_of is None else last_moment(self.as_of, self.zone)
+
+    @property
+    def conversation(self) -> list[dict[str, str]]:
+        """One message a line, speakers in turn, the user's last."""
+        said = [line.strip() for line in self.query.split("\n") if line.strip()]
+        roles = ("user", "assistant")
+        return [
+            {"role": roles[(len(said) - 1 - at) % 2], "content": text}
+            for at, text in enumerate(said)
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionSet:
+    """The questions of a file, perhaps only its first; `lines` are those lines as they stand."""
+
+    path: Path
+    sha256: str
+    questions: tuple[Question, ...]
+    numbers: tuple[int, ...]
+    lines: bytes
+
+
+def read_questions(path: Path, most: int | None = None) -> QuestionSet:
+    """Read a file of questions, at most so many; anything wrong is an error with its line."""
+    data = read_bytes(path)
+    found: dict[str, tuple[int, Question, bytes]] = {}
+    for number, line in numbered_lines(data):
+        if most is not None and len(found) >= most:
+            break
+        try:
+            question = _read(line)
+        except (InvalidArgument, ValidationError) as error:
+            raise at_line(path, number, error) from None
+        if question.query_id in found:
+            first = found[question.query_id][0]
+            twice = InvalidArgument(f"query_id {question.query_id!r} is on line {first} already")
+            raise at_line(path, number, twice)
+        found[question.query_id] = (number, question, line.strip() + b"\n")
+    if not found:
+        raise InvalidArgument(f"{path} has no question")
+    numbers, questions, lines = zip(*found.values(), strict=True)
+    return QuestionSet(path, digest(data), questions, numbers, b"".join(lines))
+
+
+def _read(line: bytes) -> Question:
+    data: dict[str, Any] = read_object(line)
+    if isinstance(data.get("evidence"), list):
+        data["evidence"] = _without_repeats(data["evidence"])
+    question = Question.model_validate(data)
+    SearchRequest(question.query)  # refuses what cannot be searched for
+    try:
+        zone = question.zone
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument(
+            f"time_zone {question.time_zone!r} is not known", hint="Write it like Asia/Shanghai"
+        ) from None
+    if question.as_of is not None:
+        last_moment(question.as_of, zone)
+    return question
+
+
+def _without_repeats(keys: list[Any]) -> list[Any]:
+    return [key for at, key in enumerate(keys) if key not in keys[:at]]
+
+
+def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
+    """The last moment of a month (2025-01) or a day (2025-01-07) in that zone; a time is itself."""
+    try:
+        if month := _MONTH.fullmatch(as_of):
+            first = datetime(int(month[1]), int(month[2]), 1, tzinfo=zone)
+            return _before((first + timedelta(days=31)).replace(day=1))
+        if day := _DAY.fullmatch(as_of):
+            first = datetime(int(day[1]), int(day[2]), int(day[3]), tzinfo=zone)
+            return _before(first + timedelta(days=1))
+    except (ValueError, OverflowError):
+        raise InvalidArgument(f"as_of {as_of!r} is not a date") from None
+    return parse_time(as_of, "as_of")
+
+
+def _before(moment: datetime) -> datetime:
+    return moment.astimezone(UTC) - timedelta(microseconds=1)

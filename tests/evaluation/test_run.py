@@ -1,0 +1,324 @@
+"""`memrecall eval run`: end to end, stopped, resumed, refused."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.evaluation.asking import SearchAsker
+from memrecall.evaluation.questions import Question
+from tests.evaluation.conftest import Bench
+from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
+
+MODES = pytest.mark.parametrize("mode", ["search", "recall"])
+
+
+def results(bench: Bench, name: str) -> dict[str, Any]:
+    return {row["query_id"]: row for row in read_lines(bench.file(name, "results.jsonl"))}
+
+
+def keys(row: dict[str, Any]) -> list[str]:
+    return [key for key, _ in row["retrieved"]]
+
+
+@MODES
+def test_a_run_writes_its_files_and_a_second_one_the_same(bench: Bench, mode: str) -> None:
+    done = bench.run("first", mode)
+    assert done.code == 0, done.err
+    files = {path.name for path in (bench.folder / "first").iterdir()}
+    assert files == {"queries.jsonl", "results.jsonl", "summary.json", "timings.jsonl"}
+    assert list(results(bench, "first")) == [row["query_id"] for row in QUERIES]
+    timings = read_lines(bench.file("first", "timings.jsonl"))
+    assert [row["query_id"] for row in timings] == [row["query_id"] for row in QUERIES]
+    assert all(row["seconds"] > 0 for row in timings)
+    assert bench.run("second", mode).code == 0
+    first, second = (bench.file(name, "results.jsonl") for name in ("first", "second"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_the_summary_tells_what_was_run(bench: Bench) -> None:
+    told = bench.run("run", "search", "--depth", 3).json
+    kept = json.loads(bench.file("run", "summary.json").read_bytes())
+    assert told.items() >= {k: v for k, v in kept.items() if k != "format"}.items()
+    assert told["complete"]
+    assert told["plan"]["depth"] == 3
+    assert len(told["plan"]["corpus_sha256"]) == 64
+    assert told["counts"] == {
+        "messages": 8,
+        "memories": 1,
+        "users": 2,
+        "questions": 7,
+        "answered": 7,
+        "unanswerable": 1,
+        "evidence_hidden_by_as_of": 1,
+        "fallbacks": 0,
+    }
+    assert told["metrics"]["overall"]["recall@10"]["questions"] == 6
+    assert set(told["metrics"]["categories"]) == {"fact", "name", "unanswerable"}
+    assert "recall@10" not in told["metrics"]["categories"]["unanswerable"]
+    assert told["metrics"]["latency"]["p50"] > 0
+    assert all(len(row["retrieved"]) <= 3 for row in results(bench, "run").values())
+
+
+def test_search_finds_in_both_languages_and_memories_too(bench: Bench) -> None:
+    bench.run("run")
+    found = results(bench, "run")
+    assert keys(found["q1"])[0] == "m1"
+    assert keys(found["q3"])[0] == "m3"
+    assert keys(found["q4"])[0] == "tea"
+
+
+@MODES
+def test_what_is_later_than_as_of_is_hidden(bench: Bench, mode: str) -> None:
+    bench.run("run", mode)
+    found = results(bench, "run")
+    assert keys(found["q2"])[0] == "m2"
+    assert not {"m3", "m4"} & set(keys(found["q2"]))  # said after January
+    assert not {"m2", "m3", "m4"} & set(keys(found["q7"]))
+
+
+def test_recall_hands_off_first_what_it_ranks_first(bench: Bench) -> None:
+    bench.run("run", "recall")
+    for row in results(bench, "run").values():
+        handed = row["relevant_memory_keys"]
+        assert keys(row)[: len(handed)] == handed
+        others = [score for _, score in row["retrieved"][len(handed) :] if score is not None]
+        assert others == sorted(others, reverse=True)
+        assert row["model_calls"] >= 1
+        assert row["prompt_characters"] > 0
+        assert row["windows"][0] == 5
+    assert results(bench, "run")["q6"]["abstained"]
+    assert any(row["relevant_memory_keys"] for row in results(bench, "run").values())
+
+
+@MODES
+def test_a_stopped_run_goes_on(bench: Bench, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run("whole", mode)
+    stop_after(3, monkeypatch)
+    stopped = bench.run("run", mode)
+    assert stopped.code == 130
+    assert "run it again to go on" in stopped.err
+    summary = json.loads(bench.file("run", "summary.json").read_bytes())
+    assert (summary["complete"], summary["imported"]) == (False, True)
+    assert summary["counts"]["answered"] == 3
+    assert summary["metrics"]["overall"]
+    assert bench.file("run", "store.db").exists()
+    monkeypatch.undo()
+    prepare_environment(bench, monkeypatch)
+    done = bench.run("run", mode)
+    assert done.code == 0, done.err
+    assert done.json["complete"]
+    assert not bench.file("run", "store.db").exists()
+    whole, resumed = (bench.file(name, "results.jsonl") for name in ("whole", "run"))
+    assert whole.read_bytes() == resumed.read_bytes()
+
+
+def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Press Ctrl-C before the next question."""
+    from memrecall.evaluation.folder import RunFolder
+
+    written = RunFolder.append
+
+    def append(self: RunFolder, *arguments: Any) -> None:
+        nonlocal count
+        if count == 0:
+            raise KeyboardInterrupt
+        count -= 1
+        written(self, *arguments)
+
+    monkeypatch.setattr(RunFolder, "append", append)
+
+
+def prepare_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.setenv(name, str(bench.folder / name.lower()))
+    monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+
+
+def test_a_killed_process_leaves_a_folder_to_go_on_with(
+    many: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many.run("whole")
+    for sign, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
+        name = f"stopped{sign}"
+        files = ("--corpus", many.corpus, "--queries", many.queries, "--mode", "search")
+        started = subprocess.Popen(
+            [sys.executable, "-c", SLOWLY, "eval", "run", *files, "--out", many.folder / name],
+            stderr=subprocess.PIPE,
+        )
+        written = many.file(name, "results.jsonl")
+        while not (written.exists() and written.stat().st_size):
+            assert started.poll() is None
+            time.sleep(0.02)
+        started.send_signal(sign)
+        started.communicate(timeout=60)
+        assert started.returncode == code
+        assert 0 < len(read_lines(written)) < 40
+        done = many.run(name)
+        assert done.code == 0, done.err
+        assert 0 < done.json["asked"] < 40
+        assert written.read_bytes() == many.file("whole", "results.jsonl").read_bytes()
+
+
+# The command line, with a pause after each question.
+SLOWLY = """
+import time
+from memrecall.cli import main
+from memrecall.evaluation.folder import RunFolder
+append = RunFolder.append
+RunFolder.append = lambda *given: (append(*given), time.sleep(0.1))
+main()
+"""
+
+
+def test_a_complete_run_asks_nothing(bench: Bench) -> None:
+    assert bench.run("run").json["asked"] == len(QUERIES)
+    assert bench.run("run").json["asked"] == 0
+
+
+def test_half_a_line_is_asked_again(bench: Bench) -> None:
+    bench.run("run")
+    whole = bench.file("run", "results.jsonl").read_bytes()
+    bench.file("run", "results.jsonl").write_bytes(whole[: len(whole) // 2])
+    assert bench.run("run").code == 0
+    assert bench.file("run", "results.jsonl").read_bytes() == whole
+    assert len(read_lines(bench.file("run", "timings.jsonl"))) == len(QUERIES)
+
+
+def test_a_stopped_import_is_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    from memrecall.memory import Library
+
+    async def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Library, "add_memories", interrupted)
+        assert bench.run("run").code == 130
+    assert not json.loads(bench.file("run", "summary.json").read_bytes())["imported"]
+    assert bench.run("run").code == 0
+    assert keys(results(bench, "run")["q4"])[0] == "tea"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--depth", 7), "depth = 50, not 7"),
+        (("--max-questions", 2), "max_questions = None, not 2"),
+    ],
+)
+def test_a_folder_of_other_settings_is_refused(
+    bench: Bench, more: tuple[object, ...], said: str
+) -> None:
+    bench.run("run")
+    done = bench.run("run", "search", *more)
+    assert done.code == 2
+    assert said in done.err
+
+
+def test_a_folder_of_other_data_or_of_something_else_is_refused(bench: Bench) -> None:
+    bench.run("run")
+    assert "mode = search, not recall" in bench.run("run", "recall").err
+    write_lines(bench.queries, QUERIES[:3])
+    assert "queries_sha256" in bench.run("run").err
+    assert bench.run("odd").code == 0
+    bench.file("odd", "summary.json").unlink()
+    assert "is not a run and not empty" in bench.run("odd").err
+
+
+@MODES
+def test_it_runs_on_a_given_database(bench: Bench, empty_location: str, mode: str) -> None:
+    done = bench.run("given", mode, "--db", empty_location)
+    assert done.code == 0, done.err
+    assert bench.run("own", mode).code == 0
+    given, own = (bench.file(name, "results.jsonl") for name in ("given", "own"))
+    assert given.read_bytes() == own.read_bytes()
+    again = bench.run("third", mode, "--db", empty_location)
+    assert again.code == 2
+    assert "is not empty" in again.err
+
+
+def test_recorded_recalls_replay(bench: Bench) -> None:
+    tapes = bench.folder / "tapes"
+    refused = bench.run("recorded", "recall", "--record", tapes)
+    assert (refused.code, "line 9: a recall that sees memories" in refused.err) == (2, True)
+    write_lines(bench.corpus, [row for row in CORPUS if "memory_key" not in row])
+    write_lines(bench.queries, [{**row, "evidence": []} for row in QUERIES])
+    assert bench.run("recorded", "recall", "--record", tapes).code == 0
+    assert len(list(tapes.iterdir())) == len(QUERIES)
+    done = bench.run("replayed", "recall", "--replay", tapes)
+    assert done.code == 0, done.err
+    recorded, replayed = (bench.file(n, "results.jsonl") for n in ("recorded", "replayed"))
+    assert recorded.read_bytes() == replayed.read_bytes()
+    assert "is not empty" in bench.run("other", "recall", "--record", tapes).err
+    (tapes / "q4.jsonl").unlink()
+    assert "q4.jsonl" in bench.run("missing", "recall", "--replay", tapes).err
+
+
+def test_arguments_that_cannot_be_meant(bench: Bench) -> None:
+    assert "mode 'guess' is not known. Use search or recall" in bench.run("run", "guess").err
+    both = ("--record", bench.folder / "a", "--replay", bench.folder / "b")
+    assert "exclude each other" in bench.run("run", "recall", *both).err
+    assert "calls no model" in bench.run("run", "search", *both[:2]).err
+    assert bench.run("run", "search", "--depth", 0).code == 2
+    assert not (bench.folder / "run").exists()
+
+
+def test_a_broken_file_leaves_no_folder(bench: Bench) -> None:
+    write_lines(bench.corpus, [*CORPUS, "{"])
+    done = bench.run("run")
+    assert done.code == 2
+    assert f"corpus.jsonl line {len(CORPUS) + 1}: not JSON" in done.err
+    assert not (bench.folder / "run").exists()
+
+
+def test_what_the_store_refuses_is_named_by_line(bench: Bench) -> None:
+    lost = {"user_id": "lin", "memory_key": "x", "content": "x", "source_message_ids": ["nope"]}
+    write_lines(bench.corpus, [*CORPUS, lost])
+    done = bench.run("run")
+    assert done.code == 2
+    assert "source message 'nope' does not exist" in done.err
+    assert f"lines {len(CORPUS) + 1} to {len(CORPUS) + 1}" in done.err
+    write_lines(bench.corpus, CORPUS)
+    assert bench.run("run").code == 0  # nothing had been answered: begun anew
+
+
+def test_bare_names_go_into_the_runs_folder(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(bench.folder / "runs"))
+    files = ("--corpus", bench.corpus, "--queries", bench.queries)
+    done = bench.shell("eval", "run", *files, "--mode", "search", "--out", "mine")
+    assert done.code == 0
+    assert "recall@10" in done.out
+    assert "1 question with evidence later" in done.out
+    assert (bench.folder / "runs" / "mine" / "summary.json").exists()
+
+
+class Found:
+    """A search that gives probabilities."""
+
+    def __init__(self) -> None:
+        self.requests: list[Any] = []
+
+    async def search(self, scope: Any, request: Any) -> Any:
+        self.requests.append(request)
+        hit = type("Hit", (), {"key": "m1", "score": 0.7, "probability": 0.25})
+        return type("Page", (), {"results": (hit,)})
+
+
+async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> None:
+    from memrecall.evaluation.corpus import read_corpus
+    from memrecall.memory.importing import read_entry
+
+    rows = [message("lin", "m1", "2025-01-05", "hello")]
+    corpus = read_corpus(write_lines(tmp_path / "c.jsonl", rows), read_entry)
+    subject: Any = Found()
+    question = Question(query_id="q", user_id="lin", query="hello", evidence=("m1",))
+    answer = await SearchAsker(subject, corpus, 5).ask(question)
+    assert answer.probabilities == (0.25,)
+    (request,) = subject.requests
+    assert (request.mode, request.threshold, request.limit, request.until) == ("hybrid", 0, 5, None)
+    assert request.now.isoformat() == "2025-01-05T09:01:00+00:00"
