@@ -1,7 +1,7 @@
 """The rules of the prompts that are answered with one JSON object."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -19,7 +19,7 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 def keywords_answer(request: RuleRequest) -> RuleAnswer:
     """The prompt `keywords`: the telling words of a query with their weights and kinds."""
-    asked = next(_objects(request.messages), {})
+    asked: dict[str, Any] = next(_objects(request.messages), {})
     query = str(asked.get("query") or "")
     limit = asked.get("max_keywords")
     count = limit if isinstance(limit, int) else _USUAL_KEYWORDS
@@ -41,7 +41,7 @@ def needs_recall_answer(request: RuleRequest) -> RuleAnswer:
     return _json({"needed": needs_recall(said[place], said[:place]).needed})
 
 
-def _objects(messages: Iterable[LLMMessage]) -> Any:
+def _objects(messages: Iterable[LLMMessage]) -> Iterator[dict[str, Any]]:
     """The JSON objects of the messages, one a line; other lines are left out."""
     for message in messages:
         if isinstance(message.content, str):

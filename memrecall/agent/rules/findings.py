@@ -26,7 +26,6 @@ class Candidate:
     kind: str = "message"
     memory_type: str = ""
     valid_to: str = ""
-    read: bool = False  # its whole content was read
     beside: str = ""  # the key that it was shown beside, if no search found it
 
     @property
@@ -46,7 +45,6 @@ class Findings:
 
     candidates: Mapping[str, Candidate]
     after: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # what was said next
-    before: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     broken: tuple[str, ...] = ()  # codes of failures, in order
     withheld: str = ""  # what a search said of memories that may not be shown
     searched: int = 0  # searches that worked
@@ -67,17 +65,15 @@ def gather(transcript: Transcript) -> Findings:
         for rank, line in enumerate(step.results):
             _take(seen, _candidate(line, rank))
     after: dict[str, tuple[str, ...]] = {}
-    before: dict[str, tuple[str, ...]] = {}
     for step in transcript.details:
         if step.error is None:
             _read(seen, step.answer)
             key = str(step.answer.get("memory_key", ""))
             after[key] = _beside(seen, key, step.answer.get("after"))
-            before[key] = _beside(seen, key, step.answer.get("before"))
+            _beside(seen, key, step.answer.get("before"))
     return Findings(
         candidates=seen,
         after=after,
-        before=before,
         broken=tuple(s.error for s in transcript.steps if s.error in BROKEN and s.error),
         withheld=_withheld(transcript.searches),
         searched=sum(step.error is None for step in transcript.searches),
@@ -85,7 +81,6 @@ def gather(transcript: Transcript) -> Findings:
 
 
 def _candidate(line: Mapping[str, Any], rank: int) -> Candidate:
-    told = {name: str(line.get(name) or "") for name in ("speaker", "role", "created_at")}
     parts = (line.get("summary"), line.get("content_preview"))
     return Candidate(
         key=str(line["memory_key"]),
@@ -93,10 +88,12 @@ def _candidate(line: Mapping[str, Any], rank: int) -> Candidate:
         score=_number(line.get("relevance_score")),
         rank=rank,
         times_found=1,
+        speaker=str(line.get("speaker") or ""),
+        role=str(line.get("role") or ""),
+        created_at=str(line.get("created_at") or ""),
         kind=str(line.get("kind") or "message"),
         memory_type=str(line.get("memory_type") or ""),
         valid_to=str(line.get("valid_to") or ""),
-        **told,
     )
 
 
@@ -125,7 +122,7 @@ def _read(seen: dict[str, Candidate], answer: Mapping[str, Any]) -> None:
     known = seen.get(key)
     if known is not None:
         content = "\n".join(str(answer[n]) for n in ("summary", "content") if answer.get(n))
-        seen[key] = replace(known, text=content or known.text, read=True)
+        seen[key] = replace(known, text=content or known.text)
 
 
 def _beside(seen: dict[str, Candidate], anchor: str, lines: object) -> tuple[str, ...]:

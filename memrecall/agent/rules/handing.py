@@ -1,5 +1,6 @@
 """Writing the handoff: keys, a summary with quotations and dates, a confidence, a question."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from memrecall.agent.rules.coverage import covered
@@ -12,13 +13,15 @@ from memrecall.agent.rules.transcript import Transcript
 _QUOTED = 160
 _ASKED = 80
 _WORDS_TOLD = 4
+_SURE_IN_WINDOW = 0.8
+_TWO = 2
 
 
 def hand_off(
     reading: Reading, transcript: Transcript, found: Findings, judgement: Judgement
 ) -> dict[str, Any]:
     """The arguments of the handoff that fits what was found."""
-    if found.broken and not found.searched:
+    if not found.searched and not found.candidates:
         return _failed(reading, found)
     if judgement.abstains:
         return _not_found(reading, transcript, found, judgement)
@@ -30,7 +33,7 @@ def _found(reading: Reading, found: Findings, judgement: Judgement) -> dict[str,
     chosen = [judged.candidate for judged in judgement.chosen]
     lines = [say(language, "summary_found", asked=_short(reading.text, _ASKED))]
     lines += [_quote(reading, candidate) for candidate in chosen]
-    lines += _remarks(reading, found)
+    lines += _later(reading, judgement) + _remarks(reading, found)
     return {
         "reason": say(language, "found", count=len(chosen)),
         "search_summary": "\n".join(lines),
@@ -59,7 +62,7 @@ def _not_found(
         "reason": say(language, "not_found"),
         "search_summary": "\n".join([*lines, *_remarks(reading, found)]),
         "relevant_memory_keys": [],
-        "confidence": min(judgement.confidence, 0.2) if judgement.chosen else 0.0,
+        "confidence": round(min(judgement.confidence / 2, 0.2), 2),
         "needs_more_info": True,
         "follow_up_question": _question(reading),
         "reasoning": say(language, "why_not", count=len(found.hits)) if found.hits else None,
@@ -67,18 +70,20 @@ def _not_found(
 
 
 def _failed(reading: Reading, found: Findings) -> dict[str, Any]:
+    """No search worked, or none could be made: that is not the same as nothing found."""
     language = reading.language
     codes = ", ".join(dict.fromkeys(found.broken))
+    summary = say(language, "summary_failed" if codes else "summary_unsearched", codes=codes)
     return {
-        "reason": say(language, "failed"),
-        "search_summary": say(language, "summary_failed", codes=codes),
+        "reason": say(language, "failed" if codes else "unsearched"),
+        "search_summary": summary,
         "relevant_memory_keys": [],
         "confidence": 0.0,
         "needs_more_info": False,
     }
 
 
-def hand_off_window(reading: Reading, line: Line) -> dict[str, Any]:
+def hand_off_window(reading: Reading, line: Line, stored: Sequence[Candidate]) -> dict[str, Any]:
     """What is meant stands in the conversation: nothing needs to be recalled."""
     language = reading.language
     who = say(language, line.role if line.role in ("user", "assistant") else "somebody")
@@ -86,8 +91,8 @@ def hand_off_window(reading: Reading, line: Line) -> dict[str, Any]:
     return {
         "reason": say(language, "in_window"),
         "search_summary": say(language, "summary_in_window", who=who, text=text),
-        "relevant_memory_keys": [],
-        "confidence": 0.8,
+        "relevant_memory_keys": [hit.key for hit in stored],
+        "confidence": _SURE_IN_WINDOW,
         "needs_more_info": False,
     }
 
@@ -101,6 +106,14 @@ def hand_off_nothing(reading: Reading) -> dict[str, Any]:
         "confidence": 0.0,
         "needs_more_info": False,
     }
+
+
+def _later(reading: Reading, judgement: Judgement) -> list[str]:
+    """Of the user's statements on different days the later one counts, if they differ."""
+    days = {judged.candidate.day for judged in judgement.rival_statements(reading)}
+    if len(days) < _TWO:
+        return []
+    return [say(reading.language, "later_wins", when=max(days))]
 
 
 def _remarks(reading: Reading, found: Findings) -> list[str]:

@@ -44,9 +44,22 @@ def _without(text: str, parts: list[str]) -> str:
 _NAME = re.compile(r"[A-Z0-9]|[./_@\\-]")
 
 
+_NAMES = ("nr", "ns", "nt", "nz")  # people, places, bodies and other proper nouns
+
+
 def _type(word: str) -> KeywordType:
-    """By its looks: what has capitals, digits or the marks of a path names something."""
-    return "entity" if word.isascii() and _NAME.search(word) else "concept"
+    """By its looks: what has capitals, digits or the marks of a path names something.
+
+    Chinese words are told by the segmenter, which knows names and verbs.
+    """
+    if word.isascii():
+        return "entity" if _NAME.search(word) else "concept"
+    from rjieba import tag  # loading its dictionary takes a moment
+
+    tags = [kind for _, kind in tag(word)]
+    if tags and all(kind.startswith(_NAMES) for kind in tags):
+        return "entity"
+    return "action" if tags == ["v"] else "concept"
 
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")

@@ -1,17 +1,19 @@
 """What can be measured of a candidate against a request, and of a whole choice."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
 
-from memrecall.agent.rules.coverage import covered
+from memrecall.agent.rules.coverage import Said
 from memrecall.agent.rules.findings import Candidate, Findings
 from memrecall.agent.rules.reading import Reading
-from memrecall.agent.rules.searching import named_speakers
+from memrecall.agent.rules.searching import is_topic, named_speakers
 
 _MOST_WORDS = 16
 _LEAST_WEIGHT = 0.1
+# Where little is stored, few rows are found; the others, which have none of the words, count too.
+_LEAST_ROWS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +27,6 @@ class Measures:
     in_time: float  # said within a time that the request names; one half if it names none
     speaker: float  # 1: said by the person asked about; -1: by another; 0: nobody is named
     beside: float  # not found by a search, only shown beside a hit
-    answers: float  # said next after a question that was found
-
-
-def measure_all(reading: Reading, found: Findings) -> dict[str, Measures]:
-    """The measures of every candidate, by key."""
-    hits = found.hits
-    if not hits:
-        return {}
-    view = _View(reading, found, hits)
-    return {key: view.measure(candidate) for key, candidate in found.candidates.items()}
 
 
 def as_row(measures: object) -> list[float]:
@@ -42,56 +34,64 @@ def as_row(measures: object) -> list[float]:
     return [getattr(measures, field.name) for field in fields(measures)]  # type: ignore[arg-type]
 
 
-class _View:
-    def __init__(self, reading: Reading, found: Findings, hits: Sequence[Candidate]) -> None:
-        self._reading = reading
-        self._found = found
-        self._best = hits[0]
-        self._weights = word_weights(asked_words(reading), hits)
-        self._speakers = named_speakers(reading, found)
+class Scene:
+    """A request and what was found for it, made ready for measuring."""
+
+    def __init__(self, reading: Reading, found: Findings) -> None:
+        self.reading = reading
+        self.found = found
+        self.hits = found.hits
+        self.speakers = named_speakers(reading, found)
+        # A candidate's words, and who said them.
+        self.said: Mapping[str, Said] = {
+            key: Said.of(f"{candidate.speaker} {candidate.text}")
+            for key, candidate in found.candidates.items()
+        }
+        self.weights = self.weigh(asked_words(reading))
+
+    def weigh(self, words: Iterable[str]) -> "Weights":
+        """How much each word tells: what every hit has tells nothing."""
+        rows = max(len(self.hits), _LEAST_ROWS)
+        weights: list[tuple[Said, float]] = []
+        for word in map(Said.of, words):
+            having = sum(self.said[hit.key].has(word) for hit in self.hits)
+            weights.append((word, max(math.log((rows + 1) / (having + 0.5)), _LEAST_WEIGHT)))
+        return Weights(weights)
 
     def measure(self, candidate: Candidate) -> Measures:
-        anchor = self._found.candidates.get(candidate.beside, candidate)
-        following = self._found.after.get(anchor.key, ())
-        answers = anchor.asks and following[:1] == (candidate.key,)
+        """What speaks for a candidate; one seen beside a hit stands where that hit stands."""
+        best = self.hits[0]
+        anchor = self.found.candidates.get(candidate.beside, candidate)
         return Measures(
-            gap=log_odds(self._best.score) - log_odds(anchor.score),
+            gap=log_odds(best.score) - log_odds(anchor.score),
             rank=math.log1p(anchor.rank),
-            telling=weighted_share(self._weights, candidate),
-            same_day=float(candidate.day == self._best.day),
-            in_time=_in_time(self._reading, candidate),
-            speaker=_speaker(self._speakers, candidate),
+            telling=self.weights.share(self.said[candidate.key]),
+            same_day=float(candidate.day == best.day),
+            in_time=in_time(self.reading, candidate),
+            speaker=_speaker(self.speakers, candidate),
             beside=float(not candidate.times_found),
-            answers=float(answers),
         )
 
 
+class Weights:
+    """Words with what each of them tells."""
+
+    def __init__(self, weights: Sequence[tuple[Said, float]]) -> None:
+        self._weights = weights
+        self.total = sum(weight for _, weight in weights)
+
+    def share(self, said: Said) -> float:
+        """The share of the words' weight that a text has."""
+        if not self.total:
+            return 0.0
+        return sum(weight * said.has(word) for word, weight in self._weights) / self.total
+
+
 def asked_words(reading: Reading) -> tuple[str, ...]:
-    """The words that an answer should have: the message's own, else those of the conversation."""
-    own = tuple(dict.fromkeys((*reading.words, *reading.exact)))
-    return (own or reading.context_words)[:_MOST_WORDS]
-
-
-def word_weights(words: Sequence[str], hits: Sequence[Candidate]) -> dict[str, float]:
-    """How much each word tells: what every hit has tells nothing."""
-    said = [spoken(hit) for hit in hits]
-    weights: dict[str, float] = {}
-    for word in words:
-        having = sum(covered([word], text) for text in said)
-        weights[word] = max(math.log((len(hits) + 1) / (having + 0.5)), _LEAST_WEIGHT)
-    return weights
-
-
-def weighted_share(weights: dict[str, float], candidate: Candidate) -> float:
-    """The share of the words' weight that a candidate has."""
-    total = sum(weights.values())
-    text = spoken(candidate)
-    return sum(w * covered([word], text) for word, w in weights.items()) / total if total else 0.0
-
-
-def spoken(candidate: Candidate) -> str:
-    """A candidate's words, and who said them."""
-    return f"{candidate.speaker} {candidate.text}"
+    """The words that an answer should have: the message's own; a topic has the conversation's."""
+    own = (*reading.words, *reading.exact)
+    more = reading.context_words if is_topic(reading) or not own else ()
+    return tuple(dict.fromkeys((*own, *more)))[:_MOST_WORDS]
 
 
 def log_odds(share: float) -> float:
@@ -100,7 +100,8 @@ def log_odds(share: float) -> float:
     return math.log(bounded / (1 - bounded))
 
 
-def _in_time(reading: Reading, candidate: Candidate) -> float:
+def in_time(reading: Reading, candidate: Candidate) -> float:
+    """Whether it was said within a time that the request names; one half if nobody can tell."""
     spans = reading.timing.spans
     if not spans or not candidate.created_at:
         return 0.5

@@ -9,6 +9,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "The message names nothing itself; I search with what was said before it: {words}.",
         "消息本身没有说出具体内容，用前面的对话来搜索：{words}。",
     ),
+    "is_stored": (
+        "What is meant stands in this conversation; I look whether it is stored too.",
+        "所指内容就在当前对话中，看看是否也有存储。",
+    ),
     "words_only": (
         "Search by meaning failed; I search by words alone.",
         "语义搜索不可用，改用关键词搜索。",
@@ -16,6 +20,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "any_time": (
         "Too little within the stated time; I drop the time.",
         "这段时间内结果太少，去掉时间限制。",
+    ),
+    "both": (
+        "Too little by the exact words; I search by meaning too.",
+        "按原词找到的太少，同时按意思搜索。",
     ),
     "lower": ("Too little; I accept weaker matches.", "结果太少，降低相关性要求。"),
     "anyone": ("Too little; I look at what anybody said.", "结果太少，不再限定是谁说的。"),
@@ -28,6 +36,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "as_speaker": (
         "The person asked about says “I”: I search in their own words.",
         "被问到的人会自称“我”，换成本人的说法再搜索。",
+    ),
+    "unfiltered": (
+        "I look outside of the stated time and speaker too.",
+        "也看看所说的时间和说话人之外的内容。",
     ),
     "in_time": (
         "I look closer at the time that is named.",
@@ -45,6 +57,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",
     ),
+    "pause": (
+        "The search was refused; I look at the words of the request first.",
+        "搜索被拒绝，先看看请求里的关键词。",
+    ),
     "expand": (
         "“{reference}” points outside the messages shown; I ask for earlier ones.",
         "“{reference}”指的内容不在当前窗口里，请求查看更早的消息。",
@@ -55,6 +71,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "found": ("found {count} that fit", "找到 {count} 条相关内容"),
     "not_found": ("nothing that fits was found", "没有找到相关内容"),
     "failed": ("the search failed", "搜索失败"),
+    "unsearched": ("nothing could be searched any more", "已经不能再搜索"),
     "in_window": (
         "what is meant stands in the conversation itself",
         "所指内容就在当前对话中",
@@ -78,12 +95,17 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "The memories could not be searched ({codes}). This does not mean that there is nothing.",
         "无法搜索记忆（{codes}）。这不表示没有相关内容。",
     ),
+    "summary_unsearched": (
+        "There was no time left to search. This does not mean that there is nothing.",
+        "没有来得及搜索。这不表示没有相关内容。",
+    ),
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",
         "部分搜索失败（{codes}），可能还有更多内容。",
     ),
     "summary_in_window": (
-        "Nothing needs to be recalled: what is meant was said in this conversation. {who}: “{text}”",
+        "Nothing needs to be recalled: what is meant was said in this conversation. "
+        "{who}: “{text}”",
         "无需回忆：所指内容就在当前对话中。{who}：“{text}”",
     ),
     "summary_nothing_asked": (
@@ -96,7 +118,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     # Reasoning
     "why": (
-        "They share {words} with the request; best relevance {score:.2f} after {searches} searches.",
+        "They share {words} with the request; best relevance {score:.2f} after {searches} "
+        "searches.",
         "与请求共有：{words}；共搜索 {searches} 次，最高相关性 {score:.2f}。",
     ),
     "why_meaning": (
@@ -113,7 +136,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "“{reference}”具体指什么？大概是什么时间或什么主题？",
     ),
     "ask_words": (
-        "I found nothing about {words}. When was it, or in which other words might it have been said?",
+        "I found nothing about {words}. When was it, or in which other words might it have been "
+        "said?",
         "没有找到关于{words}的内容。大概是什么时候，或者当时是怎么说的？",
     ),
     "ask_time": (

@@ -3,11 +3,13 @@
 Search, widen while little is found, look closer at what was found, read the best, hand off.
 """
 
+from collections.abc import Mapping
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.rules.findings import Findings, gather
 from memrecall.agent.rules.handing import hand_off, hand_off_nothing, hand_off_window
 from memrecall.agent.rules.judging import Judgement, judge
+from memrecall.agent.rules.needs import is_greeting
 from memrecall.agent.rules.phrases import say
 from memrecall.agent.rules.reading import Reading, read_request
 from memrecall.agent.rules.searching import Plan, next_search, query_of
@@ -15,17 +17,24 @@ from memrecall.agent.rules.transcript import (
     DETAIL,
     EXPAND,
     HANDOFF,
+    KEYWORDS,
+    REFUSED,
     SEARCH,
     Transcript,
     read_transcript,
 )
-from memrecall.agent.rules.window import meant_in_window, must_look_further
+from memrecall.agent.rules.window import meant_in_window, must_look_further, stored_line
 from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
 
 MOST_SEARCHES = 5  # in an iteration
 IN_A_ROW = 3  # the tool refuses a fourth
 ANCHORS = 3
 HOPELESS = 2  # failures of the store, after which nothing more is tried
+WORTH_READING = 0.2  # a confidence from which the words around a hit may change the verdict
+BARREN = 2  # searches in a row without a new key, after which others bring none either
+# With nothing found at all one more is tried; the loop steers then, and ends the run if it has to
+# do so twice.
+BARREN_AT_FIRST = 3
 
 
 def recall_turn(request: RuleRequest) -> RuleAnswer:
@@ -47,11 +56,20 @@ class _Turn:
         self._transcript = transcript
         self._reading = reading
         self._found = found
+        self._line = meant_in_window(reading)
+        quiet = not reading.context_words or is_greeting(reading.text)
+        self._asks_nothing = reading.empty and quiet
         self._judgement: Judgement = judge(reading, found)
 
     def decide(self) -> RuleAnswer:
         """The first of the possible steps that makes sense now."""
-        return self._expand_first() or self._search() or self._read() or self._hand_off()
+        return (
+            self._expand_first()
+            or self._pause()
+            or self._search()
+            or self._read()
+            or self._hand_off()
+        )
 
     def _expand_first(self) -> RuleAnswer | None:
         if self._can(EXPAND) and must_look_further(
@@ -68,21 +86,31 @@ class _Turn:
         arguments = {"reason": thought, "current_size": size, "requested_size": 2 * size}
         return _answer(EXPAND, arguments, thought)
 
+    def _pause(self) -> RuleAnswer | None:
+        """Do something else after a refused search: a model may have searched before the rules."""
+        steps = self._transcript.steps
+        if not steps or steps[-1].error != REFUSED or not self._can(KEYWORDS):
+            return None
+        if self._transcript.refusals > 1:
+            return None
+        asked = {"query": query_of(self._reading)}
+        return _answer(KEYWORDS, asked, say(self._reading.language, "pause"))
+
     def _search(self) -> RuleAnswer | None:
         transcript = self._transcript
         if not self._can(SEARCH) or self._settled():
             return None
         if len(transcript.searches) >= MOST_SEARCHES or transcript.in_a_row >= IN_A_ROW:
             return None
-        plan = next_search(self._reading, transcript, self._found)
+        fresh = not self._found.candidates and transcript.briefing.iteration == 1
+        if transcript.barren >= (BARREN_AT_FIRST if fresh else BARREN):
+            return None
+        plan = next_search(self._reading, transcript, self._found, self._judgement.confidence)
         return None if plan is None else _answer(SEARCH, plan.arguments, self._explain(plan))
 
     def _settled(self) -> bool:
         """Whether searching has no use: nothing is asked, all is here, or nothing works."""
-        reading = self._reading
-        if reading.empty and not reading.context_words:
-            return True
-        if meant_in_window(reading) is not None:
+        if self._asks_nothing or self._transcript.refusals > 1:
             return True
         broken = self._found.broken
         return "no_permission" in broken or len(broken) >= HOPELESS
@@ -97,7 +125,9 @@ class _Turn:
         return say(reading.language, phrase, words=told or query_of(reading)[:40])
 
     def _read(self) -> RuleAnswer | None:
-        if not self._can(DETAIL) or self._transcript.details or self._judgement.abstains:
+        if not self._can(DETAIL) or self._transcript.details or self._line is not None:
+            return None
+        if self._judgement.confidence < WORTH_READING or not self._judgement.chosen:
             return None
         chosen = [judged.candidate for judged in self._judgement.chosen]
         anchors = chosen[:1] + [c for c in chosen[1:] if c.asks]
@@ -108,10 +138,11 @@ class _Turn:
         if not self._can(HANDOFF):
             return RuleAnswer(text=say(self._reading.language, "finish"))
         reading, found = self._reading, self._found
-        line = meant_in_window(reading)
-        if line is not None and not found.candidates:
-            return _answer(HANDOFF, hand_off_window(reading, line), say(reading.language, "finish"))
-        if reading.empty and not found.candidates and not found.broken:
+        if self._line is not None:
+            stored = stored_line(self._line, found.hits)
+            arguments = hand_off_window(reading, self._line, stored)
+            return _answer(HANDOFF, arguments, say(reading.language, "in_window"))
+        if self._asks_nothing and not found.candidates:
             nothing = say(reading.language, "nothing_asked")
             return _answer(HANDOFF, hand_off_nothing(reading), nothing)
         arguments = hand_off(reading, self._transcript, found, self._judgement)
@@ -122,6 +153,6 @@ class _Turn:
         return tool in self._tools
 
 
-def _answer(tool: str, arguments: dict[str, object], thought: str) -> RuleAnswer:
+def _answer(tool: str, arguments: Mapping[str, object], thought: str) -> RuleAnswer:
     kept = {name: value for name, value in arguments.items() if value is not None}
     return RuleAnswer(calls=(RuleCall(tool, kept),), thought=thought)

@@ -7,10 +7,12 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.rules.content import LONGEST_READ, content_words, exact_words, undress
+from memrecall.agent.rules.coverage import covered
+from memrecall.agent.rules.personal import OWN
 from memrecall.agent.rules.references import Reference, find_references
 from memrecall.agent.rules.timing import Timing, read_timing
 from memrecall.agent.rules.whose import Whose, whose_words
-from memrecall.agent.rules.words import COUNT, PREFERENCE, WHEN
+from memrecall.agent.rules.words import ASKING, COUNT, LEANINGS, PREFERENCE, WHEN
 from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
 from memrecall.text.times import find_times
@@ -40,8 +42,10 @@ class Reading:
     exact: tuple[str, ...]  # quotations, paths, identifiers, numbers
     timing: Timing
     whose: Whose | None
+    personal: bool  # asks for a fact about the user, whatever was talked about before
     asks: Asks
     mode: Mode
+    leaning: str | None  # the type of memory that is rather meant
     earlier: tuple[Line, ...]  # the messages before it, latest first
 
     @property
@@ -71,18 +75,24 @@ def read_request(messages: Sequence[Mapping[str, Any]], now: datetime, zone: Zon
     asked = str(messages[place].get("text", "")) if messages else ""
     text = asked[:LONGEST_READ]
     spans = find_times(text, now, zone)
-    exact = exact_words(text, spans)
+    words, exact = content_words(text, spans), exact_words(text, spans)
+    references = find_references(text)
+    asking = bool(references) or any(pattern.search(text) for pattern in ASKING)
     return Reading(
         language=language_of(asked),
         text=text,
         question=undress(text),
-        references=find_references(text),
-        words=content_words(text, spans),
+        references=references,
+        words=words,
         exact=exact,
         timing=read_timing(text, spans),
-        whose=whose_words(text),
+        # Who tells that he likes something asks for nobody's words.
+        whose=whose_words(text) if asking else None,
+        personal=any(pattern.search(text) for pattern in OWN),
         asks=_asks(text),
-        mode="hybrid",
+        # A question around an exact word is found better by both sides together.
+        mode="keyword" if exact and covered(words, " ".join(exact)) >= 1 else "hybrid",
+        leaning=_leaning(text),
         earlier=_earlier(messages[:place] if place >= 0 else messages[:-1]),
     )
 
@@ -111,3 +121,10 @@ def _asks(text: str) -> Asks:
         if any(pattern.search(text) for pattern in pair):
             return name
     return "fact"
+
+
+def _leaning(text: str) -> str | None:
+    for name, pair in LEANINGS.items():
+        if any(pattern.search(text) for pattern in pair):
+            return name
+    return None

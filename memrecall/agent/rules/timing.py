@@ -8,21 +8,36 @@ from memrecall.agent.rules.words import SAYING_EN, SAYING_ZH, SERVING_ZH, any_of
 from memrecall.text.times import TimeSpan
 
 # Between a time and its verb of saying may stand who said it and to whom.
-_PERSON = r"(?:我|你|您|咱们?|我们|你们|他|她|他们)?"
 _SAYING_NEXT = re.compile(
-    rf"(?:的时候|里|那天|早上|晚上|下午|上午)?{_PERSON}(?:们)?(?:[跟和对与同][^，。？！的]{{1,6}}?)?"
-    rf"(?:还|都|就|也|曾|到底)?(?:{any_of(SAYING_ZH)}|{any_of(SERVING_ZH)})"
+    "(?:的时候|里|那天|早上|晚上|下午|上午)?(?:我|你|您|咱们?|我们|你们|他|她|他们)?(?:们)?"
+    "(?:[跟和对与同][^，。？！的]{1,6}?)?(?:还|都|就|也|曾|到底)?"
+    f"(?:{any_of(SAYING_ZH)}|{any_of(SERVING_ZH)})"
 )
 _SAYING_EN = english(SAYING_EN + ",suggested,recommended,gave,sent,listed,proposed")
 _PARTED = re.compile(r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE)
+_WE_DID = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
 _NEAR = 48  # characters between an English verb of saying and its time
 
-_VAGUE: tuple[tuple[int | None, tuple[re.Pattern[str], re.Pattern[str]]], ...] = (
-    (None, (chinese("一直,习惯,总是,向来,平时,通常"), english(r"always,usually,generally,all along"))),
-    (3, (chinese("刚才,刚刚,方才"), english(r"just now,a moment ago,a minute ago"))),
-    (7, (chinese("最近,近来,这几天,前几天,前两天"), english(r"recently,lately,the other day,these days"))),
-    (30, (chinese("上次,上回,上一次,之前,先前"), english(r"last time,previously,earlier,before"))),
-)  # fmt: skip
+_Pair = tuple[re.Pattern[str], re.Pattern[str]]
+# Days that rough words mean; None: no time at all.
+_VAGUE: tuple[tuple[int | None, _Pair], ...] = (
+    (
+        None,
+        (chinese("一直,习惯,总是,向来,平时,通常"), english("always,usually,generally,all along")),
+    ),
+    (3, (chinese("刚才,刚刚,方才"), english("just now,a moment ago,a minute ago"))),
+    (
+        7,
+        (
+            chinese("最近,近来,这几天,前几天,前两天"),
+            english("recently,lately,the other day,other day,these days"),
+        ),
+    ),
+    (
+        30,
+        (chinese("上次,上回,上一次,之前,先前"), english("last time,previously,earlier,before")),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +68,10 @@ def _belongs_to_saying(text: str, span: TimeSpan) -> bool:
     verbs = list(_SAYING_EN.finditer(before))
     if verbs and not _PARTED.search(before, verbs[-1].end()):
         return True
+    # "Last week you told me"; but not "in May, who said".
     after = text[end : end + _NEAR]
     verb = _SAYING_EN.search(after)
-    # "Last week you told me"; but not "in May, who said".
-    return verb is not None and bool(
-        re.fullmatch(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", after[: verb.start()], re.I)
-    )
+    return verb is not None and _WE_DID.fullmatch(after[: verb.start()]) is not None
 
 
 def _recency(text: str) -> int | None:

@@ -19,6 +19,8 @@ SEARCH = "search_memories"
 DETAIL = "get_memory_detail"
 EXPAND = "expand_context_window"
 HANDOFF = "handoff"
+KEYWORDS = "extract_search_keywords"
+REFUSED = "too_many_searches"  # the code of a search that was not made
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,23 @@ class Transcript:
         return count
 
     @property
+    def refusals(self) -> int:
+        """How many searches were refused because too many came in a row."""
+        return sum(step.error == REFUSED for step in self.searches)
+
+    @property
+    def barren(self) -> int:
+        """How many of the last searches worked but brought no key that was not seen before."""
+        seen = {str(line["memory_key"]) for line in self.briefing.found}
+        count = 0
+        for step in self.steps:
+            keys = _keys(step)
+            if step.tool == SEARCH and step.error is None:
+                count = 0 if keys - seen else count + 1
+            seen |= keys
+        return count
+
+    @property
     def expansion_refused(self) -> bool:
         """Whether a larger window was asked for in vain."""
         return any(step.tool == EXPAND for step in self.steps)
@@ -112,6 +131,13 @@ def _load(text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _keys(step: Step) -> set[str]:
+    """The keys that an answer shows: hits, or what was said around a memory."""
+    around = (step.answer.get(name) for name in ("before", "after", "sources"))
+    near = [line for lines in around if isinstance(lines, list) for line in lines]
+    return {str(line["memory_key"]) for line in (*step.results, *filter(_is_hit, near))}
 
 
 def _is_hit(value: object) -> bool:

@@ -1,8 +1,14 @@
 """Whether the conversation shown holds what is meant, or more of it must be seen."""
 
+from collections.abc import Iterable
+
 from memrecall.agent.rules.coverage import covered
+from memrecall.agent.rules.findings import Candidate
 from memrecall.agent.rules.reading import Line, Reading
 from memrecall.agent.rules.transcript import Transcript
+
+_TELLING = 3  # words; a conversation with fewer has not said yet what it is about
+_COMPARED = 60  # characters; previews are cut
 
 
 def meant_in_window(reading: Reading) -> Line | None:
@@ -23,6 +29,12 @@ def meant_in_window(reading: Reading) -> Line | None:
     return None
 
 
+def stored_line(line: Line, hits: Iterable[Candidate]) -> list[Candidate]:
+    """The hits that are this very message: the conversation came from the store, not the caller."""
+    said = " ".join(line.text.split())[:_COMPARED]
+    return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED] == said]
+
+
 def must_look_further(reading: Reading, transcript: Transcript, found_nothing: bool) -> bool:
     """Whether to ask for earlier messages: the reference points outside and names too little."""
     briefing = transcript.briefing
@@ -30,7 +42,7 @@ def must_look_further(reading: Reading, transcript: Transcript, found_nothing: b
         return False
     if briefing.iteration >= briefing.max_iterations or not reading.references:
         return False
-    if reading.bare and not reading.context_words:
+    if reading.bare and len(reading.context_words) < _TELLING:
         return not transcript.steps
     weak = len(reading.words) + len(reading.exact) <= 1
     return weak and found_nothing and len(transcript.searches) >= 2

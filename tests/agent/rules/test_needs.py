@@ -1,0 +1,54 @@
+"""When a message needs a recall, and when it does not."""
+
+import pytest
+
+from memrecall.agent.rules.needs import needs_recall
+from tests.agent.rules import needs_examples as examples
+
+
+def _lines(table: str) -> list[str]:
+    return [line.replace("\\n", "\n").replace("\\t", "\t") for line in table.strip().splitlines()]
+
+
+@pytest.mark.parametrize("text", _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH))
+def test_needed(text: str) -> None:
+    assert needs_recall(text, []).needed
+
+
+@pytest.mark.parametrize("text", _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH))
+def test_not_needed(text: str) -> None:
+    verdict = needs_recall(text, [])
+    assert not verdict.needed, verdict.why
+
+
+@pytest.mark.parametrize(
+    ("text", "earlier"),
+    [
+        ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
+        ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
+        ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
+        ("explain that one in more detail", ["Compare mergesort and quicksort", "Mergesort …"]),
+        ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
+        ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
+    ],
+)
+def test_what_stands_in_the_conversation_needs_no_recall(text: str, earlier: list[str]) -> None:
+    assert not needs_recall(text, earlier).needed
+
+
+@pytest.mark.parametrize(
+    "text", ["do it like last time", "上次的方案呢", "What did I tell you last week?", "老样子"]
+)
+def test_another_conversation_needs_one_whatever_was_said_here(text: str) -> None:
+    assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
+
+
+def test_a_person_beside_machine_made_text_is_heard() -> None:
+    code = "```python\nraise ValueError\n```"
+    assert needs_recall(f"Fix it the way you suggested last time:\n{code}", []).needed
+    assert not needs_recall(f"What does this do?\n{code}", []).needed
+
+
+def test_verdicts_say_why() -> None:
+    assert "上次" in needs_recall("上次方案", []).why
+    assert needs_recall("hello", []).why
