@@ -110,6 +110,15 @@ class Columns:
         mask: Mask = (self.table.born <= version) & (self.table.died > version)
         return mask
 
+    def speakers(self) -> list[str]:
+        """The names of those who said something."""
+
+        def find() -> list[str]:
+            names = list(self.table.names)
+            return [names[number] for number in np.unique(self.table.speaker) if number >= 0]
+
+        return self.derive("speakers", find)
+
     def lengths(self) -> npt.NDArray[np.int32]:
         """How many terms each row is filed under."""
         return self.derive(

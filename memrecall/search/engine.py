@@ -19,6 +19,7 @@ from memrecall.search.cache import IndexCache
 from memrecall.search.columns import Columns
 from memrecall.search.hits import fetch_hits
 from memrecall.search.judgement import Question, Ranked, rank
+from memrecall.search.people import in_first_person, named_in
 from memrecall.search.request import Mode, SearchPage, SearchRequest
 from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
@@ -53,7 +54,7 @@ class SearchEngine:
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """The best rows for a request, and in words why there are none."""
         query = parse_query(request.query) if request.syntax == "query" else None
-        vector, note = await self._embed(request)
+        vector, note = await self._embed(scope, request)
         async with self._cache.current(scope.user_id) as current:
             if current is None:
                 return SearchPage(
@@ -79,16 +80,25 @@ class SearchEngine:
             next_cursor=cursor,
         )
 
-    async def _embed(self, request: SearchRequest) -> tuple[Floats | None, str]:
+    async def _embed(self, scope: Scope, request: SearchRequest) -> tuple[Floats | None, str]:
         """The query's vector; hybrid search goes on without one and says so."""
         if request.mode == "keyword":
             return None, ""
         try:
-            return await self._vector(request.query), ""
+            return await self._vector(await self._spoken(scope, request)), ""
         except EmbedderFailed as error:
             if request.mode == "semantic":
                 raise
             return None, f"searched by keywords only: {error.message}"
+
+    async def _spoken(self, scope: Scope, request: SearchRequest) -> str:
+        """The question in the first person of those it names, for that is how they speak."""
+        if request.mode == "semantic":
+            return request.query
+        # Asked for apart from the search: a slow embedder must not keep others waiting.
+        async with self._cache.current(scope.user_id) as current:
+            speakers = current[1].speakers() if current else []
+        return in_first_person(request.query, list(named_in(request.query, speakers).values()))
 
     async def _vector(self, text: str) -> Floats:
         if self._embedder is None:

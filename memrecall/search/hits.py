@@ -1,6 +1,7 @@
 """Rows of the index as hits: the words are fetched from the store, for those few that are shown."""
 
 from memrecall.scope import Scope
+from memrecall.search.calibration import probability
 from memrecall.search.columns import Columns
 from memrecall.search.judgement import Ranked
 from memrecall.search.ranking import relevance
@@ -17,7 +18,6 @@ async def fetch_hits(
 ) -> list[Hit]:
     """The hits of the ranked rows, in their order. A row erased meanwhile is left out."""
     named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
-    scores = map(relevance, ranked.scores)
     messages: dict[str, Message] = {}
     memories: dict[str, MemoryRecord] = {}
     said = [key for kind, key in named if kind == "message"]
@@ -27,19 +27,21 @@ async def fetch_hits(
     if kept:
         memories = {m.memory_key: m for m in await store.memories(scope).get_many(kept)}
     hits: list[Hit] = []
-    for (kind, key), score, why in zip(named, scores, ranked.why, strict=True):
+    for (kind, key), total, why in zip(named, ranked.scores, ranked.why, strict=True):
+        chance = probability(total) if ranked.calibrated else None
         if kind == "message" and key in messages:
-            hits.append(_message_hit(messages[key], score, why))
+            hits.append(_message_hit(messages[key], total, why, chance))
         elif kind == "memory" and key in memories:
-            hits.append(_memory_hit(memories[key], score, why))
+            hits.append(_memory_hit(memories[key], total, why, chance))
     return hits
 
 
-def _message_hit(message: Message, score: float, why: Why) -> Hit:
+def _message_hit(message: Message, total: float, why: Why, chance: float | None) -> Hit:
     return Hit(
         key=message.message_id,
         kind="message",
-        score=score,
+        score=relevance(total),
+        probability=chance,
         ts=message.ts,
         role=message.role.value,
         speaker=message.speaker,
@@ -51,12 +53,13 @@ def _message_hit(message: Message, score: float, why: Why) -> Hit:
     )
 
 
-def _memory_hit(memory: MemoryRecord, score: float, why: Why) -> Hit:
+def _memory_hit(memory: MemoryRecord, total: float, why: Why, chance: float | None) -> Hit:
     return Hit(
         key=memory.memory_key,
         kind="memory",
-        score=score,
-        ts=memory.created_at,
+        score=relevance(total),
+        probability=chance,
+        ts=memory.valid_from or memory.created_at,
         role=None,
         speaker=None,
         content=memory.content,

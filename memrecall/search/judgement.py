@@ -1,22 +1,32 @@
 """Judging rows: what speaks for each of them, which can be hits, and which come first."""
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
 import numpy.typing as npt
 
 from memrecall.scope import Scope
+from memrecall.search.calibration import calibrate
 from memrecall.search.columns import Columns, Mask
-from memrecall.search.context import neighbour_scores, time_scores
+from memrecall.search.context import (
+    day_scores,
+    dialogue_rows,
+    length_scores,
+    neighbour_scores,
+    speaker_scores,
+    time_scores,
+)
 from memrecall.search.lexical import LexicalScores, bm25, match
+from memrecall.search.people import named_in
 from memrecall.search.ranking import (
     HYBRID,
     KEYWORD,
     NOTHING,
     PARTS,
     SEMANTIC,
+    Context,
     Evidence,
     Standard,
     Weights,
@@ -25,6 +35,7 @@ from memrecall.search.ranking import (
     relevance,
 )
 from memrecall.search.request import Mode, SearchRequest, Why
+from memrecall.search.rows import to_micros
 from memrecall.search.selection import Place, Rows, Visible, first_places, visible_rows
 from memrecall.search.terms import all_terms, question_terms
 from memrecall.store import UserMark
@@ -57,6 +68,7 @@ class Ranked:
     withheld: int
     unembedded: int
     more: bool
+    calibrated: bool
     explanation: str
 
 
@@ -78,11 +90,13 @@ def rank(
     matched = _matched(columns, question, sense, lexical)
     # From here on only candidates are looked at: a keyword search has few among many rows.
     rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matched)
-    counted = alive & ~visible.withheld if visible.withheld.any() else alive
+    counted = _counted(columns, request, alive, visible)
     evidence = _gather(columns, question, lexical, sense, counted, version, mark, rows)
-    scores = combine(evidence, weights)
-    good = scores >= logit(request.threshold)
     shown = visible.open[rows]
+    scores = combine(evidence, weights)
+    if request.mode == "hybrid":
+        scores = calibrate(scores, shown, evidence.part("lone"), evidence.part("time"))
+    good = scores >= logit(request.threshold)
     # One more than asked tells whether there is a next page.
     best = first_places(columns, rows, scores, shown & good, request.limit + 1, after)
     page = best[: request.limit]
@@ -94,8 +108,17 @@ def rank(
         withheld=int(np.count_nonzero(~shown & good)),
         unembedded=_count_unembedded(question, alive, sense),
         more=len(best) > request.limit,
+        calibrated=request.mode == "hybrid",
         explanation="" if best else _explain(visible, scores[shown], request),
     )
+
+
+def _counted(columns: Columns, request: SearchRequest, alive: Mask, visible: Visible) -> Mask:
+    """The rows that scores are measured against: nothing secret, nothing later than asked for."""
+    counted = alive & ~visible.withheld if visible.withheld.any() else alive
+    if request.until is not None:
+        counted = counted & (columns.table.ts < to_micros(request.until))
+    return counted
 
 
 def _count_unembedded(question: Question, alive: Mask, sense: "_Sense") -> int:
@@ -144,19 +167,48 @@ def _gather(
     if question.vector is not None:
         embedded = counted & sense.embedded
         meaning = Standard.of(sense.cosine[embedded], int(np.count_nonzero(embedded)))
-    neighbours = time = np.zeros(len(rows), dtype=np.float32)
+    context = None
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
         base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
-        spans = find_times(question.request.query, question.now, ZoneInfo(mark.time_zone))
-        neighbours = neighbour_scores(columns, base, version)[rows]
-        time = time_scores(columns, spans)[rows]
+        context = _look_around(columns, question, base / 2, counted, version, mark, rows)
     return Evidence(
         lexical=words.apply(lexical.scores[rows]),
         coverage=lexical.coverage(rows),
         semantic=meaning.apply(sense.cosine[rows]) * sense.embedded[rows],
         cosine=sense.cosine[rows],
-        neighbours=neighbours,
-        time=time,
+        context=context,
+    )
+
+
+def _look_around(
+    columns: Columns,
+    question: Question,
+    scores: Floats,
+    counted: Mask,
+    version: int,
+    mark: UserMark,
+    rows: Rows,
+) -> Context:
+    zone = ZoneInfo(mark.time_zone)
+    offset = question.now.astimezone(zone).utcoffset() or timedelta(0)
+    query = question.request.query.strip()
+    # Several lines are a conversation, whose "today" and "tonight" are small talk.
+    spans = [] if "\n" in query else find_times(query, question.now, zone)
+    inside, nearby = time_scores(columns, spans)
+    named = named_in(question.request.query, columns.speakers())
+    speaker, theirs = speaker_scores(columns, list(named), counted)
+    talk = dialogue_rows(columns, version)
+    days = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
+    return Context(
+        neighbours=neighbour_scores(columns, scores, version)[rows],
+        day=days[rows],
+        time=inside[rows],
+        nearby=nearby[rows],
+        speaker=speaker[rows],
+        voice=(theirs * talk)[rows],
+        lone=(~talk).astype(np.float32)[rows],
+        length=(length_scores(columns, counted) * ~talk)[rows],
+        asks=columns.table.asks.astype(np.float32)[rows],
     )
 
 
@@ -179,13 +231,15 @@ def _matched(columns: Columns, question: Question, sense: _Sense, lexical: Lexic
 
 def _reasons(evidence: Evidence, weights: Weights, places: Rows) -> list[Why]:
     parts = {
-        name: np.float64(getattr(weights, name)) * getattr(evidence, name)[places] for name in PARTS
+        name: np.float64(getattr(weights, name)) * evidence.part(name)[places] for name in PARTS
     }
     columns = (
-        parts["lexical"] + parts["coverage"],
+        parts["lexical"] + parts["coverage"] + parts["exact"],
         parts["semantic"] + parts["cosine"],
-        parts["neighbours"],
-        parts["time"],
+        parts["neighbours"] + parts["day"],
+        parts["time"] + parts["nearby"],
+        parts["speaker"] + parts["voice"],
+        parts["lone"] + parts["length"] + parts["asks"],
         evidence.coverage[places].astype(np.float64),
         evidence.cosine[places].astype(np.float64),
     )

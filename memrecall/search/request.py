@@ -85,6 +85,8 @@ class Why:
     semantic: float
     neighbours: float
     time: float
+    speaker: float
+    nature: float  # what kind of row it is: a question counts less, a note more
     coverage: float
     cosine: float
 
@@ -107,6 +109,7 @@ class Hit:
     keywords: tuple[str, ...] = ()
     metadata: dict[str, Any] = field(default_factory=dict)
     valid_to: datetime | None = None  # a memory that was replaced says since when
+    probability: float | None = None  # the calibrated chance of a hybrid search's hit
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,7 @@ FIELDS: dict[str, type[np.generic]] = {
     "died": np.int64,
     "vector_born": np.int64,
     "sensitive": np.bool_,
+    "asks": np.bool_,
     "valid_from": np.int64,
     "valid_to": np.int64,
 }
@@ -97,6 +98,7 @@ class RowTable:
             died=NEVER,
             vector_born=NEVER,
             sensitive=False,
+            asks=[bool(row.asks) for row in rows],
             valid_from=ALWAYS,
             valid_to=NEVER,
         )
@@ -118,6 +120,7 @@ class RowTable:
             died=[NEVER if row.deleted_at is None else row.change_no for row in rows],
             vector_born=NEVER,
             sensitive=[row.sensitive for row in rows],
+            asks=False,
             valid_from=[to_micros(row.valid_from) if row.valid_from else ALWAYS for row in rows],
             valid_to=[to_micros(row.valid_to) if row.valid_to else NEVER for row in rows],
         )

@@ -24,7 +24,7 @@ from memrecall.search.segments import Segment
 from memrecall.search.vectors import VectorBlocks
 from memrecall.text import TEXT_VERSION
 
-FORMAT = 1
+FORMAT = 2
 _SEGMENT = ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets")
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, bindparam, select
+from sqlalchemy import Select, bindparam, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.engine import Database
@@ -52,11 +52,13 @@ _MESSAGE = (
     messages.c.session_id,
     messages.c.sequence_no,
     messages.c.search_text,
+    or_(messages.c.content.endswith("?"), messages.c.content.endswith("？")).label("asks"),
 )
 _MEMORY = (
     memories.c.memory_key.label("key"),
     memories.c.change_no,
-    memories.c.created_at.label("ts"),
+    # What is known to hold since a time counts from then, not from when it was written down.
+    func.coalesce(memories.c.valid_from, memories.c.created_at).label("ts"),
     memories.c.memory_type,
     memories.c.agent_id,
     memories.c.session_id,
