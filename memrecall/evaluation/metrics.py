@@ -1,6 +1,7 @@
 """What the answers are worth: figures over results and questions, nothing else."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -109,9 +110,10 @@ def judged_results(
     predicted = np.full((len(pairs), CALIBRATED), np.nan)
     true = np.zeros((len(pairs), CALIBRATED))
     for at, (question, answer) in enumerate(pairs):
-        for place, chance in enumerate(predictions(answer)[:CALIBRATED]):
+        told = zip(answer.keys, predictions(answer), strict=False)
+        for place, (key, chance) in enumerate(islice(told, CALIBRATED)):
             predicted[at, place] = np.nan if chance is None else chance
-            true[at, place] = answer.keys[place] in question.evidence
+            true[at, place] = key in question.evidence
     return predicted, true
 
 

@@ -23,14 +23,15 @@ B = 0.6
 
 @dataclass(frozen=True, slots=True)
 class LexicalScores:
-    """BM25 of each row, and the highest score that any row could have reached."""
+    """BM25 of each row, and what a row of average length that has every term once would score."""
 
     scores: Floats
-    best_possible: float
+    full: float
 
     def coverage(self, rows: npt.NDArray[np.int64]) -> Floats:
         """How much of the query's weight each of the rows has, 0 to 1."""
-        return self.scores[rows] / np.float32(self.best_possible or 1.0)
+        share: Floats = np.minimum(self.scores[rows] / np.float32(self.full or 1.0), 1)
+        return share
 
 
 def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
@@ -47,15 +48,15 @@ def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
         if everyone
         else _length_norms(columns, alive)
     )
-    best = 0.0
+    full = 0.0
     for at, asked in enumerate(terms.values()):
         spans = [place[at] for place in places]
         found = _document_frequency(columns, spans, None if everyone else alive)
         weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
-        best += weight * (K1 + 1)
+        full += weight
         if found:
             _add_term(columns, spans, weight, norms, scores)
-    return LexicalScores(scores, best)
+    return LexicalScores(scores, full)
 
 
 def _key(columns: Columns, term: SearchTerm) -> int:

@@ -29,6 +29,7 @@ PARTS = (
     "length",
     "asks",
 )
+_FEW = 8  # of so many rows, standard scores tell half
 _LARGEST = 8.0  # one rare word in a hundred thousand rows stands out, but not without bound
 
 
@@ -57,11 +58,11 @@ class Weights:
 # those sets hardly show (dialogue, named speakers, questions) set by hand; checked on LoCoMo.
 HYBRID = Weights(
     lexical=0.32,
-    coverage=0.8,
-    exact=3.0,
+    coverage=0.4,
+    exact=1.5,
     semantic=0.74,
     neighbours=0.75,
-    day=0.33,
+    day=0.35,
     time=3.2,
     nearby=2.2,
     speaker=0.5,
@@ -72,7 +73,7 @@ HYBRID = Weights(
     bias=-4.0,
 )
 # A single side is ranked by its own measure alone.
-KEYWORD = Weights(lexical=0.4, coverage=3.0, bias=-2.0)
+KEYWORD = Weights(lexical=0.4, coverage=1.4, bias=-2.0)
 SEMANTIC = Weights(semantic=0.4, cosine=4.0, bias=-2.5)
 
 
@@ -123,6 +124,7 @@ class Standard:
 
     mean: float
     spread: float
+    trust: float = 1.0  # less where few rows were measured
 
     @classmethod
     def of(cls, values: Floats, size: int) -> "Standard":
@@ -131,14 +133,15 @@ class Standard:
             return cls(0.0, 0.0)
         exact = values.astype(np.float64)
         mean = float(exact.sum()) / size
-        return cls(mean, math.sqrt(max(float(np.square(exact).sum()) / size - mean * mean, 0.0)))
+        spread = math.sqrt(max(float(np.square(exact).sum()) / size - mean * mean, 0.0))
+        return cls(mean, spread, size / (size + _FEW))
 
     def apply(self, scores: Floats) -> Floats:
         """The scores as standard deviations from the mean; all 0 where there is no spread."""
         if self.spread < 1e-6:
             return np.zeros_like(scores)
         centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
-        clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST)
+        clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST) * np.float32(self.trust)
         return clipped
 
 
