@@ -148,7 +148,8 @@ def _record(key: str) -> MemoryRecord:
 
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
     """A hit as a search would return it."""
-    why = Why(lexical=1.0, semantic=1.0, neighbours=0.0, time=0.0, coverage=1.0, cosine=0.8)
+    nothing = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
+    why = Why(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
     said = Hit(
         key=key,
         kind="message",

@@ -32,7 +32,7 @@ def dialogue_rows(columns: Columns, version: int) -> Mask:
         table = columns.table
         voice = table.speaker * 8 + table.role  # a speaker without a name is known by the role
         padded = np.append(voice, -99)
-        answered = (before >= 0) & (padded[before] != voice)
+        answered: Mask = (before >= 0) & (padded[before] != voice)
         answered |= (after >= 0) & (padded[after] != voice)
         return answered
 
@@ -47,7 +47,8 @@ def neighbour_scores(columns: Columns, scores: Floats, version: int) -> Floats:
     padded = np.append(scores, np.float32(0))  # row -1 is nobody
     before_that = np.append(before, np.int32(-1))[before]
     around = BEFORE * padded[before] + BEFORE_THAT * padded[before_that] + AFTER * padded[after]
-    return (around * dialogue_rows(columns, version)).astype(np.float32)
+    lifted: Floats = (around * dialogue_rows(columns, version)).astype(np.float32)
+    return lifted
 
 
 class Days(NamedTuple):
@@ -117,4 +118,5 @@ def length_scores(columns: Columns, counted: Mask) -> Floats:
     if not len(known):
         return np.zeros(columns.rows, dtype=np.float32)
     spread = max(float(known.std()), 1e-6)
-    return ((long - known.mean()) / np.float32(spread)).astype(np.float32)
+    scores: Floats = ((long - known.mean()) / np.float32(spread)).astype(np.float32)
+    return scores

@@ -170,7 +170,8 @@ def _gather(
     context = None
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
         base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
-        context = _look_around(columns, question, base / 2, counted, version, mark, rows)
+        base *= np.float32(0.5)
+        context = _look_around(columns, question, base, counted, version, mark, rows)
     return Evidence(
         lexical=words.apply(lexical.scores[rows]),
         coverage=lexical.coverage(rows),

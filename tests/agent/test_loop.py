@@ -14,6 +14,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,
+    Step,
     call,
     call_raw,
     calls,
@@ -207,7 +208,7 @@ class TestMisbehaviour:
         ],
     )
     async def test_steered_once_then_ended(
-        self, library: Library, step: object, reason: StopReason, words: str
+        self, library: Library, step: Step, reason: StopReason, words: str
     ) -> None:
         client = ScriptedClient([search("database config port pool"), step, step])
         recalled = await play(library, client=client)
@@ -288,7 +289,7 @@ class TestModelFailures:
         "steps", [[fail("no_tools", "tools are not supported")], [say("Hi."), say("Well.")]]
     )
     async def test_a_server_without_tools_is_named_and_the_rules_go_on(
-        self, library: Library, steps: list[object]
+        self, library: Library, steps: list[Step]
     ) -> None:
         client = ScriptedClient(steps, model="tiny-1b")
         recalled = await play(library, client=client)

@@ -215,7 +215,7 @@ class TestSearch:
                 memory_key=f"long-key-{n:02d}-" + "k" * 40,
                 content="数据库配置 " + "很长的内容，" * 400,
                 summary="关于数据库配置的说明" * 30,
-                keywords=tuple({"keyword": f"关键词{m}"} for m in range(9)),  # type: ignore[misc]
+                keywords=tuple({"keyword": f"关键词{m}"} for m in range(9)),
             )
             for n in range(12)
         ]
