@@ -38,6 +38,26 @@ def test_the_transcript_is_real(folder: Path) -> None:
         assert (done.stdout, done.returncode) == (shown, 0), done.stderr
 
 
+def test_the_recall_is_real(folder: Path) -> None:
+    (transcript,) = blocks("README.md", "text")
+    command, shown = transcript.split("\n", 1)
+    code = "from memrecall.cli import main; main()"
+    environment = {**os.environ, "COLUMNS": "88"}
+    for arguments in (
+        ["import", "fixtures/demo/chat.jsonl", "--db", "chat.db"],
+        shlex.split(command.removeprefix("$ memrecall ")),
+    ):
+        call = [sys.executable, "-c", code, *arguments]
+        done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    assert without_times(done.stdout) == without_times(shown)
+
+
+def without_times(shown: str) -> str:
+    """What differs between two runs: how long it took, and the trace's id."""
+    return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", shown)
+
+
 def test_the_python_example_runs(folder: Path) -> None:
     (example,) = blocks("README.md", "python")
     call = [sys.executable, "-c", example]
@@ -46,7 +66,7 @@ def test_the_python_example_runs(folder: Path) -> None:
     assert "我不吃辣，海鲜也过敏" in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["console", "python"])
+@pytest.mark.parametrize("kind", ["console", "python", "text", "py"])
 def test_both_languages_show_the_same(kind: str) -> None:
     english, chinese = (blocks(name, kind) for name in READMES)
     assert english == chinese
