@@ -33,7 +33,9 @@ def calibrate(
     shown = np.flatnonzero(open_rows)
     if not len(shown):
         return scores
-    best = shown[np.argsort(-scores[shown], kind="stable")[:RIVALS]]
+    if len(shown) > RIVALS:  # among equals at the end of the list it does not matter which
+        shown = shown[np.argpartition(-scores[shown], RIVALS)[:RIVALS]]
+    best = shown[np.argsort(-scores[shown], kind="stable")]
     rivals = np.append(scores[best].astype(np.float64), NONE_OF_THEM)
     together = float(np.logaddexp.reduce(rivals))
     seen = best[:LOOKED_AT]

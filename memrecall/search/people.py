@@ -6,6 +6,7 @@ in May" once it asks "When did I move?"; with the name left in, it lies closest 
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 
 from memrecall.text.normalize import normalize
@@ -47,5 +48,6 @@ def in_first_person(question: str, names: Sequence[str]) -> str:
     return question
 
 
+@lru_cache(10_000)
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]+", "", normalize(name)).lower()

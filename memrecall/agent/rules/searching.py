@@ -59,7 +59,7 @@ def _plans(
     line = meant_in_window(reading)
     if line is not None:
         # What the caller gave is never a hit; what only the store has can be handed off.
-        yield Plan("is_stored", base | {"query": _clip(line.text), "min_relevance_score": USUAL})
+        yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split())), "min_relevance_score": USUAL})
         return
     yield Plan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
@@ -114,12 +114,16 @@ def query_of(reading: Reading) -> str:
     if is_topic(reading):
         said = [line.text for line in reversed(reading.earlier) if line.words]
         return _clip("\n".join([*said, "" if reading.bare else own]))
-    return _clip(own)
+    return _clip(" ".join(own.split()))
 
 
 def _clip(text: str) -> str:
-    """The end of a text that is too long: the latest words matter most."""
-    return " ".join(text.split())[-LONGEST_QUERY:]
+    """The end of a text that is too long: the latest words matter most.
+
+    Lines stay lines: the search reads several as a conversation.
+    """
+    lines = (" ".join(line.split()) for line in text.splitlines())
+    return "\n".join(filter(None, lines))[-LONGEST_QUERY:]
 
 
 def _filters(reading: Reading) -> dict[str, Any]:
