@@ -273,3 +273,8 @@ class MemoryRecord(BaseModel):
     truncated: bool
     created_at: datetime
     updated_at: datetime
+
+    @property
+    def since(self) -> datetime:
+        """Since when it holds: what it says itself, else when it was written down."""
+        return self.valid_from or self.created_at

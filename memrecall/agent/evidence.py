@@ -66,12 +66,12 @@ async def _from_memory(desk: Desk, memory: MemoryRecord) -> RecalledMemory:
         content=memory.content,
         speaker=None,
         role=None,
-        ts=memory.created_at,
+        ts=memory.since,
         session_id=memory.session_id,
         relevance_score=hit and hit.score,
         why=hit and asdict(hit.why),
         valid_to=memory.valid_to,
-        times=resolve_times(desk, memory.content, memory.created_at),
+        times=resolve_times(desk, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
     )
 

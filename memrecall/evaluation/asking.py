@@ -64,11 +64,12 @@ class Tapes:
 
     def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
         """Refuse what could not be replayed, and to record over another run's cassettes."""
-        if corpus.memories:
+        timeless = [line for line, one in corpus.memories if one.memory.valid_from is None]
+        if timeless:
             raise InvalidArgument(
-                f"{corpus.path} line {corpus.memories[0][0]}: a recall that sees memories cannot "
-                "be replayed, because each carries the time at which it was stored",
-                hint="Leave the memories out of the corpus, or leave out --record and --replay",
+                f"{corpus.path} line {timeless[0]}: a recall that sees this memory cannot "
+                "be replayed, because it carries the time at which it was stored",
+                hint="Give it a valid_from, or leave out --record and --replay",
             )
         if self.replay:
             return

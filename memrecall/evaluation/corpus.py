@@ -79,7 +79,7 @@ class Corpus:
     sha256: str
     messages: list[tuple[int, Entry]] = field(default_factory=list)  # with their line numbers
     memories: list[tuple[int, Remembered]] = field(default_factory=list)
-    # Of each user: every key with the time it was said, None for a memory.
+    # Of each user: every key with the time since when it is known, None for a memory without one.
     keys: dict[str, dict[str, datetime | None]] = field(default_factory=dict)
     last_said: dict[str, datetime] = field(default_factory=dict)
 
@@ -125,7 +125,8 @@ def _take(corpus: Corpus, number: int, line: bytes, read_message: ReadMessage) -
     else:
         found = _read_memory(data)
         corpus.memories.append((number, found))
-        user, key, moment = found.scope.user_id, str(found.memory.memory_key), None
+        user, key = found.scope.user_id, str(found.memory.memory_key)
+        moment = found.memory.valid_from
     corpus.keys.setdefault(user, {}).setdefault(key, moment)
     if moment is not None:
         corpus.last_said[user] = max(moment, corpus.last_said.get(user, moment))
@@ -162,7 +163,7 @@ def check_labels(asked: QuestionSet, corpus: Corpus) -> None:
 def count_hidden(asked: QuestionSet, corpus: Corpus, stored_at: datetime) -> int:
     """How many questions have evidence that is later than their `as_of`, and so out of reach.
 
-    A memory is known from when it is stored, which is when the evaluation is run.
+    A memory that does not say since when it holds is known from when the evaluation is run.
     """
     hidden = 0
     for question in asked.questions:

@@ -59,7 +59,7 @@ def _memory_hit(memory: MemoryRecord, total: float, why: Why, chance: float | No
         kind="memory",
         score=relevance(total),
         probability=chance,
-        ts=memory.valid_from or memory.created_at,
+        ts=memory.since,
         role=None,
         speaker=None,
         content=memory.content,

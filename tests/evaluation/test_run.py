@@ -245,7 +245,7 @@ def test_it_runs_on_a_given_database(bench: Bench, empty_location: str, mode: st
 def test_recorded_recalls_replay(bench: Bench) -> None:
     tapes = bench.folder / "tapes"
     refused = bench.run("recorded", "recall", "--record", tapes)
-    assert (refused.code, "line 9: a recall that sees memories" in refused.err) == (2, True)
+    assert (refused.code, "line 9: a recall that sees this memory" in refused.err) == (2, True)
     write_lines(bench.corpus, [row for row in CORPUS if "memory_key" not in row])
     write_lines(bench.queries, [{**row, "evidence": []} for row in QUERIES])
     assert bench.run("recorded", "recall", "--record", tapes).code == 0

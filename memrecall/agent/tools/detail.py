@@ -44,7 +44,7 @@ async def _read(desk: Desk, key: str) -> GetMemoryDetailOutput | None:
 
 
 async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOutput | None:
-    if desk.horizon is not None and memory.created_at >= desk.horizon:
+    if desk.horizon is not None and memory.since >= desk.horizon:
         return None
     timeline = desk.sources.store.timeline(desk.scope)
     sources = await timeline.get_many(memory.source_message_ids)
@@ -55,7 +55,7 @@ async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOut
         summary=memory.summary,
         content=memory.content,
         memory_type=memory.memory_type,
-        created_at=desk.local(memory.created_at),
+        created_at=desk.local(memory.since),
         valid_to=memory.valid_to and desk.local(memory.valid_to),
         metadata=memory.metadata,
         sources=[
