@@ -1,21 +1,76 @@
-"""Other people's search over the same tokens: what memrecall is held against."""
+"""Other people's search: rankers over the same tokens, and memory stores with the same embedder.
 
-from collections.abc import Callable, Iterable, Sequence
+    pip install -e '.[peers]'
+    python benchmarks/peers.py                          the questions of fixtures/eval
+    python benchmarks/peers.py --data DIR… --json FILE  folders with corpus.jsonl and queries.jsonl
+    python benchmarks/peers.py --speakers               the stores get "Ann: text"
+
+As a program it holds memrecall's search against mem0, Chroma and LangGraph's stores: each gets the
+corpus, the questions and memrecall's local embedder, in one run. Nothing leaves the machine.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from importlib.metadata import version
 from itertools import pairwise
-from typing import Any
+from math import inf
+from pathlib import Path
+from statistics import fmean
+from threading import Thread
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
 
-from benchmarks.report import Stopwatch, Time
-from memrecall.search.terms import question_terms
-from memrecall.text.tokens import BREAK, analyze, is_cjk
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+from benchmarks.databases import Place, in_batches, opened  # noqa: E402
+from benchmarks.report import Stopwatch, Time, number, percentile, say  # noqa: E402
+from memrecall.embedding import Embedder, Vectors, make_embedder  # noqa: E402
+from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus  # noqa: E402
+from memrecall.evaluation.questions import Question, read_questions  # noqa: E402
+from memrecall.memory.importing import read_entry  # noqa: E402
+from memrecall.scope import Scope  # noqa: E402
+from memrecall.search import SearchRequest  # noqa: E402
+from memrecall.search.request import Mode  # noqa: E402
+from memrecall.search.terms import question_terms  # noqa: E402
+from memrecall.text.tokens import BREAK, analyze, is_cjk  # noqa: E402
 
 Tokens = list[str]
 Ask = Callable[[Tokens], object]
+Json = dict[str, Any]
+Item = TypeVar("Item")
 
 _BEST = 10
 _FIELD = "body"
+WARM_UP = "warm up 热身"
+FIGURES = {"recall": "recall@10", "p50_ms": "search p50, ms", "adds_per_second": "adds / s"}
+FILTERED = "a filter of the search"
+# Read by the libraries when they are imported.
+SWITCHES = {
+    "ANONYMIZED_TELEMETRY": "False",
+    "DO_NOT_TRACK": "1",
+    "HF_HUB_OFFLINE": "1",
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+    "MEM0_TELEMETRY": "False",
+    "OTEL_SDK_DISABLED": "true",
+    "POSTHOG_DISABLED": "1",
+}
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def text_tokens(text: str) -> Tokens:
@@ -94,3 +149,467 @@ def time_each(work: Callable[[Any], object], items: Iterable[Any]) -> list[Time]
         work(item)
         times.append(watch.read())
     return times
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A message or a memory as the stores get it."""
+
+    user: str
+    key: str
+    text: str
+    moment: float  # when it was said, in seconds; of a memory, since when it holds
+
+    def metadata(self) -> Json:
+        """What is stored beside the text."""
+        return {"owner": self.user, "key": self.key, "moment": self.moment}
+
+
+class Bridge:
+    """The embedder for libraries that cannot await: its loop runs in a thread of its own."""
+
+    def __init__(self, embedder: Embedder) -> None:
+        self.embedder = embedder
+        self._loop = asyncio.new_event_loop()
+        Thread(target=self._loop.run_forever, daemon=True).start()
+
+    def run(self, work: Coroutine[Any, Any, Item]) -> Item:
+        """Wait for a coroutine, from any other thread."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def vectors(self, texts: Sequence[str]) -> Vectors:
+        """A row for each text."""
+        return self.run(self.embedder.embed(texts))
+
+    def lists(self, texts: Sequence[str]) -> list[list[float]]:
+        """The same as plain lists."""
+        rows: list[list[float]] = self.vectors(texts).tolist()
+        return rows
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What every system is given; the folder is empty and its own."""
+
+    folder: Path
+    corpus: Corpus
+    rows: Sequence[Row]
+    bridge: Bridge
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A store made ready: how it is filled and asked, how it leaves out what is later."""
+
+    version: str
+    add: Callable[[], object]
+    search: Callable[[Question], Sequence[str] | None]  # None: it finds nothing, only takes time
+    cutoff: str = FILTERED
+    close: Callable[[], object] = tuple  # nothing to close
+
+
+def open_memrecall(task: Task, mode: Mode) -> System:
+    """A `Library` on SQLite, filled and asked as `memrecall eval run` does."""
+    place = Place(str(task.folder / "bench.db"), task.folder)
+    manager = opened(place, task.bridge.embedder)
+    library = task.bridge.run(manager.__aenter__())
+    zones: dict[str, str] = {}
+
+    async def search(question: Question) -> list[str]:
+        user, zone = question.user_id, question.time_zone or "UTC"
+        if zones.get(user) != zone:
+            await library.store.owners.set_time_zone(user, zone)
+            zones[user] = zone
+        horizon = question.horizon
+        request = SearchRequest(
+            question.query,
+            mode=mode,
+            limit=_BEST,
+            until=horizon and horizon + timedelta(microseconds=1),
+            now=horizon or task.corpus.now(user),
+        )
+        page = await library.search(Scope(user, session_id=question.session_id), request)
+        return [hit.key for hit in page.results]
+
+    run = task.bridge.run
+    return System(
+        version("memrecall"),
+        lambda: run(fill(library, task.corpus, lambda count: None)),
+        lambda question: run(search(question)),
+        close=lambda: run(manager.__aexit__(None, None, None)),
+    )
+
+
+def open_mem0(task: Task) -> System:
+    """mem0 with Qdrant in a folder, no inference; its embedder is replaced, its model never asked.
+
+    Its keyword half needs fastembed with a model that it downloads; without, it is semantic only.
+    """
+    from mem0 import Memory
+
+    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
+    store = {"path": str(task.folder / "qdrant"), "embedding_model_dims": _dimensions(task)}
+    memory: Any = Memory.from_config(
+        {
+            "llm": {"provider": "openai", "config": nobody},
+            "embedder": {"provider": "openai", "config": nobody},
+            "vector_store": {"provider": "qdrant", "config": {**store, "on_disk": True}},
+            "history_db_path": str(task.folder / "history.db"),
+        }
+    )
+    memory.embedding_model = _Mem0Embedder(task.bridge)
+
+    def add() -> None:
+        for row in task.rows:  # a call takes one metadata for all its messages
+            memory.add(row.text, user_id=row.user, metadata=row.metadata(), infer=False)
+
+    def search(question: Question) -> list[str]:
+        filters: Json = {"user_id": question.user_id, **_not_later(question, "lte")}
+        found = memory.search(question.query, top_k=_BEST, filters=filters, threshold=0.0)
+        return [result["metadata"]["key"] for result in found["results"]]
+
+    # Tells by None that it cannot: its model, or fastembed, is missing.
+    words = memory.vector_store.keyword_search("warm up", top_k=1)
+    half = "semantic half only" if words is None else "both halves"
+    return System(f"{version('mem0ai')}, {half}", add, search, close=memory.close)
+
+
+class _Mem0Embedder:
+    def __init__(self, bridge: Bridge) -> None:
+        self._bridge = bridge
+
+    def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+        return self._bridge.lists([text])[0]
+
+    def embed_batch(self, texts: Sequence[str], memory_action: str = "add") -> list[list[float]]:
+        return self._bridge.lists(texts)
+
+
+def open_chroma(task: Task) -> System:
+    """Chroma in a folder, by cosine, its index as it comes."""
+    import chromadb
+    from chromadb.config import Settings
+
+    quiet = Settings(anonymized_telemetry=False)
+    client: Any = chromadb.PersistentClient(str(task.folder), quiet)
+    collection = client.create_collection(
+        "rows", configuration={"hnsw": {"space": "cosine"}}, embedding_function=None
+    )
+
+    def add() -> None:
+        for rows in in_batches(task.rows):
+            texts = [row.text for row in rows]
+            collection.add(
+                ids=[f"{row.user} {row.key}" for row in rows],
+                embeddings=task.bridge.vectors(texts),
+                documents=texts,
+                metadatas=[row.metadata() for row in rows],
+            )
+
+    def search(question: Question) -> list[str]:
+        mine: Json = {"owner": question.user_id}
+        later = _not_later(question, "$lte")
+        found = collection.query(
+            query_embeddings=task.bridge.vectors([question.query]),
+            n_results=_BEST,
+            where={"$and": [mine, later]} if later else mine,
+        )
+        return [metadata["key"] for metadata in found["metadatas"][0]]
+
+    return System(version("chromadb"), add, search)
+
+
+def open_langgraph_memory(task: Task) -> System:
+    """LangGraph's store in memory."""
+    from langgraph.store.memory import InMemoryStore
+
+    return _langgraph(task, InMemoryStore(index=_langgraph_index(task)), "langgraph-checkpoint")
+
+
+def open_langgraph_sqlite(task: Task) -> System:
+    """LangGraph's store in a SQLite file."""
+    from langgraph.store.sqlite import SqliteStore
+
+    manager: Any = SqliteStore.from_conn_string(
+        str(task.folder / "store.db"), index=_langgraph_index(task)
+    )
+    store = manager.__enter__()
+    store.setup()
+    close = partial(manager.__exit__, None, None, None)
+    return _langgraph(task, store, "langgraph-checkpoint-sqlite", close)
+
+
+def _langgraph_index(task: Task) -> Any:
+    return {"dims": _dimensions(task), "embed": task.bridge.lists, "fields": ["text"]}
+
+
+def _langgraph(task: Task, store: Any, package: str, close: Callable[[], object] = tuple) -> System:
+    from langgraph.store.base import PutOp
+
+    def put(row: Row) -> Any:
+        return PutOp((row.user,), row.key, {"text": row.text, **row.metadata()})
+
+    def add() -> None:
+        for rows in in_batches(task.rows):
+            # InMemoryStore refuses a batch in which a text is repeated: repeats go in one by one.
+            once = {row.text: row for row in rows}
+            store.batch([put(row) for row in once.values()])
+            for row in rows:
+                if once[row.text] is not row:
+                    store.batch([put(row)])
+
+    def search(question: Question) -> list[str]:
+        later = _not_later(question, "$lte") or None
+        found = store.search((question.user_id,), query=question.query, limit=_BEST, filter=later)
+        return [item.key for item in found]
+
+    return System(version(package), add, search, close=close)
+
+
+def open_embedder(task: Task) -> System:
+    """No store at all: what the vectors cost, which every system pays."""
+
+    def add() -> None:
+        for rows in in_batches(task.rows):
+            task.bridge.vectors([row.text for row in rows])
+
+    def search(question: Question) -> None:
+        task.bridge.vectors([question.query])
+
+    return System(task.bridge.embedder.model, add, search, cutoff="")
+
+
+def _dimensions(task: Task) -> int:
+    return task.bridge.embedder.dimensions
+
+
+def _not_later(question: Question, operator: str) -> Json:
+    """A filter on when a row was said, in the operator's dialect; empty without `as_of`."""
+    horizon = question.horizon
+    return {} if horizon is None else {"moment": {operator: horizon.timestamp()}}
+
+
+SYSTEMS: dict[str, Callable[[Task], System]] = {
+    "memrecall, hybrid": partial(open_memrecall, mode="hybrid"),  # the others are held against it
+    "memrecall, semantic": partial(open_memrecall, mode="semantic"),
+    "mem0, Qdrant in a folder": open_mem0,
+    "Chroma, in a folder": open_chroma,
+    "LangGraph, InMemoryStore": open_langgraph_memory,
+    "LangGraph, SqliteStore": open_langgraph_sqlite,
+    "the embedder alone": open_embedder,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one system reached; or, if it could not be measured, why."""
+
+    system: str
+    version: str = ""
+    recall: float | None = None  # evidence among the first ten; None where nothing is found
+    p50_ms: float | None = None
+    adds_per_second: float | None = None
+    cutoff: str = ""
+    failure: str = ""
+
+
+class Trial:
+    """One system on one corpus. Whatever goes wrong in it ends it, and is told, not raised."""
+
+    def __init__(self, name: str, task: Task) -> None:
+        self._name = name
+        self._task = task
+        self._moments = {(row.user, row.key): row.moment for row in task.rows}
+        self._system: System | None = None
+        self._rate = 0.0
+        self._times: list[float] = []
+        self._shares: list[float] = []
+        self._failure = ""
+
+    def fill(self) -> None:
+        """Open it and store all rows."""
+        with self._telling():
+            say(self._name)
+            self._system = SYSTEMS[self._name](self._task)
+            watch = Stopwatch()
+            self._system.add()
+            self._rate = len(self._task.rows) / watch.read().wall
+
+    def ask(self, question: Question, *, counts: bool = True) -> None:
+        """One question; it may be only to warm up."""
+        if self._system is None or self._failure:
+            return
+        with self._telling():
+            watch = Stopwatch()
+            keys = self._system.search(question)
+            spent = watch.read()
+            if counts:
+                self._times.append(spent.wall)
+                self._judge(question, keys)
+
+    def _judge(self, question: Question, keys: Sequence[str] | None) -> None:
+        latest = inf if question.horizon is None else question.horizon.timestamp()
+        for key in keys or ():
+            if self._moments[question.user_id, key] > latest:
+                raise ValueError(f"{question.query_id} got {key}, which is later than its as_of")
+        if keys is not None and question.evidence:
+            found = {*question.evidence} & {*keys[:_BEST]}
+            self._shares.append(len(found) / len(question.evidence))
+
+    def end(self) -> Result:
+        """Close it; what it reached."""
+        if self._system is not None:
+            with self._telling():
+                self._system.close()
+        if self._system is None or self._failure:
+            return Result(self._name, failure=self._failure)
+        recall = fmean(self._shares) if self._shares else None
+        median = percentile(self._times, 50) * 1_000
+        system = self._system
+        return Result(self._name, system.version, recall, median, self._rate, system.cutoff)
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        try:
+            yield
+        except ImportError as error:
+            self._failure = f"not installed: {error}"
+        except Exception as error:  # others' code may raise anything, and the next has its turn
+            self._failure = f"failed: {type(error).__name__}: {error}"
+
+
+def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -> list[Result]:
+    """All systems on one corpus and its questions."""
+    corpus = read_corpus(data / "corpus.jsonl", read_entry)
+    asked = read_questions(data / "queries.jsonl")
+    check_labels(asked, corpus)
+    rows = _rows(corpus, speakers)
+    say(f"{data.name}: {len(rows):,} rows, {len(asked.questions):,} questions")
+    trials: list[Trial] = []
+    for name in SYSTEMS:
+        folder = Path(tempfile.mkdtemp(dir=place))
+        trials.append(Trial(name, Task(folder, corpus, rows, bridge)))
+    for trial in trials:
+        trial.fill()
+        trial.ask(asked.questions[0].model_copy(update={"query": WARM_UP}), counts=False)
+    say("questions")
+    # Each is put to all in turn, so that a busy moment of the machine is everybody's.
+    for at, question in enumerate(asked.questions):
+        first = at % len(trials)
+        for trial in trials[first:] + trials[:first]:
+            trial.ask(question)
+    return [trial.end() for trial in trials]
+
+
+def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
+    """What memrecall embeds of the corpus, perhaps with the speaker's name before it."""
+    rows: list[Row] = []
+    stored = datetime.now(UTC).timestamp()
+    for _, entry in corpus.messages:
+        message = entry.message
+        text = message.content
+        if speakers and message.speaker:
+            text = f"{message.speaker}: {text}"
+        said = message.ts.timestamp() if message.ts else stored
+        rows.append(Row(entry.scope.user_id, str(message.message_id), text, said))
+    for _, remembered in corpus.memories:
+        memory = remembered.memory
+        text = f"{memory.summary}\n{memory.content}".strip()
+        known = memory.valid_from.timestamp() if memory.valid_from else stored
+        rows.append(Row(remembered.scope.user_id, str(memory.memory_key), text, known))
+    return rows
+
+
+def ratios(result: Result, ours: Result) -> dict[str, float]:
+    """Each figure as a multiple of memrecall's."""
+    pairs = {name: (getattr(result, name), getattr(ours, name)) for name in FIGURES}
+    return {
+        name: value / base for name, (value, base) in pairs.items() if value is not None and base
+    }
+
+
+def print_results(data: Path, results: Sequence[Result]) -> None:
+    """One table a folder; in brackets, how many times memrecall's."""
+    table = Table(title=f"{data.name} (in brackets: times memrecall's)", title_justify="left")
+    for heading in ("system", "version", *FIGURES.values(), "what is later than as_of"):
+        table.add_column(heading)
+    for result in results:
+        cells = [_cell(getattr(result, n), ratios(result, results[0]).get(n)) for n in FIGURES]
+        table.add_row(result.system, result.version, *cells, result.failure or result.cutoff)
+    # As wide as it needs to be, also where the output is a file.
+    Console(width=None if sys.stdout.isatty() else 170).print(table)
+
+
+def _cell(value: float | None, ratio: float | None) -> str:
+    if value is None:
+        return "—"
+    return number(value) + ("" if ratio is None else f" ({ratio:.2f})")
+
+
+def forbid_network(refused: list[str]) -> None:
+    """Refuse every connection but to this machine, for the rest of the process, and list it."""
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "socket.connect":
+            address = arguments[1]
+            host = address[0] if isinstance(address, tuple) else None  # a socket that is a file
+        elif event == "socket.getaddrinfo":
+            host = arguments[0]
+        else:
+            return
+        if host is not None and host not in _LOOPBACK:
+            refused.append(str(host))
+            raise PermissionError(f"{host} was to be reached, but nothing may leave this machine")
+
+    sys.addaudithook(watch)
+
+
+def _as_data(results: Sequence[Result]) -> list[Json]:
+    ours = results[0]
+    return [{**asdict(result), "times_memrecall": ratios(result, ours)} for result in results]
+
+
+def _read_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    default = [REPOSITORY / "fixtures" / "eval"]
+    parser.add_argument("--data", type=Path, nargs="+", metavar="DIR", default=default)
+    parser.add_argument(
+        "--speakers", action="store_true", help="the speaker's name before each text, for peers"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure, print the tables, write the file."""
+    options = _read_options()
+    refused: list[str] = []
+    forbid_network(refused)
+    embedder = make_embedder("local")
+    assert embedder is not None
+    bridge = Bridge(embedder)
+    bridge.vectors([WARM_UP])  # its files are read now
+    measured: dict[str, list[Result]] = {}
+    # Chroma keeps its files open, so that some may be made while the folder is removed.
+    with tempfile.TemporaryDirectory(
+        prefix="memrecall-benchmark-", ignore_cleanup_errors=True
+    ) as place:
+        os.environ.update(SWITCHES, MEM0_DIR=place)
+        for data in options.data:
+            results = measure_folder(data, bridge, Path(place), speakers=options.speakers)
+            measured[data.name] = results
+            print_results(data, results)
+    print(f"connections that were tried and refused: {', '.join(refused) or 'none'}")
+    if options.json is not None:
+        content = {
+            "speakers": options.speakers,
+            "refused": refused,
+            "results": {name: _as_data(results) for name, results in measured.items()},
+        }
+        options.json.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -15,10 +15,17 @@ from pathlib import Path
 from typing import Protocol
 
 import asyncpg
+import hypothesis
 import pytest
 from sqlalchemy.engine import make_url
 
 from memrecall.store import Store
+
+# Machines are shared: how long an example takes says nothing about the code.
+hypothesis.settings.register_profile(
+    "memrecall", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("memrecall")
 
 EMPTY = "template1"
 MIGRATED = "migrated"

@@ -17,8 +17,8 @@ class Candidate:
 
     key: str
     text: str
-    score: float  # the best relevance that a search gave it; 0 if only seen beside another
-    rank: int = 0  # in the search that scored it best, from 0
+    score: float  # the relevance that the first search gave it; 0 if only seen beside another
+    rank: int = 0  # in that search, from 0
     times_found: int = 0
     speaker: str = ""
     role: str = ""
@@ -102,17 +102,19 @@ def _number(value: object) -> float:
 
 
 def _take(seen: dict[str, Candidate], found: Candidate) -> None:
-    """Keep the better score and the longer text of two sightings."""
+    """Keep the first score and the longer text of two sightings.
+
+    The first search asks what the request asks. Narrower ones give the same row a higher score.
+    """
     known = seen.get(found.key)
     if known is None:
         seen[found.key] = found
         return
-    better, other = (found, known) if found.score > known.score else (known, found)
     seen[found.key] = replace(
-        better,
-        text=max(better.text, other.text, key=len),
-        speaker=better.speaker or other.speaker,
-        role=better.role or other.role,
+        known,
+        text=max(known.text, found.text, key=len),
+        speaker=known.speaker or found.speaker,
+        role=known.role or found.role,
         times_found=known.times_found + 1,
     )
 

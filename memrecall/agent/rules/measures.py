@@ -9,24 +9,25 @@ from memrecall.agent.rules.coverage import Said
 from memrecall.agent.rules.findings import Candidate, Findings
 from memrecall.agent.rules.reading import Reading
 from memrecall.agent.rules.searching import is_topic, named_speakers
+from memrecall.search.calibration import HALF
 
 _MOST_WORDS = 16
 _LEAST_WEIGHT = 0.1
 # Where little is stored, few rows are found; the others, which have none of the words, count too.
 _LEAST_ROWS = 10
+_COMPARED = 6  # hits among which one is newer or older
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """What speaks for one candidate. Each is about 1 at most, but for the first two."""
+    """What speaks for one candidate."""
 
-    gap: float  # how far its relevance lies below the best one's, in log odds
+    chance: float  # the chance that its search gave it, in log odds
     rank: float  # its place in its search, as a logarithm
     telling: float  # the share of the asked words it has; rare ones among the hits count more
-    same_day: float  # said on the day of the best hit
-    in_time: float  # said within a time that the request names; one half if it names none
-    speaker: float  # 1: said by the person asked about; -1: by another; 0: nobody is named
-    beside: float  # not found by a search, only shown beside a hit
+    beside: float  # 1: not found by a search, only shown beside a hit
+    asks: float  # 1: it is a question itself
+    newer: float  # the share of the best hits that were said before it
 
 
 def as_row(measures: object) -> list[float]:
@@ -60,16 +61,16 @@ class Scene:
 
     def measure(self, candidate: Candidate) -> Measures:
         """What speaks for a candidate; one seen beside a hit stands where that hit stands."""
-        best = self.hits[0]
         anchor = self.found.candidates.get(candidate.beside, candidate)
+        others = [hit for hit in self.hits[:_COMPARED] if hit.key != candidate.key]
+        older = sum(hit.created_at < candidate.created_at for hit in others)
         return Measures(
-            gap=log_odds(best.score) - log_odds(anchor.score),
+            chance=log_odds(anchor.score) + log_odds(HALF),
             rank=math.log1p(anchor.rank),
             telling=self.weights.share(self.said[candidate.key]),
-            same_day=float(candidate.day == best.day),
-            in_time=in_time(self.reading, candidate),
-            speaker=_speaker(self.speakers, candidate),
             beside=float(not candidate.times_found),
+            asks=float(candidate.asks),
+            newer=older / len(others) if others else 0.5,
         )
 
 
@@ -114,9 +115,3 @@ def in_time(reading: Reading, candidate: Candidate) -> float:
     except (ValueError, TypeError):
         return 0.5
     return float(inside)
-
-
-def _speaker(speakers: Sequence[str], candidate: Candidate) -> float:
-    if not speakers:
-        return 0.0
-    return 1.0 if candidate.speaker in speakers else -1.0

@@ -59,7 +59,10 @@ def _plans(
     line = meant_in_window(reading)
     if line is not None:
         # What the caller gave is never a hit; what only the store has can be handed off.
-        yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split())), "min_relevance_score": USUAL})
+        yield Plan(
+            "is_stored",
+            base | {"query": _clip(" ".join(line.text.split())), "min_relevance_score": USUAL},
+        )
         return
     yield Plan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
