@@ -5,6 +5,7 @@ from datetime import datetime
 
 from memrecall.agent.desk import Desk
 from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
+from memrecall.agent.surroundings import look_around
 from memrecall.search import Hit
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
@@ -77,15 +78,7 @@ async def _from_memory(desk: Desk, memory: MemoryRecord) -> RecalledMemory:
 
 
 async def _from_message(desk: Desk, message: Message) -> RecalledMemory:
-    timeline = desk.sources.store.timeline(desk.scope)
-    page = await timeline.neighbors(message.message_id, before=_AROUND, after=_AROUND)
-    horizon = desk.horizon
-    around = [
-        near
-        for near in page.items
-        if near.session_id == message.session_id and (horizon is None or near.ts < horizon)
-    ]
-    place = next(at for at, near in enumerate(around) if near.message_id == message.message_id)
+    before, after = await look_around(desk, message, _AROUND)
     hit = desk.notes.hits.get(message.message_id)
     return RecalledMemory(
         memory_key=message.message_id,
@@ -100,8 +93,8 @@ async def _from_message(desk: Desk, message: Message) -> RecalledMemory:
         relevance_score=hit and hit.score,
         why=hit and asdict(hit.why),
         times=resolve_times(desk, message.content, message.ts),
-        before=[_nearby(near) for near in around[:place]],
-        after=[_nearby(near) for near in around[place + 1 :]],
+        before=[_nearby(near) for near in before],
+        after=[_nearby(near) for near in after],
     )
 
 

@@ -8,6 +8,7 @@ from memrecall.agent.desk import Desk
 from memrecall.agent.ending import write_ending
 from memrecall.agent.evidence import from_hit, gather_evidence, resolve_times
 from memrecall.agent.loop import Run
+from memrecall.agent.notes import SearchNote
 from memrecall.agent.outcome import Finish, Stop, StopReason
 from memrecall.agent.result import QueryTried, RecalledMemory, RecallHandoff, RecallResult
 from memrecall.agent.tools.handoff import write_message
@@ -49,6 +50,13 @@ class Ended:
             return self.outcome.reason
         return self.outcome.forced_by or StopReason.HANDOFF
 
+    @property
+    def problem(self) -> str | None:
+        """What went wrong, in words, if anything did."""
+        if self.fallback is not None:
+            return self.fallback.problem or None
+        return (self.outcome.problem or None) if isinstance(self.outcome, Stop) else None
+
 
 async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> RecallResult:
     """The one result of a recall."""
@@ -69,8 +77,6 @@ async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> 
         question=handoff.follow_up_question,
         usage=usage,
     )
-    asked = desk.conversation.asked
-    told = ended.fallback or (outcome if isinstance(outcome, Stop) else None)
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -78,34 +84,43 @@ async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> 
         abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
         judged=isinstance(outcome, Finish),
         stop_reason=ended.reason,
-        problem=(told and told.problem) or None,
-        iterations=desk.window.iteration,
+        problem=ended.problem,
         windows=windows or [desk.window.size],
         usage=usage,
         model=run.name,
-        language=desk.language,
-        now=desk.now,
-        times=resolve_times(desk, asked.text, desk.now, past=True),
-        queries=[
-            QueryTried(
-                arguments=note.arguments,
-                total_found=note.total_found,
-                returned=note.returned,
-                new_keys=note.new_keys,
-                keys=list(note.keys),
-            )
-            for note in desk.notes.searches
-        ],
-        missing=_missing(asked.text, memories),
-        keys_seen=list(desk.notes.shown),
-        keys_dropped=list(desk.notes.dropped),
-        withheld=desk.notes.withheld,
-        degraded=list(desk.notes.degraded),
+        missing=_missing(desk.conversation.asked.text, memories),
         fallback=ended.fallback and ended.fallback.reason.value,
         trace=run.recorder.finish(),
+        **_learned(desk),
     )
     await _store_trace(desk, result, keep_days)
     return result
+
+
+def _learned(desk: Desk) -> dict[str, Any]:
+    """What the desk knows at the end."""
+    notes = desk.notes
+    return {
+        "iterations": desk.window.iteration,
+        "language": desk.language,
+        "now": desk.now,
+        "times": resolve_times(desk, desk.conversation.asked.text, desk.now, past=True),
+        "queries": [_tried(note) for note in notes.searches],
+        "keys_seen": list(notes.shown),
+        "keys_dropped": list(notes.dropped),
+        "withheld": notes.withheld,
+        "degraded": list(notes.degraded),
+    }
+
+
+def _tried(note: SearchNote) -> QueryTried:
+    return QueryTried(
+        arguments=note.arguments,
+        total_found=note.total_found,
+        returned=note.returned,
+        new_keys=note.new_keys,
+        keys=list(note.keys),
+    )
 
 
 async def _evidence(desk: Desk, handed: HandoffInput, reason: StopReason) -> list[RecalledMemory]:

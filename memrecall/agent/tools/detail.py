@@ -2,6 +2,7 @@
 
 from memrecall.agent.desk import Desk
 from memrecall.agent.phrases import say
+from memrecall.agent.surroundings import look_around
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
@@ -67,10 +68,7 @@ async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOut
 
 
 async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput:
-    timeline = desk.sources.store.timeline(desk.scope)
-    page = await timeline.neighbors(message.message_id, before=AROUND, after=AROUND)
-    around = [near for near in page.items if _is_shown(desk, near, message)]
-    place = next(at for at, near in enumerate(around) if near.message_id == message.message_id)
+    before, after = await look_around(desk, message, AROUND)
     return GetMemoryDetailOutput(
         success=True,
         kind="message",
@@ -81,20 +79,9 @@ async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput
         metadata=message.metadata,
         speaker=message.speaker,
         role=message.role.value,
-        before=[_near(desk, near) for near in around[:place]],
-        after=[_near(desk, near) for near in around[place + 1 :]],
+        before=[_near(desk, near) for near in before],
+        after=[_near(desk, near) for near in after],
     )
-
-
-def _is_shown(desk: Desk, near: Message, anchor: Message) -> bool:
-    """Of the same session, not too late, and nothing that the caller has already."""
-    if near.message_id == anchor.message_id:
-        return True
-    if near.session_id != anchor.session_id or desk.conversation.gave(
-        near.message_id, near.content
-    ):
-        return False
-    return desk.horizon is None or near.ts < desk.horizon
 
 
 def _near(desk: Desk, message: Message) -> NearbyMessage:
