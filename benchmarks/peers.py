@@ -1,4 +1,4 @@
-"""Other people's search: rankers over the same tokens, and memory stores with the same embedder.
+"""Other people's memory stores, with the same embedder, on the same questions.
 
     pip install -e '.[peers]'
     python benchmarks/peers.py                          the questions of fixtures/eval
@@ -15,21 +15,18 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from importlib.metadata import version
-from itertools import pairwise
 from math import inf
 from pathlib import Path
 from statistics import fmean
 from threading import Thread
 from typing import Any, TypeVar
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
@@ -46,18 +43,18 @@ from memrecall.memory.importing import read_entry  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
 from memrecall.search.request import Mode  # noqa: E402
-from memrecall.search.terms import question_terms  # noqa: E402
-from memrecall.text.tokens import BREAK, analyze, is_cjk  # noqa: E402
 
-Tokens = list[str]
-Ask = Callable[[Tokens], object]
 Json = dict[str, Any]
 Item = TypeVar("Item")
 
 _BEST = 10
-_FIELD = "body"
 WARM_UP = "warm up 热身"
-FIGURES = {"recall": "recall@10", "p50_ms": "search p50, ms", "adds_per_second": "adds / s"}
+FIGURES = {
+    "recall": "recall@10",
+    "p50_ms": "search p50, ms",
+    "adds_per_second": "adds a second",
+    "adds_per_cpu_second": "a CPU second",
+}
 FILTERED = "a filter of the search"
 # Read by the libraries when they are imported.
 SWITCHES = {
@@ -71,84 +68,6 @@ SWITCHES = {
     "POSTHOG_DISABLED": "1",
 }
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
-
-
-def text_tokens(text: str) -> Tokens:
-    """What memrecall files a text under: atoms, bigrams, extras."""
-    analysis = analyze(text)
-    pairs = (a + b for a, b in pairwise(analysis.atoms) if is_cjk(a) and is_cjk(b))
-    return [*(atom for atom in analysis.atoms if atom != BREAK), *analysis.extras, *pairs]
-
-
-def question_tokens(text: str) -> Tokens:
-    """What memrecall looks up for a question, words that tell nothing left out."""
-    return ["".join(term) for term in question_terms(text)]
-
-
-def rank_bm25(texts: Sequence[Tokens]) -> Ask:
-    """`rank-bm25`: the scores of all rows, nothing else."""
-    from rank_bm25 import BM25Okapi
-
-    ask: Ask = BM25Okapi(texts).get_scores
-    return ask
-
-
-def bm25s(texts: Sequence[Tokens]) -> Ask:
-    """`bm25s`: the best ten."""
-    import bm25s as library
-
-    index = library.BM25()
-    index.index(texts, show_progress=False)
-    return lambda asked: index.retrieve([asked], k=_BEST, show_progress=False)
-
-
-def tantivy(texts: Sequence[Tokens]) -> Ask:
-    """`tantivy`: the best ten, any token may match."""
-    import tantivy as library
-
-    builder = library.SchemaBuilder()
-    # The tokens are made already; only spaces may part them, or Chinese would not work.
-    builder.add_text_field(_FIELD, tokenizer_name="whitespace", index_option="freq")
-    schema = builder.build()
-    index = library.Index(schema)
-    writer = index.writer(256_000_000, 1)
-    for tokens in texts:
-        writer.add_document(library.Document(**{_FIELD: [" ".join(tokens)]}))
-    writer.commit()
-    writer.wait_merging_threads()
-    index.reload()
-    searcher = index.searcher()
-
-    def ask(asked: Tokens) -> object:
-        should = library.Occur.Should
-        terms = ((should, library.Query.term_query(schema, _FIELD, t, "freq")) for t in asked)
-        return searcher.search(library.Query.boolean_query(list(terms)), _BEST, count=False)
-
-    return ask
-
-
-LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {
-    "tantivy, best 10": tantivy,
-    "bm25s, best 10": bm25s,
-    "rank-bm25, scores alone": rank_bm25,
-}
-
-
-def scan(matrix: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """A plain scan with numpy: all cosines, the best ten."""
-    scores = matrix @ vector
-    best = np.argpartition(scores, -_BEST)[-_BEST:]
-    return best[np.argsort(-scores[best])]
-
-
-def time_each(work: Callable[[Any], object], items: Iterable[Any]) -> list[Time]:
-    """How long each item takes."""
-    times: list[Time] = []
-    for item in items:
-        watch = Stopwatch()
-        work(item)
-        times.append(watch.read())
-    return times
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,6 +328,7 @@ class Result:
     recall: float | None = None  # evidence among the first ten; None where nothing is found
     p50_ms: float | None = None
     adds_per_second: float | None = None
+    adds_per_cpu_second: float | None = None  # what others do to the machine touches it less
     cutoff: str = ""
     failure: str = ""
 
@@ -421,7 +341,7 @@ class Trial:
         self._task = task
         self._moments = {(row.user, row.key): row.moment for row in task.rows}
         self._system: System | None = None
-        self._rate = 0.0
+        self._filling = Time(inf, inf)
         self._times: list[float] = []
         self._shares: list[float] = []
         self._failure = ""
@@ -433,7 +353,7 @@ class Trial:
             self._system = SYSTEMS[self._name](self._task)
             watch = Stopwatch()
             self._system.add()
-            self._rate = len(self._task.rows) / watch.read().wall
+            self._filling = watch.read()
 
     def ask(self, question: Question, *, counts: bool = True) -> None:
         """One question; it may be only to warm up."""
@@ -463,10 +383,16 @@ class Trial:
                 self._system.close()
         if self._system is None or self._failure:
             return Result(self._name, failure=self._failure)
-        recall = fmean(self._shares) if self._shares else None
-        median = percentile(self._times, 50) * 1_000
-        system = self._system
-        return Result(self._name, system.version, recall, median, self._rate, system.cutoff)
+        rows = len(self._task.rows)
+        return Result(
+            self._name,
+            self._system.version,
+            fmean(self._shares) if self._shares else None,
+            percentile(self._times, 50) * 1_000,
+            rows / self._filling.wall,
+            rows / self._filling.cpu,
+            self._system.cutoff,
+        )
 
     @contextmanager
     def _telling(self) -> Iterator[None]:

@@ -7,8 +7,8 @@ from typing import Any
 
 from benchmarks.corpus import Turn
 from benchmarks.databases import EMPTY_USER, Place, opened, write
-from benchmarks.peers import LEXICAL, question_tokens, scan, text_tokens, time_each
 from benchmarks.probe import first_search, median_search
+from benchmarks.rankers import LEXICAL, question_tokens, scan, text_tokens, time_each
 from benchmarks.report import Report, Stopwatch, Time, say
 from benchmarks.vectors import Matrix, StoredVectors
 from memrecall.memory import Library

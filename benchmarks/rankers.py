@@ -1,0 +1,96 @@
+"""Other people's search over the same tokens: what memrecall is held against."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.report import Stopwatch, Time
+from memrecall.search.terms import question_terms
+from memrecall.text.tokens import BREAK, analyze, is_cjk
+
+Tokens = list[str]
+Ask = Callable[[Tokens], object]
+
+_BEST = 10
+_FIELD = "body"
+
+
+def text_tokens(text: str) -> Tokens:
+    """What memrecall files a text under: atoms, bigrams, extras."""
+    analysis = analyze(text)
+    pairs = (a + b for a, b in pairwise(analysis.atoms) if is_cjk(a) and is_cjk(b))
+    return [*(atom for atom in analysis.atoms if atom != BREAK), *analysis.extras, *pairs]
+
+
+def question_tokens(text: str) -> Tokens:
+    """What memrecall looks up for a question, words that tell nothing left out."""
+    return ["".join(term) for term in question_terms(text)]
+
+
+def rank_bm25(texts: Sequence[Tokens]) -> Ask:
+    """`rank-bm25`: the scores of all rows, nothing else."""
+    from rank_bm25 import BM25Okapi
+
+    ask: Ask = BM25Okapi(texts).get_scores
+    return ask
+
+
+def bm25s(texts: Sequence[Tokens]) -> Ask:
+    """`bm25s`: the best ten."""
+    import bm25s as library
+
+    index = library.BM25()
+    index.index(texts, show_progress=False)
+    return lambda asked: index.retrieve([asked], k=_BEST, show_progress=False)
+
+
+def tantivy(texts: Sequence[Tokens]) -> Ask:
+    """`tantivy`: the best ten, any token may match."""
+    import tantivy as library
+
+    builder = library.SchemaBuilder()
+    # The tokens are made already; only spaces may part them, or Chinese would not work.
+    builder.add_text_field(_FIELD, tokenizer_name="whitespace", index_option="freq")
+    schema = builder.build()
+    index = library.Index(schema)
+    writer = index.writer(256_000_000, 1)
+    for tokens in texts:
+        writer.add_document(library.Document(**{_FIELD: [" ".join(tokens)]}))
+    writer.commit()
+    writer.wait_merging_threads()
+    index.reload()
+    searcher = index.searcher()
+
+    def ask(asked: Tokens) -> object:
+        should = library.Occur.Should
+        terms = ((should, library.Query.term_query(schema, _FIELD, t, "freq")) for t in asked)
+        return searcher.search(library.Query.boolean_query(list(terms)), _BEST, count=False)
+
+    return ask
+
+
+LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {
+    "tantivy, best 10": tantivy,
+    "bm25s, best 10": bm25s,
+    "rank-bm25, scores alone": rank_bm25,
+}
+
+
+def scan(matrix: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+    """A plain scan with numpy: all cosines, the best ten."""
+    scores = matrix @ vector
+    best = np.argpartition(scores, -_BEST)[-_BEST:]
+    return best[np.argsort(-scores[best])]
+
+
+def time_each(work: Callable[[Any], object], items: Iterable[Any]) -> list[Time]:
+    """How long each item takes."""
+    times: list[Time] = []
+    for item in items:
+        watch = Stopwatch()
+        work(item)
+        times.append(watch.read())
+    return times
