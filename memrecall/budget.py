@@ -68,6 +68,7 @@ class Budget:
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
+        self._granted = limits
         self._clock = clock
         self._started = clock()
         self._used = Usage()
@@ -106,8 +107,8 @@ class Budget:
         self._used.tool_seconds += seconds
 
     def renew(self) -> None:
-        """Grant the default numbers again, for another model; the time goes on."""
-        used, fresh = self._used, Limits()
+        """Grant the same numbers again, for another model; the time goes on."""
+        used, fresh = self._used, self._granted
         self.limits = replace(
             self.limits,
             model_calls=used.model_calls + fresh.model_calls,

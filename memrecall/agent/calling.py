@@ -22,6 +22,7 @@ class CountedModel:
     client: ChatCompletionClient
     budget: Budget
     recorder: Recorder
+    reserve: float = 0.0  # seconds that are kept back for the rules, should the model never answer
 
     async def call(
         self,
@@ -39,7 +40,7 @@ class CountedModel:
         told: dict[str, Any] = {"purpose": purpose, "tool_choice": chosen, "characters": characters}
         tokens = (0, 0)
         try:
-            async with asyncio.timeout(self.budget.seconds_left):
+            async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
                 reply = await self.client.create(
                     messages,
                     tools=tools,

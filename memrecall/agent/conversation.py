@@ -1,6 +1,5 @@
 """The conversation that a recall is about: what the caller gave, and what was said before it."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -84,9 +83,16 @@ def _read_mapping(item: Mapping[Any, Any]) -> Utterance:
         ) from None
     said = item.get("ts") or item.get("created_at")
     text = check_text("a message", _text(item.get("content")))
-    speaker = item.get("speaker") or item.get("name")
     moment = parse_time(said, "ts") if said else None
-    return Utterance(role, text, speaker, moment, item.get("message_id"))
+    speaker = _word(item, "speaker") or _word(item, "name")
+    return Utterance(role, text, speaker, moment, _word(item, "message_id"))
+
+
+def _word(item: Mapping[Any, Any], name: str) -> str | None:
+    value = item.get(name)
+    if value is None or isinstance(value, str):
+        return value or None
+    raise InvalidArgument(f"{name} {value!r} of a message is not text")
 
 
 def _named(source: str) -> str | None:
@@ -157,16 +163,3 @@ class Conversation:
 def language_of(text: str) -> Language:
     """Chinese if any of it is, else English: a Chinese request may be full of English names."""
     return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"
-
-
-def as_line(said: Utterance, number: int, shown_time: str | None) -> str:
-    """A message as one line of JSON: no text can leave its line."""
-    fields = {
-        "n": number,
-        "role": said.role.value,
-        "speaker": said.speaker,
-        "time": shown_time,
-        "text": said.text,
-    }
-    kept = {name: value for name, value in fields.items() if value is not None}
-    return json.dumps(kept, ensure_ascii=False)

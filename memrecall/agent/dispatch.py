@@ -31,7 +31,11 @@ from memrecall.errors import (
 
 _log = logging.getLogger(__name__)
 
-TOOL_SECONDS = 10.0
+TOOL_SECONDS = 20.0  # the first search of a process also loads the embedder
+
+
+class _UnknownTool(NotFound):
+    """A name that is not in the registry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,7 @@ async def run_tool(desk: Desk, call: FunctionCall, seconds: float = TOOL_SECONDS
 def _entry(desk: Desk, tool: str) -> ToolEntry:
     if tool not in MEMRECALL_TOOLS:
         tools = ", ".join(MEMRECALL_TOOLS)
-        raise NotFound(say(desk.language, "unknown_tool", tool=tool, tools=tools))
+        raise _UnknownTool(say(desk.language, "unknown_tool", tool=tool, tools=tools))
     return MEMRECALL_TOOLS[tool]
 
 
@@ -103,8 +107,10 @@ def _failure(desk: Desk, tool: str, error: Exception, seconds: float) -> ToolFai
         case Disabled():
             message = say(language, "no_permission", problem=error.message)
             return ToolFailure(error="no_permission", message=message)
-        case NotFound():
+        case _UnknownTool():
             return ToolFailure(error="unknown_tool", message=error.message)
+        case NotFound():
+            return ToolFailure(error="not_found", message=str(error))
         case InvalidArgument():
             return ToolFailure(error="invalid_arguments", message=str(error))
         case EmbedderFailed():

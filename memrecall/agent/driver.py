@@ -34,9 +34,12 @@ from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserMark
+from memrecall.types import parse_time
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
+_RESERVE, _RESERVED_SHARE = 5.0, 0.2  # seconds, and share of the time, that the rules would need
+_ASKED_SHOWN = 2_000  # characters
 _GRACE = 1.0  # seconds: limits are kept inside the loop; this is for what hangs around it
 
 
@@ -87,6 +90,7 @@ class Recaller:
         recall with what was found; a cancelled task is cancelled.
         """
         given = read_conversation(messages)
+        as_of = as_of and parse_time(as_of, "as_of")
         mark, problem = await self._mark()
         conversation = Conversation(given, self.sources.store, self.scope)
         desk = self._desk(conversation, mark or UserMark("", 0, 1, "UTC"), as_of)
@@ -153,7 +157,7 @@ class Course:
         self.run = self._with(recaller.model_client, Budget(self._options.limits), recorder)
         recorder.add(
             EventKind.START,
-            asked=desk.conversation.asked.text,
+            asked=desk.conversation.asked.text[:_ASKED_SHOWN],
             given=len(desk.conversation.given),
             model=self.run.name,
             language=desk.language,
@@ -215,15 +219,16 @@ class Course:
 
     def _with(self, client: ChatCompletionClient, budget: Budget, recorder: Recorder) -> Run:
         """The run as this client plays it."""
+        offline = client.model_info["family"] == FAMILY
+        reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
         run = Run(
             desk=self._desk,
-            model=CountedModel(client, budget, recorder),
+            model=CountedModel(client, budget, recorder, reserve),
             recorder=recorder,
             name=str(getattr(client, "model", "") or type(client).__name__),
             tool_seconds=self._options.tool_seconds,
             largest_prompt=self._options.largest_prompt,
         )
-        offline = client.model_info["family"] == FAMILY
         self._desk.keyword_model = None if offline else _keyword_model(self._desk, run.model)
         return run
 

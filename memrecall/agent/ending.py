@@ -24,14 +24,16 @@ def write_ending(desk: Desk, stop: Stop) -> HandoffInput:
         confidence = round(best[0].score * _UNJUDGED, 4)
     else:
         summary, confidence = _explain(desk, stop), 0.0
-    asks = not best and not _failed(desk, stop)
+    empty = stop.reason is StopReason.NOTHING_STORED
+    asks = not best and (empty or (bool(desk.notes.searches) and not _failed(desk, stop)))
+    question = say(desk.language, "ask_first" if empty else "ask_details")
     return HandoffInput(
         reason=say(desk.language, "end_reason", reason=reason),
         search_summary=summary,
         relevant_memory_keys=[hit.key for hit in best],
         confidence=confidence,
         needs_more_info=asks,
-        follow_up_question=say(desk.language, "ask_details") if asks else None,
+        follow_up_question=question if asks else None,
         iteration_used=desk.window.iteration,
         context_window_used=desk.window.size,
     )

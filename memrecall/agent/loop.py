@@ -44,6 +44,8 @@ from memrecall.model.prompts import load_prompt
 SOURCE = "memrecall"
 LARGEST_PROMPT = 100_000  # characters; beyond, older results are cut before the model refuses
 _BARREN_SEARCHES = 3  # searches without a new key, after which more of them are no use
+_NO_CALLS = frozenset({StopReason.TEXT_ANSWER, StopReason.LEAKED_CALL, StopReason.SILENCE})
+_BAD_CALLS = 3  # in a row, after which more of them are no use
 _FINAL = frozenset({"authentication", "quota", "refused"})  # failures that a second try repeats
 
 
@@ -81,6 +83,7 @@ class RecallLoop:
         self._characters += sum(len(str(message.content)) for message in self._history)
         self._barren = 0
         self._storage_failures = 0
+        self._bad_calls = 0
 
     async def run(self) -> IterationOutcome:
         """Take turns until the agent hands off, asks for more, or cannot go on."""
@@ -129,11 +132,11 @@ class RecallLoop:
         run = self._run
         run.failures += 1
         if error.kind == "no_tools":
-            return Stop(StopReason.NO_TOOL_SUPPORT, f"{run.name}: {error.message}")
+            return Stop(StopReason.NO_TOOL_SUPPORT, f"{run.name}: {error}")
         if run.failures > 1 or error.kind in _FINAL:
-            return Stop(StopReason.MODEL_FAILED, error.message)
+            return Stop(StopReason.MODEL_FAILED, str(error))
         if error.kind == "overflow" and not self._shrink(self._characters // 2):
-            return Stop(StopReason.MODEL_FAILED, error.message)
+            return Stop(StopReason.MODEL_FAILED, str(error))
         return Proceed()
 
     def _judge_timeout(self) -> Stop:
@@ -162,10 +165,9 @@ class RecallLoop:
 
     def _end_strayed(self, reason: StopReason) -> Stop:
         """A model that never called a tool cannot: that is not the same as one that stopped."""
-        if reason is StopReason.TEXT_ANSWER and not self._run.called_a_tool:
-            return Stop(
-                StopReason.NO_TOOL_SUPPORT, f"{self._run.name} answered in text, never by a tool"
-            )
+        if reason in _NO_CALLS and not self._run.called_a_tool:
+            problem = f"{self._run.name} never called a tool ({reason.value})"
+            return Stop(StopReason.NO_TOOL_SUPPORT, problem)
         return Stop(reason)
 
     async def _run_calls(
@@ -223,6 +225,10 @@ class RecallLoop:
         self._storage_failures = self._storage_failures + 1 if done.error == "storage" else 0
         if self._storage_failures > 1:
             return Stop(StopReason.STORAGE_FAILED)
+        bad = done.error in ("invalid_arguments", "unknown_tool")
+        self._bad_calls = self._bad_calls + 1 if bad else 0
+        if self._bad_calls >= _BAD_CALLS:
+            return Steer(StopReason.BAD_CALLS, "steer_bad_calls")
         if isinstance(done.output, SearchMemoriesOutput):
             return self._judge_search(done.output)
         return Proceed()

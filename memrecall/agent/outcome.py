@@ -20,6 +20,7 @@ class StopReason(StrEnum):
     LEAKED_CALL = "leaked_call"
     SILENCE = "silence"
     REPEATED_SEARCH = "repeated_search"
+    BAD_CALLS = "bad_calls"
     NO_TOOL_SUPPORT = "no_tool_support"
     MODEL_FAILED = "model_failed"
     STORAGE_FAILED = "storage_failed"

@@ -97,8 +97,8 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "查询已截短为前 {size} 字",
     ),
     "withheld": (
-        "{count} sensitive memories withheld: no permission. Tell the parent.",
-        "{count} 条敏感记忆未显示：没有权限。请告知父智能体。",
+        "Withheld as sensitive, without permission: {count}. Tell the parent.",
+        "因敏感且没有权限而未显示：{count} 条。请告知父智能体。",
     ),
     "already_given": (
         "{count} results left out: the caller has these messages already.",
@@ -149,6 +149,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "You repeat yourself. Search in another way, or hand off what you have.",
         "你在重复。请换一种方式搜索，或交接已有结果。",
     ),
+    "steer_bad_calls": (
+        "None of the last calls could be run. Read what was wrong with them; if in doubt, call "
+        "handoff with the required arguments alone.",
+        "最近的调用都无法执行。请看清错在哪里；若不确定，只带必需参数调用 handoff。",
+    ),
     "turn_hint": (
         "Left: {model_calls} answers, {tool_calls} tool calls. Possible now: {tools}.",
         "剩余：{model_calls} 次回答，{tool_calls} 次工具调用。现在可用：{tools}。",
@@ -190,7 +195,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "以下 key 不是本次找到的，未交接：{keys}",
     ),
     "handoff_withheld": (
-        "{count} sensitive memories were withheld: no permission.",
+        "Withheld as sensitive, without permission: {count}.",
         "有 {count} 条敏感记忆因没有权限未显示。",
     ),
     # Ends that the code writes
@@ -215,6 +220,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "该用户还没有任何存储内容。",
     ),
     "end_reason": ("stopped: {reason}", "停止：{reason}"),
+    "ask_first": (
+        "Nothing has been kept of earlier conversations. What should be known?",
+        "以前的对话没有任何记录。需要知道些什么？",
+    ),
     "ask_details": (
         "Could you tell me more, for example roughly when it was or what it was about?",
         "能否提供更多细节，比如大概什么时间或什么主题？",

@@ -14,7 +14,8 @@ from memrecall.agent.result import QueryTried, RecalledMemory, RecallHandoff, Re
 from memrecall.agent.tools.handoff import write_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.trace import EventKind, Trace
-from memrecall.errors import MemrecallError, StorageError
+from memrecall.errors import MemrecallError
+from memrecall.scope import Permission
 from memrecall.store import BODY_BYTES, NewTrace, measure_body
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
@@ -131,7 +132,7 @@ async def _evidence(desk: Desk, handed: HandoffInput, reason: StopReason) -> lis
         return noted
     try:
         return await gather_evidence(desk, keys)
-    except StorageError as error:
+    except MemrecallError as error:
         desk.notes.degraded[f"evidence without its surroundings: {error.message}"] = None
         return noted
 
@@ -145,7 +146,9 @@ def _missing(asked: str, memories: list[RecalledMemory]) -> list[str]:
 
 
 def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:
-    failed = isinstance(ended.outcome, Stop) and not handed.needs_more_info
+    searched = any(note.returned for note in desk.notes.searches)
+    stopped = isinstance(ended.outcome, Stop) and not handed.needs_more_info
+    failed = stopped or (bool(desk.notes.failures) and not searched)
     return RecallHandoff(
         **handed.model_dump(),
         success=bool(handed.relevant_memory_keys) or not failed,
@@ -177,8 +180,23 @@ def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
         model_calls=int(result.usage["model_calls"]),
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
-        body=_fit(_storable(result.model_dump(mode="json"))),
+        body=_fit(_storable(_body(desk, result))),
     )
+
+
+def _body(desk: Desk, result: RecallResult) -> dict[str, Any]:
+    """What is stored. Who may read sensitive memories leaves no copy for those who may not."""
+    body = result.model_dump(mode="json")
+    if desk.scope.allows(Permission.SENSITIVE):
+        for event in body["trace"]["events"]:
+            for name in ("output", "text", "summary"):
+                event.pop(name, None)
+            if event["kind"] == EventKind.RESULT:
+                event["text"] = ""
+        for memory in body["memories"]:
+            memory |= {"content": "", "summary": "", "before": [], "after": [], "sources": []}
+        body["handoff"] |= {"search_summary": "", "message": "", "reasoning": None}
+    return body
 
 
 def _storable(value: Any) -> Any:

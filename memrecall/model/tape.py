@@ -121,9 +121,17 @@ def read_cassette(path: Path) -> tuple[Header, list[Call]]:
 
 def _parse(path: Path, number: int, line: str) -> Call:
     try:
-        return Call.model_validate_json(line)
-    except ValidationError as error:
+        return Call.model_validate(json.loads(line))
+    except ValueError as error:
+        if not isinstance(error, ValidationError):
+            raise InvalidArgument(
+                f"{path} line {number} is no line of a cassette: {error}"
+            ) from None
         problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
         place = ".".join(map(str, problem["loc"]))
         told = f"{place}: {problem['msg']}" if place else problem["msg"]
-        raise InvalidArgument(f"{path} line {number} is no line of a cassette: {told}") from None
+        raise _bad_line(path, number, told) from None
+
+
+def _bad_line(path: Path, number: int, told: str) -> InvalidArgument:
+    return InvalidArgument(f"{path} line {number} is no line of a cassette: {told}")

@@ -110,14 +110,15 @@ class Columns:
         mask: Mask = (self.table.born <= version) & (self.table.died > version)
         return mask
 
-    def speakers(self) -> list[str]:
-        """The names of those who said something."""
+    def speakers(self, version: int) -> list[str]:
+        """The names of those who had said something then."""
 
         def find() -> list[str]:
             names = list(self.table.names)
-            return [names[number] for number in np.unique(self.table.speaker) if number >= 0]
+            spoken = self.table.speaker[self.table.born <= version]
+            return [names[number] for number in np.unique(spoken) if number >= 0]
 
-        return self.derive("speakers", find)
+        return find() if version < self.version else self.derive("speakers", find)
 
     def lengths(self) -> npt.NDArray[np.int32]:
         """How many terms each row is filed under."""

@@ -97,7 +97,11 @@ class SearchEngine:
             return request.query
         # Asked for apart from the search: a slow embedder must not keep others waiting.
         async with self._cache.current(scope.user_id) as current:
-            speakers = current[1].speakers() if current else []
+            if current is None:
+                return request.query
+            mark, columns = current
+            # A later page asks as the first did, whoever has begun to speak since.
+            speakers = columns.speakers(self._start(scope, request, mark).version)
         return in_first_person(request.query, list(named_in(request.query, speakers).values()))
 
     async def _vector(self, text: str) -> Floats:

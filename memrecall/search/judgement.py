@@ -196,7 +196,7 @@ def _look_around(
     # Several lines are a conversation, whose "today" and "tonight" are small talk.
     spans = [] if "\n" in query else find_times(query, question.now, zone)
     inside, nearby = time_scores(columns, spans)
-    named = named_in(question.request.query, columns.speakers())
+    named = named_in(question.request.query, columns.speakers(version))
     speaker, theirs = speaker_scores(columns, list(named), counted)
     talk = dialogue_rows(columns, version)
     days = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)

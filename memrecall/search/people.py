@@ -11,7 +11,11 @@ from itertools import pairwise
 
 from memrecall.text.normalize import normalize
 
-_WORD = re.compile(r"[^\W\d_]+")
+_LATIN = "A-Za-z\u00c0-\u024f"
+# "Ann昨天" is a name and a word: Chinese has no spaces, and "\\b" sees no border there.
+_WORD = re.compile(rf"[{_LATIN}]+|[^\W\d_{_LATIN}]+")
+_IS_LATIN = re.compile(rf"[{_LATIN}]")
+_BEGINS, _ENDS = rf"(?<![{_LATIN}\d_])", rf"(?![{_LATIN}\d_])"
 _SHORTEST = 2  # characters of a name: "A" would be found in every question
 _VERB = r"(?P<verb>did|does|do|has|have|is|was|were|are|will|would|had|can|could|should|might)"
 
@@ -30,7 +34,7 @@ def named_in(question: str, speakers: Sequence[str]) -> dict[str, str]:
             continue
         if plain in spoken:
             found[speaker] = spoken[plain]
-        elif not speaker.isascii() and speaker in question:
+        elif not _IS_LATIN.search(speaker) and speaker in question:
             found[speaker] = speaker
     return found
 
@@ -38,13 +42,14 @@ def named_in(question: str, speakers: Sequence[str]) -> dict[str, str]:
 def in_first_person(question: str, names: Sequence[str]) -> str:
     """The question as if those it names asked it themselves."""
     for name in sorted(names, key=len, reverse=True):
-        if not name.isascii():
+        if not _IS_LATIN.search(name):
             question = question.replace(name, "我")
             continue
-        written = re.escape(name).replace(r"\ ", r"\s+")
-        question = re.sub(rf"\b{_VERB}\s+{written}\b(?!['’]s)", r"\g<verb> I", question, flags=re.I)
-        question = re.sub(rf"\b{written}['’]s\b", "my", question, flags=re.I)
-        question = re.sub(rf"\b{written}\b", "I", question, flags=re.I)
+        # Between the parts of a name may stand whatever no word is made of: "Mary-Jane", "O'Neil".
+        written = _BEGINS + re.escape(name).replace(r"\ ", r"[\W_]+") + _ENDS
+        question = re.sub(rf"\b{_VERB}\s+{written}(?!['’]s)", r"\g<verb> I", question, flags=re.I)
+        question = re.sub(rf"{written}['’]s\b", "my", question, flags=re.I)
+        question = re.sub(written, "I", question, flags=re.I)
     return question
 
 

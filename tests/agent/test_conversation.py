@@ -65,6 +65,8 @@ def test_every_kind_of_message_is_read() -> None:
         ([7], "int is not a message"),
         ([{"role": "robot", "content": "x"}], "role 'robot'"),
         ([{"role": "user", "content": 7}], "not text"),
+        ([{"role": "user", "content": "x", "message_id": [1]}], "message_id"),
+        ([{"role": "user", "content": "x", "name": 5}], "name 5"),
         ([{"role": "user", "content": "a\0"}], "NUL"),
         ([{"role": "user", "content": "x", "ts": "soon"}], "not a time"),
     ],

@@ -146,7 +146,9 @@ class TestLimits:
         recalled = await play(library, limits=limits)
         assert recalled.stop_reason is reason
         assert recalled.usage["model_calls"] == 0
-        assert recalled.abstained
+        assert not recalled.abstained  # nothing was searched: that is no answer
+        assert not recalled.handoff.success
+        assert "before anything was searched" in recalled.handoff.search_summary
 
 
 class TestWindows:
@@ -260,9 +262,9 @@ class TestMisbehaviour:
         assert recalled.stop_reason is StopReason.HANDOFF
 
     async def test_a_model_that_only_makes_bad_calls_runs_out(self, library: Library) -> None:
-        recalled = await play(library, repeat(call("nonsense"), 5), limits=Limits(model_calls=5))
-        assert recalled.stop_reason is StopReason.MODEL_CALLS
-        assert recalled.abstained
+        recalled = await play(library, repeat(call("nonsense"), 4))
+        assert recalled.stop_reason is StopReason.BAD_CALLS
+        assert not recalled.handoff.success
 
 
 class TestModelFailures:
@@ -279,6 +281,15 @@ class TestModelFailures:
         assert "fallback" in kinds(recalled)
         assert recalled.queries  # the rules did search
 
+    async def test_a_model_that_never_answers_leaves_time_for_the_rules(
+        self, library: Library
+    ) -> None:
+        client = ScriptedClient([wait(30, hand_off())])
+        recalled = await play(library, client=client, limits=Limits(seconds=2.0))
+        assert recalled.stop_reason is StopReason.MODEL_FAILED
+        assert recalled.fallback
+        assert recalled.queries
+
     async def test_a_wrong_key_is_not_tried_twice(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication", "wrong key")])
         recalled = await play(library, client=client)
@@ -286,7 +297,13 @@ class TestModelFailures:
         assert len(client.requests) == 1
 
     @pytest.mark.parametrize(
-        "steps", [[fail("no_tools", "tools are not supported")], [say("Hi."), say("Well.")]]
+        "steps",
+        [
+            [fail("no_tools", "tools are not supported")],
+            [say("Hi."), say("Well.")],
+            [silence(), silence()],
+            [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")],
+        ],
     )
     async def test_a_server_without_tools_is_named_and_the_rules_go_on(
         self, library: Library, steps: list[Step]

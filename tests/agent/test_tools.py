@@ -162,8 +162,8 @@ class TestSearch:
         plain = await play(library, search("database password"), hand_off("secret"))
         assert plain.withheld == 1
         assert plain.keys_dropped == ["secret"]
-        assert "1 sensitive memories withheld" in results(plain)[0]["text"]
-        assert "withheld" in plain.handoff.message
+        assert results(plain)[0]["text"].count("sensitive") == 1
+        assert "Withheld as sensitive" in plain.handoff.message
         assert "hunter2" not in plain.model_dump_json()
 
         trusted = await play(
@@ -228,6 +228,14 @@ class TestSearch:
         assert "截短" in told["text"]
         assert told["text"].count("memory_key") == 10
         assert len(told["output"]["results"][0]["content_preview"]) <= 203
+
+
+async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Library) -> None:
+    recalled = await play(library, search("database password"), hand_off("secret"), scope=TRUSTED)
+    assert "hunter2" in recalled.model_dump_json()
+    stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
+    assert "hunter2" not in str(stored.body)
+    assert stored.body["handoff"]["relevant_memory_keys"] == ["secret"]
 
 
 class TestFailures:

@@ -148,12 +148,12 @@ def test_a_disabled_user_is_refused(shell: Shell, chat: Path) -> None:
 
 
 def test_sensitive_memories_need_a_permission(shell: Shell, chat: Path, script: Any) -> None:
-    shell("add", "the garage code is 4711", "--user", "maya", "--db", chat, "--sensitive",
+    shell("add", "the garage code is heron-quill", "--user", "maya", "--db", chat, "--sensitive",
           "--key", "code")  # fmt: skip
     base = ["recall", "What is the garage code?", "--user", "maya", "--db", chat]
     hidden = shell(*base, "--json").json
     assert hidden["withheld"] == 1
-    assert "4711" not in json.dumps(hidden)
+    assert "heron-quill" not in json.dumps(hidden)
     assert "1 sensitive memory withheld" in shell(*base).out
     script(look_for("garage code"), finish("code"))
     allowed = shell(*base, "--allow-sensitive", "--json").json

@@ -15,13 +15,13 @@ MOST_KEYS_OF_ALL = 10  # where all of something is asked for
 
 # Is this candidate evidence? Logistic regression on one half of LifeBench and MADial and on
 # fixtures/eval, also cut into stretches of 15 to 160 messages, every family of sets with the same
-# weight. Fitted without one family, the first three stay as they are and order that family as well;
-# the last two come from fixtures/eval, the only one in which people ask and change their minds.
-_WEIGHTS = Measures(chance=0.78, rank=-0.19, telling=1.23, beside=-1.82, asks=-0.7, newer=0.37)
+# weight. The first three order a family about as well when they are fitted without it. The last two
+# come from fixtures/eval, in which people ask and change their minds; elsewhere they give nothing.
+_WEIGHTS = Measures(chance=0.78, rank=-0.19, telling=1.23, asks=-0.7, newer=0.37)
 _BIAS = -0.3
 # How much of the evidence is expected to be missing from what was found.
 _UNSEEN = 0.3
-_ABOUT_EQUAL = 0.6
+_ABOUT_EQUAL = 0.85
 _LEANING = 1.2
 _ENDED = 0.5  # no longer valid
 _REPLY = 0.9  # of the chance of the message that it replies to
@@ -69,10 +69,7 @@ def judge(reading: Reading, found: Findings) -> Judgement:
     if not found.hits:
         return Judgement((), 0.0)
     scene = Scene(reading, found)
-    chances = {
-        key: _lean(reading, found.candidates[key], _chance(measures))
-        for key, measures in ((k, scene.measure(c)) for k, c in found.candidates.items())
-    }
+    chances = {hit.key: _lean(reading, hit, _chance(scene.measure(hit))) for hit in scene.hits}
     chances |= _chances_of_replies(reading, found, chances)
     judged = sorted(
         (Judged(found.candidates[key], chance) for key, chance in chances.items()),
@@ -87,10 +84,11 @@ def judge(reading: Reading, found: Findings) -> Judgement:
 def _latest_first(judgement: Judgement, reading: Reading) -> Judgement:
     """The user's later words on a thing beat the earlier ones and what the assistant made of it.
 
-    "Last time" and the like mean the latest, whoever said it.
+    What the assistant said "last time" is the latest of it.
     """
     rivals = judgement.rival_statements(reading)
-    if reading.timing.recency is not None and not reading.timing.spans:
+    theirs = reading.whose == "assistant"
+    if theirs and reading.timing.recency is not None and not reading.timing.spans:
         rivals = judgement.about_equal
     if not rivals:
         return judgement
@@ -107,8 +105,12 @@ def _best_cut(chances: Sequence[float]) -> int:
 
 
 def _lean(reading: Reading, candidate: Candidate, chance: float) -> float:
-    """A memory of the type that the request leans to is likelier meant, one that ended less."""
-    if reading.leaning is not None and candidate.memory_type == reading.leaning:
+    """What the request leans to is likelier meant, a memory that ended less.
+
+    Preferences and settings are the user's own words before anybody else's.
+    """
+    own = reading.leaning == "user_preference" and candidate.role == "user"
+    if own or (reading.leaning is not None and candidate.memory_type == reading.leaning):
         chance = min(chance * _LEANING, 1.0)
     return chance * _ENDED if candidate.valid_to else chance
 

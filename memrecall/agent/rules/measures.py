@@ -25,7 +25,6 @@ class Measures:
     chance: float  # the chance that its search gave it, in log odds
     rank: float  # its place in its search, as a logarithm
     telling: float  # the share of the asked words it has; rare ones among the hits count more
-    beside: float  # 1: not found by a search, only shown beside a hit
     asks: float  # 1: it is a question itself
     newer: float  # the share of the best hits that were said before it
 
@@ -60,15 +59,13 @@ class Scene:
         return Weights(weights)
 
     def measure(self, candidate: Candidate) -> Measures:
-        """What speaks for a candidate; one seen beside a hit stands where that hit stands."""
-        anchor = self.found.candidates.get(candidate.beside, candidate)
+        """What speaks for a hit."""
         others = [hit for hit in self.hits[:_COMPARED] if hit.key != candidate.key]
         older = sum(hit.created_at < candidate.created_at for hit in others)
         return Measures(
-            chance=log_odds(anchor.score) + log_odds(HALF),
-            rank=math.log1p(anchor.rank),
+            chance=log_odds(candidate.score) + log_odds(HALF),
+            rank=math.log1p(candidate.rank),
             telling=self.weights.share(self.said[candidate.key]),
-            beside=float(not candidate.times_found),
             asks=float(candidate.asks),
             newer=older / len(others) if others else 0.5,
         )

@@ -33,26 +33,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     "meaning": ("Too little by words; I search by meaning.", "按词找到的太少，改按意思搜索。"),
     "keywords": ("I search with the telling words alone.", "只用关键的词再搜索一次。"),
-    "as_speaker": (
-        "The person asked about says “I”: I search in their own words.",
-        "被问到的人会自称“我”，换成本人的说法再搜索。",
-    ),
-    "unfiltered": (
-        "I look outside of the stated time and speaker too.",
-        "也看看所说的时间和说话人之外的内容。",
-    ),
-    "in_time": (
-        "I look closer at the time that is named.",
-        "仔细查看所说的那段时间。",
-    ),
-    "feedback": (
-        "I search again with words of the best matches.",
-        "用最相关内容里的词再搜索一次。",
-    ),
-    "same_day": (
-        "I look at what else was said on the day of the best match.",
-        "看看最相关的那一天还说了什么。",
-    ),
     "read": (
         "I read the best matches and what was said around them.",
         "阅读最相关的内容及其前后文。",

@@ -1,6 +1,6 @@
 """The recall prompt played by rules: each turn reads all that happened and decides one step.
 
-Search, widen while little is found, look closer at what was found, read the best, hand off.
+Search, widen if nothing fits, read the best with what was said around it, hand off.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,6 @@ MOST_SEARCHES = 5  # in an iteration
 IN_A_ROW = 3  # the tool refuses a fourth
 ANCHORS = 3
 HOPELESS = 2  # failures of the store, after which nothing more is tried
-WORTH_READING = 0.2  # a confidence from which the words around a hit may change the verdict
 BARREN = 2  # searches in a row without a new key, after which others bring none either
 # With nothing found at all one more is tried; the loop steers then, and ends the run if it has to
 # do so twice.
@@ -105,7 +104,7 @@ class _Turn:
         fresh = not self._found.candidates and transcript.briefing.iteration == 1
         if transcript.barren >= (BARREN_AT_FIRST if fresh else BARREN):
             return None
-        plan = next_search(self._reading, transcript, self._found, self._judgement.confidence)
+        plan = next_search(self._reading, transcript, self._found, self._judgement.abstains)
         return None if plan is None else _answer(SEARCH, plan.arguments, self._explain(plan))
 
     def _settled(self) -> bool:
@@ -127,7 +126,7 @@ class _Turn:
     def _read(self) -> RuleAnswer | None:
         if not self._can(DETAIL) or self._transcript.details or self._line is not None:
             return None
-        if self._judgement.confidence < WORTH_READING or not self._judgement.chosen:
+        if self._judgement.abstains or not self._judgement.chosen:
             return None
         chosen = [judged.candidate for judged in self._judgement.chosen]
         anchors = chosen[:1] + [c for c in chosen[1:] if c.asks]

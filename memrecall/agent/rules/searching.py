@@ -1,12 +1,16 @@
-"""Which search comes next: the first one, wider ones while little is found, closer ones after."""
+"""Which search comes next: the first one, and wider ones where it found nothing that fits.
+
+A second search that only looks closer is not worth its turn. With words of the best hits, on their
+day, within the named time or in the named person's own words it brings 0 to 8 of 100 pieces of
+evidence, among up to five new keys, and moves the F1 of what is handed off by 0.02 at most, as
+often down as up.
+"""
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import date, timedelta
 from typing import Any
 
-from memrecall.agent.rules.content import content_words
 from memrecall.agent.rules.findings import Findings
 from memrecall.agent.rules.reading import Reading
 from memrecall.agent.rules.transcript import REFUSED, Transcript
@@ -18,10 +22,6 @@ LOWEST = 0.1  # for words alone: where little is stored, scores say little
 USUAL = 0.5
 ALL = 10
 LONGEST_QUERY = 480
-FEW = 5  # hits; with fewer the search is widened
-SURE = 0.65  # a confidence with which few hits are enough
-_FEEDBACK = 4
-_STRONG = 0.7  # with no hit so good, what is close to it may score below the usual threshold
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +33,15 @@ class Plan:
 
 
 def next_search(
-    reading: Reading, transcript: Transcript, found: Findings, confidence: float
+    reading: Reading, transcript: Transcript, found: Findings, abstains: bool
 ) -> Plan | None:
-    """The next search that was not made yet; None when no other one promises anything."""
+    """The next search that was not made yet; None when no other one promises anything.
+
+    `abstains` says that nothing of what was found fits well enough.
+    """
     tried = [_essence(step.arguments) for step in transcript.searches if step.error != REFUSED]
     tried += [_essence(arguments) for arguments in transcript.briefing.tried]
-    for plan in _plans(reading, transcript, found, confidence):
+    for plan in _plans(reading, transcript, found, abstains):
         if plan.arguments["query"] and _essence(plan.arguments) not in tried:
             return plan
     return None
@@ -53,43 +56,25 @@ def _essence(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plans(
-    reading: Reading, transcript: Transcript, found: Findings, confidence: float
+    reading: Reading, transcript: Transcript, found: Findings, abstains: bool
 ) -> Iterator[Plan]:
     base = _base(reading)
     line = meant_in_window(reading)
     if line is not None:
         # What the caller gave is never a hit; what only the store has can be handed off.
-        yield Plan(
-            "is_stored",
-            base | {"query": _clip(" ".join(line.text.split())), "min_relevance_score": USUAL},
-        )
+        yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
         return
     yield Plan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
     if last is not None and last.error == "embedder":
         yield Plan("words_only", base | {"search_mode": "keyword"})
-    if _too_little(found, confidence):
+    if not found.hits or (abstains and _is_filtered(reading)):
         yield from _wider(reading, base)
-    if found.hits:
-        fed_back = any(_is_feedback(step.arguments, base) for step in transcript.searches)
-        yield from (
-            plan
-            for plan in _closer(reading, base, found)
-            if not (fed_back and plan.why == "feedback")
-        )
 
 
-def _too_little(found: Findings, confidence: float) -> bool:
-    """Whether more must be looked for: few hits, unless they are good and surely meant."""
-    if len(found.hits) >= FEW:
-        return False
-    return confidence < SURE or found.hits[0].score < USUAL
-
-
-def _is_feedback(arguments: dict[str, Any], base: dict[str, Any]) -> bool:
-    """Whether a search added words of hits: those stand before the query."""
-    query = str(arguments.get("query", ""))
-    return query != base["query"] and query.endswith(base["query"])
+def _is_filtered(reading: Reading) -> bool:
+    """Whether the first search looked at a part of the past only, or only for the very words."""
+    return bool(reading.timing.said or reading.whose or reading.mode != "hybrid")
 
 
 def _base(reading: Reading) -> dict[str, Any]:
@@ -97,8 +82,7 @@ def _base(reading: Reading) -> dict[str, Any]:
         "query": query_of(reading),
         "search_mode": reading.mode,
         "limit": ALL,
-        # A conversation that only comes near something is seldom close to it in words.
-        "min_relevance_score": LOW if is_topic(reading) else USUAL,
+        "min_relevance_score": USUAL,
     }
 
 
@@ -166,49 +150,10 @@ def _wider(reading: Reading, base: dict[str, Any]) -> Iterator[Plan]:
     yield Plan("meaning", low | {"search_mode": "semantic"})
 
 
-def _closer(reading: Reading, base: dict[str, Any], found: Findings) -> Iterator[Plan]:
-    """More of what was found: the named person's own words, the named time, the same day."""
-    if found.hits[0].score < _STRONG:
-        base = base | {"min_relevance_score": LOW}
-    spoken = speaking_as(reading, found)
-    if spoken is not None:
-        yield Plan("as_speaker", base | spoken)
-    spans = [span for span in reading.timing.spans if span.start or span.end]
-    if reading.timing.said or reading.whose:
-        yield Plan("unfiltered", base)
-    if spans and not reading.timing.said:
-        yield Plan("in_time", base | _span(spans[0]))
-    anchor = found.hits[0]
-    if anchor.day:
-        yield Plan("same_day", base | _day(anchor.day))
-    words = [word for hit in found.hits[:2] for word in content_words(hit.text)[:_FEEDBACK]]
-    yield Plan("feedback", base | {"query": _clip(f"{' '.join(words)} {base['query']}")})
-
-
-def _day(day: str) -> dict[str, Any]:
-    try:
-        start = date.fromisoformat(day)
-    except ValueError:
-        return {}
-    return {"since": day, "until": (start + timedelta(days=1)).isoformat()}
-
-
 def named_speakers(reading: Reading, found: Findings) -> list[str]:
     """The people among the speakers of the hits whom the request names."""
     speakers = dict.fromkeys(hit.speaker for hit in found.hits if hit.speaker)
     return [who for who in speakers if _name_pattern(who).search(reading.text)]
-
-
-def speaking_as(reading: Reading, found: Findings) -> dict[str, Any] | None:
-    """The question as the person it names would have put it: people say "I", not their names."""
-    speaker = next(iter(named_speakers(reading, found)), None)
-    if speaker is None:
-        return None
-    roles = {hit.role for hit in found.hits if hit.speaker == speaker}
-    only = {"role": roles.pop()} if roles in ({"user"}, {"assistant"}) else {}
-    mine, me = ("我的", "我") if reading.language == "zh" else ("my", "I")
-    text = _name_pattern(speaker).sub(lambda m: mine if m[1] else me, reading.question)
-    return {"query": _clip(text)} | only
 
 
 def _name_pattern(speaker: str) -> re.Pattern[str]:

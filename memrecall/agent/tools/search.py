@@ -142,7 +142,7 @@ def _answer(
     arguments = asked.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
     notes.searches.append(SearchNote(notes.calls, arguments, total, keys, new_keys))
-    told = [page.message if not hits else ""]
+    told = [_why_nothing(page) if not hits else ""]
     told += [_say_filters(desk, relaxed)] if relaxed else []
     told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
     told += [say(desk.language, "already_given", count=given)] if given else []
@@ -160,6 +160,11 @@ def _answer(
         since=request.since and desk.local(request.since),
         until=request.until and desk.local(request.until),
     )
+
+
+def _why_nothing(page: SearchPage) -> str:
+    """What the search said, without what is told in other words below."""
+    return "; ".join(part for part in page.message.split("; ") if "withheld" not in part)
 
 
 def _say_filters(desk: Desk, relaxed: list[str]) -> str:

@@ -166,11 +166,41 @@ def test_a_memory_that_has_ended_comes_after_one_that_holds() -> None:
     assert played.handoff["relevant_memory_keys"][0] == "new"
 
 
-def test_the_named_person_is_searched_for_as_i() -> None:
-    hits = [hit(f"k{n}", f"pottery {n}", speaker="Ada") for n in range(6)]
+def test_a_clear_request_takes_three_calls() -> None:
+    hits = [hit(f"k{n}", f"pottery {n}", 0.9 - n / 10, speaker="Ada") for n in range(3)]
     played = play(briefing([user("What did Ada make in Ada's pottery class?")]), tool(found(*hits)))
-    assert played.searches[1]["query"] == "What did I make in my pottery class?"
-    assert played.searches[1]["role"] == "user"
+    names = [call.name for call in played.calls]
+    assert names == ["search_memories", "get_memory_detail", "handoff"]
+
+
+def test_what_nobody_said_is_not_handed_over() -> None:
+    hits = [hit(f"k{n}", f"nice weather {n}", 0.7 - n / 50) for n in range(4)]
+    played = play(briefing([user("Where is my bicycle?")]), tool(found(*hits)))
+    assert played.handoff is not None
+    assert played.handoff["relevant_memory_keys"] == []
+    stands_out = [hit("a", "I left it by the church", 0.85), *hits]
+    played = play(briefing([user("Where is my bicycle?")]), tool(found(*stands_out)))
+    assert played.handoff is not None
+    assert played.handoff["relevant_memory_keys"][0] == "a"
+
+
+def test_a_number_that_was_never_said_is_not_handed_over() -> None:
+    hits = [hit("k", "my sister moved to Porto", 0.89)]
+    for text, handed in (("What is my sister's phone number?", []), ("my sister's home?", ["k"])):
+        played = play(briefing([user(text)]), tool(found(*hits)))
+        assert played.handoff is not None
+        assert played.handoff["relevant_memory_keys"] == handed
+
+
+def test_a_later_search_does_not_raise_a_score() -> None:
+    nothing = [hit(f"k{n}", "nice weather", 0.56 - n / 100) for n in range(4)]
+    narrow = [hit("k3", "nice weather", 0.99), *nothing[:3]]
+    played = play(
+        briefing([user("what did I say about zebras")]), tool(found(*nothing), found(*narrow))
+    )
+    assert len(played.searches) > 1
+    assert played.handoff is not None
+    assert played.handoff["relevant_memory_keys"] == []
 
 
 def test_the_words_of_the_other_partner_are_not_taken_for_the_named_ones() -> None:
@@ -276,8 +306,8 @@ def test_steering_does_not_confuse_it() -> None:
 
 
 def test_searches_that_bring_nothing_new_are_few() -> None:
-    one = found(hit("k", "the bicycle", 0.4))
-    played = play(briefing([user("where is my bicycle chain?")]), tool(one))
+    one = found(hit("k", "nice weather", 0.6))
+    played = play(briefing([user("what did I say about the bicycle chain?")]), tool(one))
     assert len(played.searches) == 3  # the first, and two that found the same
     nothing = play(briefing([user("where is my bicycle chain?")], iteration=2), tool(found()))
     assert len(nothing.searches) == 2

@@ -34,7 +34,7 @@ HISTORY = (
 
 @pytest.fixture
 async def library() -> AsyncIterator[Library]:
-    async with open_library() as opened:
+    async with open_library(embedder="local") as opened:
         for day, session, texts in HISTORY:
             said = [
                 NewMessage(

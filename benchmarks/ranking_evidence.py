@@ -1,0 +1,136 @@
+"""Labelled questions as the ranker sees them: what speaks for each candidate, and which are right.
+
+The evidence comes from the functions that the search engine itself calls, so that weights which
+are fitted to it mean the same there.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.report import say
+from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus
+from memrecall.evaluation.questions import Question, read_questions
+from memrecall.memory import Library
+from memrecall.memory.importing import read_entry
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest, judgement
+from memrecall.search.columns import Columns
+from memrecall.search.ranking import Evidence, Weights, combine
+from memrecall.search.selection import Rows, visible_rows
+from memrecall.settings import Settings
+
+Mask = npt.NDArray[np.bool_]
+Order = npt.NDArray[np.intp]
+
+_TOLD_EVERY = 100  # questions
+
+
+@dataclass(frozen=True, slots=True)
+class Example:
+    """One question and its candidates, which stand in the order that decides between equals."""
+
+    evidence: Evidence
+    keys: tuple[str, ...]
+    right: Mask
+    wanted: int  # pieces of evidence there are, candidates or not
+
+    def ranked(self, weights: Weights) -> tuple[npt.NDArray[np.float32], Order]:
+        """The score of each candidate, and the candidates with the best first."""
+        scores = combine(self.evidence, weights)
+        return scores, np.argsort(-scores, kind="stable")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledSet:
+    """The questions of one folder."""
+
+    name: str
+    examples: tuple[Example, ...]
+
+
+async def read_set(
+    folder: Path, work: Path, *, embedder: str = "local", left_out: Collection[str] = ()
+) -> LabelledSet:
+    """Gather the evidence of a folder's questions but those of the categories left out.
+
+    The corpus is imported into a store in `work`; one that is complete is used again.
+    """
+    asked = read_questions(folder / "queries.jsonl")
+    corpus = read_corpus(folder / "corpus.jsonl", read_entry)
+    check_labels(asked, corpus)
+    name = folder.name
+    place = work / f"{name}-{corpus.sha256[:12]}-{embedder.replace('/', '_')}.db"
+    settings = Settings(db=str(place), embedder=embedder, durability="normal", snapshots=False)
+    questions = [question for question in asked.questions if question.category not in left_out]
+    async with await Library.open(settings) as library:
+        await _import(library, corpus, name)
+        examples = []
+        for done, question in enumerate(questions, 1):
+            examples.append(await _example(library, corpus, question))
+            if done % _TOLD_EVERY == 0 or done == len(questions):
+                say(f"{name}: {done} of {len(questions)} questions")
+    return LabelledSet(name, tuple(examples))
+
+
+async def _import(library: Library, corpus: Corpus, name: str) -> None:
+    stats = await library.stats()
+    stored = int(stats["messages"]) + int(stats["memories"])
+    if stored == corpus.size and not stats.get("not_embedded"):
+        say(f"{name}: {stored:,} lines are there from before")
+        return
+    left = corpus.size
+
+    def advance(lines: int) -> None:
+        nonlocal left
+        left -= lines
+        say(f"{name}: {left:,} lines left to import")
+
+    await fill(library, corpus, advance)
+
+
+async def _example(library: Library, corpus: Corpus, question: Question) -> Example:
+    """What an evaluation's search for this question would look at."""
+    await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
+    horizon = question.horizon
+    now = horizon or corpus.now(question.user_id)
+    until = horizon and horizon + timedelta(microseconds=1)
+    request = SearchRequest(question.query, until=until, now=now)
+    scope = Scope(question.user_id, session_id=question.session_id)
+    evidence, keys = await _gather(library, scope, request, now)
+    right = np.array([key in question.evidence for key in keys], dtype=np.bool_)
+    return Example(evidence, keys, right, len(question.evidence))
+
+
+async def _gather(
+    library: Library, scope: Scope, request: SearchRequest, now: datetime
+) -> tuple[Evidence, tuple[str, ...]]:
+    """The steps of `judgement.rank` up to the evidence."""
+    vector, _ = await library.engine._embed(scope, request)
+    async with library.cache.current(scope.user_id) as current:
+        assert current is not None, f"{scope.user_id} was imported"
+        mark, columns = current
+        version = mark.version
+        question = judgement.Question(request, None, vector, now)
+        alive = columns.alive(version)
+        visible = visible_rows(columns, scope, request, alive, now)
+        lexical = judgement._lexical(columns, question, alive)
+        sense = judgement._sense(columns, question, version)
+        matched = judgement._matched(columns, question, sense, lexical)
+        rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matched))
+        counted = judgement._counted(columns, request, alive, visible)
+        evidence = judgement._gather(
+            columns, question, lexical, sense, counted, version, mark, rows
+        )
+        return evidence, tuple(columns.table.keys[row] for row in rows)
+
+
+def _in_order_of_equals(columns: Columns, rows: Rows) -> Rows:
+    """The later first, then by key: so a stable sort by score alone gives the engine's order."""
+    table = columns.table
+    ordered = sorted(rows.tolist(), key=lambda row: (-int(table.ts[row]), table.keys[row]))
+    return np.array(ordered, dtype=np.int64)

@@ -1,0 +1,141 @@
+"""From scores to chances: the order stays, chances are chances, and 0.5 means what it says."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.search.calibration import HALF, LOOKED_AT, RIVALS, calibrate, probability
+from memrecall.search.ranking import relevance
+from memrecall.types import NewMessage, Role
+
+Floats = npt.NDArray[np.float32]
+
+# Scores as `combine` gives them, in steps, here wide enough to survive another rounding.
+SCORES = st.lists(st.integers(-2_000, 2_000).map(lambda step: step / 100), min_size=1, max_size=90)
+
+
+def floats(values: Any) -> Floats:
+    return np.array(values, dtype=np.float32)
+
+
+def calibrated(scores: Any, *, shown: Any = None, lone: float = 0.0, time: float = 0.0) -> Floats:
+    rows = floats(scores)
+    mask = np.ones(len(rows), dtype=np.bool_) if shown is None else np.array(shown)
+    return calibrate(rows, mask, np.full_like(rows, lone), np.full_like(rows, time))
+
+
+@given(SCORES)
+def test_the_order_stays_as_it_is(scores: list[float]) -> None:
+    after = calibrated(scores)
+    order = np.argsort(floats(scores), kind="stable")
+    assert order.tolist() == np.argsort(after, kind="stable").tolist()
+    level = np.diff(floats(scores)[order]) == 0
+    assert (np.diff(after[order])[level] == 0).all()
+
+
+@given(st.floats(-60, 60), st.floats(-60, 60))
+def test_a_better_score_is_never_a_smaller_chance(one: float, other: float) -> None:
+    low, high = sorted((one, other))
+    assert 0 <= probability(low) <= probability(high) <= 1
+    assert 0 <= relevance(low) <= relevance(high) <= 1
+
+
+@given(SCORES, st.floats(0, 1), st.floats(0, 1))
+def test_every_row_has_a_chance_between_0_and_1(
+    scores: list[float], lone: float, time: float
+) -> None:
+    for total in calibrated(scores, lone=lone, time=time).tolist():
+        assert 0 <= probability(total) <= 1
+        assert 0 <= relevance(total) <= 1
+
+
+@given(SCORES, st.integers(0, 400))
+def test_a_row_that_does_better_gains_and_its_rivals_lose(scores: list[float], step: int) -> None:
+    better = [scores[0] + step / 100, *scores[1:]]
+    before, after = calibrated(scores), calibrated(better)
+    slack = 2e-4  # of two roundings
+    assert after[0] >= before[0] - slack
+    assert (after[1:] <= before[1:] + slack).all()
+
+
+@given(SCORES, st.data())
+def test_rows_that_may_not_be_shown_say_nothing_about_the_others(
+    scores: list[float], data: st.DataObject
+) -> None:
+    shown = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+    open_rows = np.array(shown, dtype=np.bool_)
+    if not open_rows.any():
+        return
+    among_others = calibrated(scores, shown=open_rows)[open_rows]
+    alone = calibrated(floats(scores)[open_rows])
+    np.testing.assert_array_equal(among_others, alone)
+
+
+@pytest.mark.parametrize("scores", [[], [1.0, 2.0]])
+def test_where_nothing_may_be_shown_scores_stay(scores: list[float]) -> None:
+    after = calibrated(scores, shown=np.zeros(len(scores), dtype=np.bool_))
+    assert after.tolist() == scores
+
+
+def test_one_row_alone_is_judged_by_its_score() -> None:
+    strong, weak = calibrated([6.0])[0], calibrated([-6.0])[0]
+    assert probability(float(strong)) > 0.5 > HALF > probability(float(weak))
+
+
+def test_half_relevance_is_the_chance_that_was_chosen() -> None:
+    assert relevance(0.0) == 0.5
+    assert probability(0.0) == HALF
+
+
+def test_more_of_the_same_is_shared_up_to_the_number_of_rivals() -> None:
+    chances = [probability(float(calibrated([4.0] * rows)[0])) for rows in (1, 5, RIVALS)]
+    assert chances == sorted(chances, reverse=True)
+    assert chances[0] > 2 * chances[-1]
+    assert calibrated([4.0] * (RIVALS + 30))[0] == calibrated([4.0] * RIVALS)[0]
+
+
+def test_notes_and_named_times_make_several_right_rows_likelier() -> None:
+    scores = [3.0, 2.0, 1.0]
+    plain = calibrated(scores)
+    assert (calibrated(scores, lone=1) > plain).all()
+    assert (calibrated(scores, time=1) > plain).all()
+
+
+def test_only_the_first_rows_tell_what_kind_of_rows_these_are() -> None:
+    scores = floats(np.linspace(5, 0, LOOKED_AT + 10))
+    nothing = np.zeros_like(scores)
+    late = nothing.copy()
+    late[LOOKED_AT:] = 1
+    everyone = np.ones(len(scores), dtype=np.bool_)
+    np.testing.assert_array_equal(
+        calibrate(scores, everyone, late, late), calibrate(scores, everyone, nothing, nothing)
+    )
+
+
+@pytest.mark.parametrize("mode", ["hybrid", "keyword", "semantic"])
+async def test_only_a_hybrid_search_gives_chances(library: Library, mode: Any) -> None:
+    start = datetime(2026, 3, 1, tzinfo=UTC)
+    texts = ["green tea with lemon", "black tea", "a walk by the sea", "tea, and more tea"]
+    batch = [
+        NewMessage(message_id=f"m{at}", role=Role.USER, content=text, ts=start + timedelta(days=at))
+        for at, text in enumerate(texts)
+    ]
+    await library.add_messages(Scope("lin"), batch)
+    page = await library.search(Scope("lin"), SearchRequest("green tea", mode=mode))
+    chances = [hit.probability for hit in page.results]
+    if mode != "hybrid":
+        assert set(chances) == {None}
+        return
+    known = [chance for chance in chances if chance is not None]
+    assert len(known) == len(chances)
+    assert known == sorted(known, reverse=True)
+    for hit, chance in zip(page.results, known, strict=True):
+        assert (hit.score >= 0.5) == (chance >= HALF) or abs(chance - HALF) < 1e-3

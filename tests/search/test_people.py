@@ -1,0 +1,94 @@
+"""Whom a question names, and the same question in their first person."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.search.people import in_first_person, named_in
+
+SPEAKERS = ["Ann", "Bob", "leimingxuan", "张伟", "A", "李"]
+
+
+def rewritten(question: str, speakers: list[str] = SPEAKERS) -> str:
+    return in_first_person(question, list(named_in(question, speakers).values()))
+
+
+@pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        ("When did Ann move?", {"Ann": "Ann"}),
+        ("when did ANN move?", {"Ann": "ANN"}),
+        ("What do Ann and Bob drink?", {"Ann": "Ann", "Bob": "Bob"}),
+        ("What did Lei Mingxuan buy?", {"leimingxuan": "Lei Mingxuan"}),
+        ("What did Leimingxuan buy?", {"leimingxuan": "Leimingxuan"}),
+        ("Where is Ann's cat?", {"Ann": "Ann"}),
+        ("张伟上周说了什么？", {"张伟": "张伟"}),
+        ("昨天和张伟去了哪里？", {"张伟": "张伟"}),
+        ("Annabel and Bobby came", {}),
+        ("nobody is named here", {}),
+        ("", {}),
+    ],
+)
+def test_named_speakers_are_found_with_the_words_that_name_them(
+    question: str, named: dict[str, str]
+) -> None:
+    assert named_in(question, SPEAKERS) == named
+
+
+@pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
+def test_a_name_of_one_character_is_ignored(question: str) -> None:
+    assert named_in(question, SPEAKERS) == {}
+
+
+@pytest.mark.parametrize(
+    ("question", "spoken"),
+    [
+        ("When did Ann move to Oslo?", "When did I move to Oslo?"),
+        ("Has ann seen the sea?", "Has I seen the sea?"),
+        ("What is Ann's favourite tea?", "What is my favourite tea?"),
+        ("What is Ann’s favourite tea?", "What is my favourite tea?"),
+        ("Was Ann's cat ill?", "Was my cat ill?"),
+        ("What did Lei Mingxuan buy?", "What did I buy?"),
+        ("What is Lei  Mingxuan's plan?", "What is my plan?"),
+        ("Did Ann meet Bob's sister?", "Did I meet my sister?"),
+        ("张伟上周说了什么？", "我上周说了什么？"),
+        ("张伟的猫和张伟的狗", "我的猫和我的狗"),
+    ],
+)
+def test_those_who_are_named_ask_themselves(question: str, spoken: str) -> None:
+    assert rewritten(question) == spoken
+
+
+@pytest.mark.parametrize(
+    "question", ["Did Annabel call?", "the Bobsleigh of Bobby", "Joanne, Hannah and Ann_2"]
+)
+def test_nothing_is_rewritten_inside_a_word(question: str) -> None:
+    assert rewritten(question) == question
+    assert in_first_person(question, ["Ann", "Bob"]) == question
+
+
+def test_the_longer_name_is_rewritten_first() -> None:
+    assert in_first_person("Did Ann Lee call?", ["Ann", "Ann Lee"]) == "Did I call?"
+    assert in_first_person("欧阳小明在哪？", ["小明", "欧阳小明"]) == "我在哪？"
+
+
+TEXT = st.text(max_size=60) | st.lists(
+    st.sampled_from(["Ann", "ann's", "did", "张伟", "的", " ", "(", "\\", "?", "Bob-", "’s", "é"]),
+    max_size=12,
+).map("".join)
+
+
+@given(TEXT, st.lists(st.text(max_size=12) | TEXT, max_size=5))
+def test_any_text_can_be_read_and_names_stand_in_it(question: str, speakers: list[str]) -> None:
+    found = named_in(question, speakers)
+    assert set(found) <= set(speakers)
+    assert isinstance(in_first_person(question, list(found.values())), str)
+    for words in found.values():
+        assert all(word in question for word in words.split())
+
+
+@given(TEXT)
+def test_a_question_that_names_nobody_stays_as_it_is(question: str) -> None:
+    assert in_first_person(question, []) == question
+    assert named_in(question, []) == {}
+    assert rewritten(question, ["Zeppelina", "诸葛无名"]) == question

@@ -1,0 +1,178 @@
+"""The script that fits the ranking: its evidence is the engine's, its fits find what is there."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.fit_ranking import leave_one_out, study_calibration, study_parts, study_ranking
+from benchmarks.ranking_evidence import Example, LabelledSet, read_set
+from benchmarks.ranking_fits import (
+    Coefficients,
+    Floats,
+    Results,
+    fit_calibration,
+    fit_weights,
+    judge,
+    minimise,
+    recall,
+)
+from memrecall.evaluation.asking import SearchAsker
+from memrecall.evaluation.corpus import read_corpus
+from memrecall.evaluation.questions import read_questions
+from memrecall.memory import Library
+from memrecall.memory.importing import read_entry
+from memrecall.search import calibration
+from memrecall.search.ranking import HYBRID, Context, Evidence
+from memrecall.settings import Settings
+
+FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "eval"
+ASKED = 12  # of each of two users
+
+
+def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> LabelledSet:
+    """Questions whose right row was drawn by a softmax over known weights."""
+    random = np.random.default_rng(seed)
+    examples = []
+    for _ in range(questions):
+        words, meaning = random.normal(size=(2, rows)).astype(np.float32)
+        time = (random.random(rows) < 0.1).astype(np.float32)
+        nothing = np.zeros(rows, dtype=np.float32)
+        context = Context(nothing, nothing, time, *[nothing] * 6)
+        odds = np.exp(1.5 * words + 0.5 * meaning + 2 * time)
+        right = np.zeros(rows, dtype=np.bool_)
+        right[random.choice(rows, p=odds / odds.sum())] = True
+        evidence = Evidence(words, nothing, meaning, nothing, context)
+        examples.append(Example(evidence, tuple(map(str, range(rows))), right, 1))
+    return LabelledSet(name, tuple(examples))
+
+
+INVENTED = [invented_set("one", 1), invented_set("two", 2), invented_set("three", 3)]
+
+
+def test_the_weights_that_drew_the_answers_are_found() -> None:
+    fitted = fit_weights(INVENTED)
+    found = [fitted.lexical, fitted.semantic, fitted.time]
+    assert found == pytest.approx([1.5, 0.5, 2.0], abs=0.3)
+    assert fitted.voice == HYBRID.voice  # held
+    assert fitted.bias == HYBRID.bias
+    assert fit_weights(INVENTED) == fitted
+    unlike = invented_set("new", 4)
+    worse = replace(fitted, lexical=-1.0)
+    assert recall(unlike, fitted) > recall(unlike, worse)
+
+
+def test_each_set_counts_the_same_however_many_questions_it_has() -> None:
+    one, two, _ = INVENTED
+    doubled = LabelledSet("one again", one.examples * 2)
+    once, twice = fit_weights([one, two]), fit_weights([doubled, two])
+    assert twice.lexical == pytest.approx(once.lexical, abs=1e-6)
+
+
+def test_the_chances_of_the_fit_come_true() -> None:
+    results = [Results.of(labelled) for labelled in INVENTED]
+    fitted = fit_calibration(results)
+    figures = judge(Results.of(invented_set("new", 5)), fitted)
+    assert figures["ece"] < 0.03
+    assert figures["brier_skill"] > 0
+    assert 0 <= figures["kept@0.5"] <= 1
+    assert fit_calibration(results) == fitted
+
+
+def test_chances_are_those_of_the_search() -> None:
+    committed = Coefficients(
+        calibration.SHARE, calibration.LONE, calibration.TIMED, calibration.BIAS
+    )
+    for example in INVENTED[0].examples[:10]:
+        scores, order = example.ranked(HYBRID)
+        shown = np.ones(len(scores), dtype=np.bool_)
+        parts = (example.evidence.part("lone"), example.evidence.part("time"))
+        totals = calibration.calibrate(scores, shown, *parts)[order]
+        expected = [calibration.probability(float(total)) for total in totals]
+        results = Results.of(LabelledSet("one question", (example,)))
+        chances = results.chances(committed)
+        np.testing.assert_allclose(chances, expected[: len(chances)], atol=2e-4)
+
+
+def test_newtons_steps_are_halved_where_they_go_too_far() -> None:
+    """From 3 on, whole steps towards the lowest point of log cosh fly off."""
+
+    def log_cosh(point: Floats) -> tuple[float, Floats, Floats]:
+        slope = np.tanh(point)
+        return float(np.log(np.cosh(point[0]))), slope, np.diag(1 - slope**2)
+
+    assert minimise(log_cosh, np.array([3.0])) == pytest.approx([0.0], abs=1e-6)
+
+
+def test_leaving_one_out() -> None:
+    sets = [[1], [2], [3]]
+    assert leave_one_out(sets, lambda some: [*some]) == [[[2], [3]], [[1], [3]], [[1], [2]]]
+    assert leave_one_out(sets[:1], lambda some: [*some]) == [[[1]]]
+
+
+def test_the_tables_name_every_set_and_every_kind_of_evidence() -> None:
+    train, check = INVENTED[:2], INVENTED[2:]
+    tables = study_ranking(train, check) | study_calibration(train, check) | study_parts(INVENTED)
+    names = ["one", "two", "three"]
+    assert list(tables["recall@10"]) == names
+    assert list(tables["chances, fitted to the others"]) == names
+    assert list(tables["coefficients"]) == ["share", "lone", "timed", "bias"]
+    switched = tables["recall@10, one kind of evidence switched off"]
+    assert switched["without lexical"]["one"] < switched["all"]["one"]
+    assert "without cosine" not in switched  # it counts for nothing
+    json.dumps(tables, allow_nan=False)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A set of some questions of the project's own."""
+    lines = (FIXTURE / "queries.jsonl").read_text("utf-8").splitlines()
+    users = ("dana", "fang-min")
+    asked = [
+        line
+        for user in users
+        for line in [line for line in lines if json.loads(line)["user_id"] == user][:ASKED]
+    ]
+    said = [
+        line
+        for line in (FIXTURE / "corpus.jsonl").read_text("utf-8").splitlines()
+        if json.loads(line)["user_id"] in users
+    ]
+    place = tmp_path / "small"
+    place.mkdir()
+    (place / "queries.jsonl").write_text("\n".join(asked), "utf-8")
+    (place / "corpus.jsonl").write_text("\n".join(said), "utf-8")
+    return place
+
+
+def only_store(folder: Path) -> Path:
+    (store,) = folder.glob("small-*.db")
+    return store
+
+
+async def test_candidates_rank_as_the_engine_ranks_them(folder: Path, tmp_path: Path) -> None:
+    labelled = await read_set(folder, tmp_path, embedder="hash")
+    questions = read_questions(folder / "queries.jsonl").questions
+    corpus = read_corpus(folder / "corpus.jsonl", read_entry)
+    settings = Settings(db=str(only_store(tmp_path)), embedder="hash", snapshots=False)
+    async with await Library.open(settings) as library:
+        asker = SearchAsker(library, corpus, depth=20)
+        for question, example in zip(questions, labelled.examples, strict=True):
+            answer = await asker.ask(question)
+            _, order = example.ranked(HYBRID)
+            assert [example.keys[at] for at in order[:20]] == answer.keys
+            assert example.wanted == len(question.evidence)
+
+
+async def test_a_store_is_used_again_and_categories_can_be_left_out(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = await read_set(folder, tmp_path, embedder="hash")
+    assert "left to import" in capsys.readouterr().err
+    category = read_questions(folder / "queries.jsonl").questions[0].category
+    again = await read_set(folder, tmp_path, embedder="hash", left_out=[category])
+    assert "there from before" in capsys.readouterr().err
+    assert 0 < len(again.examples) < len(first.examples)
+    assert again.examples[-1].keys == first.examples[-1].keys
