@@ -29,6 +29,7 @@ from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
 MOST_SEARCHES = 5  # in an iteration
 IN_A_ROW = 3  # the tool refuses a fourth
 ANCHORS = 3
+SURE = 0.55  # a confidence that needs no second look at the conversation
 HOPELESS = 2  # failures of the store, after which nothing more is tried
 BARREN = 2  # searches in a row without a new key, after which others bring none either
 # With nothing found at all one more is tried; the loop steers then, and ends the run if it has to
@@ -72,7 +73,7 @@ class _Turn:
 
     def _expand_first(self) -> RuleAnswer | None:
         if self._can(EXPAND) and must_look_further(
-            self._reading, self._transcript, self._judgement.abstains
+            self._reading, self._transcript, self._judgement.confidence < SURE
         ):
             return self._expand()
         return None

@@ -22,6 +22,8 @@ LOWEST = 0.1  # for words alone: where little is stored, scores say little
 USUAL = 0.5
 ALL = 10
 LONGEST_QUERY = 480
+_FIRST_SHOWN = 4  # messages before the asked one that the first window shows
+_OLDER_WORDS = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +66,21 @@ def _plans(
         # What the caller gave is never a hit; what only the store has can be handed off.
         yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
         return
+    older = _words_of_older_lines(reading) if transcript.briefing.iteration > 1 else ()
+    if older:
+        yield Plan("first_context", base | {"query": _clip(" ".join([base["query"], *older]))})
     yield Plan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
     if last is not None and last.error == "embedder":
         yield Plan("words_only", base | {"search_mode": "keyword"})
     if not found.hits or (abstains and _is_filtered(reading)):
         yield from _wider(reading, base)
+
+
+def _words_of_older_lines(reading: Reading) -> tuple[str, ...]:
+    """The telling words of what only a larger window shows."""
+    words = (word for line in reading.earlier[_FIRST_SHOWN:] for word in line.words)
+    return tuple(dict.fromkeys(words))[:_OLDER_WORDS]
 
 
 def _is_filtered(reading: Reading) -> bool:

@@ -8,6 +8,7 @@ from memrecall.agent.rules.reading import Line, Reading
 from memrecall.agent.rules.transcript import Transcript
 
 _TELLING = 3  # words; a conversation with fewer has not said yet what it is about
+_WEAK = 2  # words of its own, with which a reference may still mean many things
 _COMPARED = 60  # characters; previews are cut
 
 
@@ -35,8 +36,11 @@ def stored_line(line: Line, hits: Iterable[Candidate]) -> list[Candidate]:
     return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED] == said]
 
 
-def must_look_further(reading: Reading, transcript: Transcript, found_nothing: bool) -> bool:
-    """Whether to ask for earlier messages: the reference points outside and names too little."""
+def must_look_further(reading: Reading, transcript: Transcript, unsure: bool) -> bool:
+    """Whether to ask for earlier messages: the reference points outside and names too little.
+
+    One that names a little is searched first; earlier messages are asked for if that did not tell.
+    """
     briefing = transcript.briefing
     if transcript.expansion_refused or not briefing.older_messages:
         return False
@@ -44,5 +48,5 @@ def must_look_further(reading: Reading, transcript: Transcript, found_nothing: b
         return False
     if reading.bare and len(reading.context_words) < _TELLING:
         return not transcript.steps
-    weak = len(reading.words) + len(reading.exact) <= 1
-    return weak and found_nothing and len(transcript.searches) >= 2
+    weak = len(reading.words) + len(reading.exact) <= _WEAK
+    return weak and unsure and bool(transcript.searches)
