@@ -92,7 +92,7 @@ def test_recall_hands_off_first_what_it_ranks_first(bench: Bench) -> None:
         assert row["model_calls"] >= 1
         assert row["prompt_characters"] > 0
         assert row["windows"][0] == 5
-    assert results(bench, "run")["q6"]["abstained"]
+        assert not (row["abstained"] and handed)
     assert any(row["relevant_memory_keys"] for row in results(bench, "run").values())
 
 
