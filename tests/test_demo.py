@@ -20,13 +20,12 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAT = Path("fixtures/demo/chat.jsonl")
 DEMO = Path("examples/demo.py")
 
+VAGUE = "the flat we talked about, what was the catch again?"
 # Where several messages answer, each may come first.
 FOUND = {
     "我对什么过敏来着？": {"lin-030"},
     "按照我之前的数据库配置来": {"lin-001", "lin-005", "lin-007", "lin-060", "lin-061"},
     "Who has my spare key?": {"maya-051"},
-    # The rules find the flat; which of the messages about it has the catch they cannot tell.
-    "the flat we talked about, what was the catch again?": {"maya-057", "maya-058", "maya-063"},
 }
 NEVER_SAID = {"我的护照什么时候到期？", "When does my passport expire?"}
 
@@ -127,12 +126,17 @@ def test_chat_is_written_in_plain_characters() -> None:
     assert "\\u" not in (ROOT / CHAT).read_text("utf-8")
 
 
+@pytest.mark.xfail(reason="the rules find the flat, but not which message has the catch")
+def test_demo_finds_what_a_vague_request_means(shown: str) -> None:
+    assert {"maya-057", "maya-058"} & set(read_recalls(shown)[VAGUE].keys)
+
+
 def test_demo_recalls_what_was_said_and_asks_where_nothing_was(shown: str) -> None:
     assert re.search(r"^\d+ messages of 2 users imported and embedded in \d", shown, re.MULTILINE)
     recalls = read_recalls(shown)
-    assert recalls.keys() == FOUND.keys() | NEVER_SAID
+    assert recalls.keys() == FOUND.keys() | NEVER_SAID | {VAGUE}
     for asked, expected in FOUND.items():
-        assert expected & set(recalls[asked].keys), asked
+        assert recalls[asked].keys[0] in expected, asked
         assert (recalls[asked].confidence or 0) >= 0.3
     for asked in NEVER_SAID:
         assert recalls[asked].keys == [], asked

@@ -6,6 +6,7 @@ usage, estimates of tokens) is here.
 
 import asyncio
 import warnings
+from abc import abstractmethod
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -74,8 +75,9 @@ class BaseClient(ChatCompletionClient):
         self._prompt_tokens = 0
         self._completion_tokens = 0
 
+    @abstractmethod
     async def _answer(self, request: Request) -> CreateResult:
-        raise NotImplementedError
+        """Answer one request."""
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
         """Answer in parts: here the text as a whole, then the result."""
