@@ -1,5 +1,6 @@
 """Judging rows: what speaks for each of them, which can be hits, and which come first."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -37,7 +38,7 @@ from memrecall.search.ranking import (
 from memrecall.search.request import Mode, SearchRequest, Why
 from memrecall.search.rows import to_micros
 from memrecall.search.selection import Place, Rows, Visible, first_places, visible_rows
-from memrecall.search.terms import all_terms, question_terms
+from memrecall.search.terms import Term, all_terms, question_terms
 from memrecall.store import UserMark
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import find_times
@@ -70,6 +71,8 @@ class Ranked:
     more: bool
     calibrated: bool
     explanation: str
+    searched: int
+    telling: Mapping[Term, float]  # how much each term of the question tells
 
 
 def rank(
@@ -110,6 +113,8 @@ def rank(
         more=len(best) > request.limit,
         calibrated=request.mode == "hybrid",
         explanation="" if best else _explain(visible, scores[shown], request),
+        searched=int(np.count_nonzero(visible.open)),
+        telling=lexical.weights,
     )
 
 

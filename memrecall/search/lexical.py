@@ -1,8 +1,8 @@
 """Finding by words: BM25 over the postings, and the query language over the same arrays."""
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import reduce
 
 import numpy as np
@@ -27,6 +27,7 @@ class LexicalScores:
 
     scores: Floats
     full: float
+    weights: Mapping[SearchTerm, float] = field(default_factory=dict)  # what each term tells
 
     def coverage(self, rows: npt.NDArray[np.int64]) -> Floats:
         """How much of the query's weight each of the rows has, 0 to 1."""
@@ -48,15 +49,15 @@ def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
         if everyone
         else _length_norms(columns, alive)
     )
-    full = 0.0
-    for at, asked in enumerate(terms.values()):
+    weights: dict[SearchTerm, float] = {}
+    for at, (term, asked) in enumerate(terms.items()):
         spans = [place[at] for place in places]
         found = _document_frequency(columns, spans, None if everyone else alive)
         weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
-        full += weight
+        weights[term] = weight
         if found:
             _add_term(columns, spans, weight, norms, scores)
-    return LexicalScores(scores, full)
+    return LexicalScores(scores, sum(weights.values()), weights)
 
 
 def _key(columns: Columns, term: SearchTerm) -> int:

@@ -1,5 +1,6 @@
 """What is asked of the search engine, and what it answers."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
@@ -122,3 +123,5 @@ class SearchPage:
     withheld: int = 0
     unembedded: int = 0  # rows that only their words could find, this time
     next_cursor: str | None = None
+    searched: int = 0  # rows that passed the filters
+    told_of: Mapping[str, float] = field(default_factory=dict)  # how much of it of whom: `about`
