@@ -50,6 +50,12 @@ def run(
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Answer from such a folder, without a model.")
     ] = None,
+    grow_window: Annotated[
+        bool, typer.Option(help="Let a recall ask for more of the conversation.")
+    ] = True,
+    expand_queries: Annotated[
+        bool, typer.Option(help="Let a recall search by other forms of the words too.")
+    ] = True,
     db: Annotated[
         str | None, typer.Option("--db", help="An empty database; else a temporary file.")
     ] = None,
@@ -60,7 +66,8 @@ def run(
     A run that was stopped goes on when the same command is given again.
     """
     _check_mode(mode, record, replay)
-    work = _run(corpus, queries, out, mode, depth, max_questions, record, replay, db)
+    without = _without(mode, grow_window, expand_queries)
+    work = _run(corpus, queries, out, mode, depth, max_questions, without, record, replay, db)
     folder, state, asked = options.run(work)
     if json:
         output.print_json({"run": str(folder), "asked": asked, **asdict(state)})
@@ -81,6 +88,16 @@ def _check_mode(mode: str, record: Path | None, replay: Path | None) -> None:
         raise InvalidArgument("a search calls no model", hint="Leave out --record and --replay")
 
 
+def _without(mode: str, grow_window: bool, expand_queries: bool) -> tuple[str, ...]:
+    """The parts of a recall that are switched off."""
+    parts = {"grow_window": grow_window, "expand_queries": expand_queries}
+    off = tuple(name for name, on in parts.items() if not on)
+    if off and mode != "recall":
+        flags = ", ".join(f"--no-{name.replace('_', '-')}" for name in off)
+        raise InvalidArgument(f"{flags}: a search has no such part", hint="Use --mode recall")
+    return off
+
+
 async def _run(
     corpus_file: Path,
     queries_file: Path,
@@ -88,6 +105,7 @@ async def _run(
     mode: str,
     depth: int,
     max_questions: int | None,
+    without: tuple[str, ...],
     record: Path | None,
     replay: Path | None,
     db: str | None,
@@ -113,6 +131,7 @@ async def _run(
         model="" if mode == "search" or replay else settings.model,
         tool_calls=settings.tool_calls,
         replayed=replay is not None,
+        without=without,
         version=__version__,
     )
     folder = RunFolder(_place(out, settings))
@@ -146,7 +165,7 @@ async def _ask(runner: Any, settings: Any, tapes: Any) -> None:
             client = None if plan.replayed else _client(settings)
             if client is not None:
                 stack.push_async_callback(client.close)
-            asker = RecallAsker(library, corpus, plan.depth, client, tapes)
+            asker = RecallAsker(library, corpus, plan.depth, client, tapes, plan.without)
         with output.progress_bar("asking", runner.questions, unit="questions") as advance:
             await runner.ask_all(library, asker, advance)
 
@@ -234,17 +253,23 @@ def compare_runs(
 ) -> None:
     """Show what changed from one run to another over the same questions."""
     from memrecall.evaluation.comparing import OVERALL, compare, worsened
+    from memrecall.evaluation.handoffs import hand_off_figures
     from memrecall.evaluation.metrics import MAIN
 
     before, after = _read(first), _read(second)
     changes = compare(before, after)
     losses = worsened(before, after, metric, worst)
+    modes = (before.state.plan.mode, after.state.plan.mode)
+    handed = hand_off_figures(before, after) if modes == ("search", "recall") else None
     if json:
         fields = [_change_fields(each) for each in changes]
-        output.print_json({"changes": fields, "worst": [asdict(each) for each in losses]})
+        told_json = {"changes": fields, "worst": [asdict(each) for each in losses]}
+        output.print_json(told_json | ({"handed_off": asdict(handed)} if handed else {}))
         return
     told = {metric, *(name for names in MAIN.values() for name in names)}
     _print_changes([c for c in changes if c.category == OVERALL or c.metric in told])
+    if handed is not None:
+        _print_handed_off(handed)
     terminal = output.console()
     if losses:
         terminal.print(f"\nwhere {metric} fell most")
@@ -252,6 +277,19 @@ def compare_runs(
         said = output.escape(" ".join(each.query.split())[:_LONGEST_QUERY])
         where = output.escape(f"{each.query_id} {each.category}".strip())
         terminal.print(f"{each.before:.2f} → {each.after:.2f}  {said}  [dim]{where}[/dim]")
+
+
+def _print_handed_off(handed: Any) -> None:
+    """What the recall chose, beside what a cut of the search would have."""
+    terminal = output.console()
+    terminal.print(
+        f"\nof {output.count(handed.questions, 'answerable question')}: {handed.keys:.1f} keys "
+        f"handed off on average, {handed.abstained:.1%} abstained"
+    )
+    terminal.print(f"{'':<24}{'search':>9}{'recall':>9}")
+    cut = f"F1, search cut at {handed.best_cut}"
+    terminal.print(f"{cut:<24}{handed.search_f1:>9.3f}{handed.f1:>9.3f}")
+    terminal.print(f"{'recall, as many keys':<24}{handed.search_recall:>9.3f}{handed.recall:>9.3f}")
 
 
 def _change_fields(change: Any) -> dict[str, Any]:

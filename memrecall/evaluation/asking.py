@@ -1,5 +1,6 @@
 """Asking a question through the production path: one search, or a whole recall."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -100,7 +101,9 @@ class RecallAsker:
         depth: int,
         client: Any,
         tapes: Tapes | None = None,
+        without: Sequence[str] = (),
     ) -> None:
+        self._without = without
         self._subject = subject
         self._corpus = corpus
         self._depth = depth
@@ -120,7 +123,11 @@ class RecallAsker:
             self._subject,
             _scope(question),
             client,
-            RecallOptions(keep_traces_days=0),
+            RecallOptions(
+                keep_traces_days=0,
+                grow_window="grow_window" not in self._without,
+                expand_queries="expand_queries" not in self._without,
+            ),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)

@@ -34,6 +34,7 @@ class Plan:
     tool_calls: str
     replayed: bool
     version: str
+    without: tuple[str, ...] = ()  # parts of a recall that were switched off
 
 
 @dataclass(slots=True)
@@ -119,7 +120,8 @@ class RunFolder:
                 raise InvalidArgument(
                     f"{self._summary} has another format", hint="Run the evaluation again"
                 )
-            plan = Plan(**data.pop("plan"))
+            fields = data.pop("plan")
+            plan = Plan(**{**fields, "without": tuple(fields.get("without", ()))})
             return State(plan=plan, **data)
         except FileNotFoundError:
             raise NotFound(

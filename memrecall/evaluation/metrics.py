@@ -55,6 +55,12 @@ def _with_evidence(pairs: Sequence[Pair], figure: Callable[..., float]) -> tuple
     return _column(pairs, lambda q, a: figure(q, a) if q.evidence else 0.0), counted
 
 
+def _answerable(pairs: Sequence[Pair], figure: Callable[..., float]) -> tuple[Floats, Floats]:
+    """The mean over the questions that have an answer."""
+    counted = _column(pairs, lambda q, a: q.answerable)
+    return _column(pairs, lambda q, a: figure(q, a) if q.answerable else 0.0), counted
+
+
 def _share(question: Question, answer: Answer, cut: int) -> float:
     """The share of the evidence among the first so many."""
     found = set(question.evidence).intersection(answer.keys[:cut])
@@ -119,12 +125,12 @@ def judged_results(
 
 def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     ones = np.ones(len(pairs))
-    lacking = _column(pairs, lambda q, a: not q.evidence)
+    lacking = _column(pairs, lambda q, a: not q.answerable)
     abstained = _column(pairs, lambda q, a: _recalled(a).abstained)
     return {
-        "precision": _with_evidence(pairs, _key_precision),
-        "recall": _with_evidence(pairs, _key_recall),
-        "f1": _with_evidence(pairs, _key_f1),
+        "precision": _answerable(pairs, _key_precision),
+        "recall": _answerable(pairs, _key_recall),
+        "f1": _answerable(pairs, _key_f1),
         "keys": (_column(pairs, lambda q, a: len(_handed(a))), ones),
         "abstained": (abstained, ones),
         "abstention_precision": (abstained * lacking, abstained),
@@ -138,7 +144,7 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
 
 def _recall_pools(pairs: Sequence[Pair]) -> dict[str, Pooled]:
     confidence, right = judged_confidence(pairs)
-    lacking = _column(pairs, lambda q, a: not q.evidence)[:, None]
+    lacking = _column(pairs, lambda q, a: not q.answerable)[:, None]
     return {
         "auroc": Pooled(1.0 - confidence, lacking, area_under_roc),
         "ece": Pooled(confidence, right, calibration_error),
@@ -148,8 +154,19 @@ def _recall_pools(pairs: Sequence[Pair]) -> dict[str, Pooled]:
 def judged_confidence(pairs: Sequence[Pair]) -> tuple[Floats, Floats]:
     """How sure each recall was, and whether it handed off any evidence."""
     confidence = _column(pairs, lambda q, a: _recalled(a).confidence)
-    right = _column(pairs, lambda q, a: not _handed(a).isdisjoint(q.evidence))
+    right = _column(pairs, lambda q, a: q.answerable and not _handed(a).isdisjoint(q.evidence))
     return confidence[:, None], right[:, None]
+
+
+def trade_off(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
+    """For every threshold of the confidence: falsely left unanswered, rightly left unanswered."""
+    confidence = _column(pairs, lambda q, a: _recalled(a).confidence)
+    answerable = _column(pairs, lambda q, a: q.answerable) > 0
+    if answerable.all() or not answerable.any():
+        return []
+    levels = [*np.unique(confidence).tolist(), 1.0 + 1e-9]
+    below = [confidence < level for level in levels]
+    return [(float(low[answerable].mean()), float(low[~answerable].mean())) for low in below]
 
 
 def _recalled(answer: Answer) -> Any:

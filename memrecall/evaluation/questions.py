@@ -14,6 +14,8 @@ from memrecall.evaluation.lines import at_line, digest, numbered_lines, read_byt
 from memrecall.search import SearchRequest
 from memrecall.types import CleanText, Id, Name, parse_time
 
+UNANSWERABLE = frozenset({"adversarial", "unanswerable"})  # categories
+
 _MONTH = re.compile(r"(\d{4})-(\d\d)")
 _DAY = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
 
@@ -35,6 +37,14 @@ class Question(BaseModel):
     as_of: str | None = None
     time_zone: str | None = None
     session_id: Id | None = None
+
+    @property
+    def answerable(self) -> bool:
+        """Whether what is asked was ever said.
+
+        Adversarial questions name evidence too: what was said of something, or somebody, else.
+        """
+        return bool(self.evidence) and self.category.casefold() not in UNANSWERABLE
 
     @property
     def zone(self) -> ZoneInfo:

@@ -9,7 +9,12 @@ import numpy as np
 
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.folder import Plan, Run
-from memrecall.evaluation.metrics import judged_confidence, judged_results, summarise
+from memrecall.evaluation.metrics import (
+    judged_confidence,
+    judged_results,
+    summarise,
+    trade_off,
+)
 from memrecall.evaluation.plots import (
     Axis,
     Series,
@@ -54,6 +59,7 @@ def write_report(runs: Sequence[Run]) -> str:
             _recall_by_depth(shown),
             _by_category(shown, "recall@10", "evidence recall at 10"),
             *_handed_off(shown),
+            *_abstention(shown),
             _calibration(shown),
             _latency(shown),
         )
@@ -152,6 +158,23 @@ def _handed_off(shown: Sequence[Shown]) -> list[tuple[str, str, str]]:
     return [_by_category(shown, "f1", "F1 of the keys handed off")]
 
 
+def _abstention(shown: Sequence[Shown]) -> list[tuple[str, str, str]]:
+    """Where a threshold of the confidence may lie, if some questions have no answer."""
+    heading = "Abstaining below a confidence"
+    series = [
+        Series(each.name, each.colour, points)
+        for each in shown
+        if each.run.state.plan.mode == "recall"
+        and (points := trade_off(list(zip(each.run.questions, each.run.answers, strict=True))))
+    ]
+    if not series:
+        return []
+    across = share_axis("answerable questions left unanswered")
+    up = share_axis("unanswerable questions noticed")
+    plot = line_chart(heading, across, up, series, diagonal=True)
+    return [(heading, "Each point is a threshold; on the diagonal nothing is told apart.", plot)]
+
+
 def _calibration(shown: Sequence[Shown]) -> tuple[str, str, str]:
     heading = "Calibration"
     series, kinds = [], []
@@ -204,7 +227,7 @@ def _runs_table(shown: Sequence[Shown]) -> str:
             plan.mode,
             state.corpus,
             f"{len(each.run.answers):,}",
-            f"{sum(not question.evidence for question in each.run.questions):,}",
+            f"{sum(not question.answerable for question in each.run.questions):,}",
             plan.embedder,
             _model(plan),
             plan.version,

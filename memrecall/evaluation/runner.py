@@ -73,7 +73,7 @@ class Runner:
             "users": len(self.corpus.keys),
             "questions": len(self._asked.questions),
             "answered": len(run.answers),
-            "unanswerable": sum(not question.evidence for question in run.questions),
+            "unanswerable": sum(not question.answerable for question in run.questions),
             "evidence_hidden_by_as_of": count_hidden(self._asked, self.corpus, datetime.now(UTC)),
             "fallbacks": sum(result.fallback is not None for result in recalled),
         }

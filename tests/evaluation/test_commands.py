@@ -87,7 +87,7 @@ def test_a_report_is_one_file_that_needs_nothing_else(bench: Bench) -> None:
     done = bench.shell("eval", "report", *runs, "--out", page)
     assert done.code == 0, done.err
     text = page.read_text("utf-8")
-    assert text.count("<svg") == 5  # by k, by category twice, calibration, latency
+    assert text.count("<svg") == 6  # by k, by category twice, abstention, calibration, latency
     assert not re.search(r"(src|href)=|url\(|@import|https?://", text)
     assert "prefers-color-scheme:dark" in text
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)

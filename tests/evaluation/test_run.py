@@ -96,7 +96,6 @@ def test_recall_hands_off_first_what_it_ranks_first(bench: Bench) -> None:
     assert any(row["relevant_memory_keys"] for row in results(bench, "run").values())
 
 
-@pytest.mark.xfail(reason="with the hash embedder the rules take a chance likeness for an answer")
 def test_recall_abstains_where_nothing_was_said(bench: Bench) -> None:
     bench.run("run", "recall")
     assert results(bench, "run")["q6"]["abstained"]
