@@ -69,7 +69,7 @@ def _found_lines(desk: Desk) -> list[str]:
             {
                 "memory_key": hit.key,
                 "content_preview": (hit.summary or hit.content)[:_SHORTEST],
-                "relevance_score": round(hit.score, 2),
+                "relevance_score": round(hit.score, 3),
                 "created_at": desk.local(hit.ts),
             }
         )

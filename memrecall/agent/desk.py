@@ -88,6 +88,7 @@ class Desk:
     caches: Caches
     as_of: datetime | None = None  # nothing said later is seen
     keyword_model: KeywordModel | None = None  # None: keywords are made by rules
+    expand_queries: bool = True
     expand_with_model: bool = False  # a call of the model for each new query
     notes: Notes = field(default_factory=Notes)
     handoff: HandoffInput | None = None

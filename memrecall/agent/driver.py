@@ -50,6 +50,8 @@ class RecallOptions:
     limits: Limits = field(default_factory=Limits)
     first_window: int = FIRST_WINDOW
     language: Language | None = None  # None: that of the message
+    grow_window: bool = True  # False: the first window is all that is shown
+    expand_queries: bool = True  # add other forms of a query's words to each search
     expand_with_model: bool = False  # ask the model for more words at each new query
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
@@ -123,8 +125,12 @@ class Recaller:
             language=options.language or language_of(conversation.asked.text),
             now=as_of or self._clock(),
             as_of=as_of,
-            window=Window(options.first_window, max_iterations=options.limits.iterations),
+            window=Window(
+                options.first_window,
+                max_iterations=options.limits.iterations if options.grow_window else 1,
+            ),
             caches=self._caches,
+            expand_queries=options.expand_queries,
             expand_with_model=options.expand_with_model,
         )
 

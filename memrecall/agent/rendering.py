@@ -62,8 +62,15 @@ def _search_fields(
     return {
         "total_found": output.total_found,
         "returned": len(shown),
+        "searched": output.searched,
         "results": shown,
-    } | _slim({"message": (output.message or "")[:_MESSAGE], "truncated": cut})
+    } | _slim(
+        {
+            "told_of": output.told_of,
+            "message": (output.message or "")[:_MESSAGE],
+            "truncated": cut,
+        }
+    )
 
 
 def _search_item(item: dict[str, Any], size: int) -> dict[str, Any]:

@@ -207,7 +207,7 @@ class TestSearch:
 
     async def test_a_long_query_is_cut_and_says_so(self, library: Library) -> None:
         recalled = await play(library, search("database " * 200), hand_off("a1"))
-        assert "first 500 characters" in results(recalled)[0]["text"]
+        assert "first 1000 characters" in results(recalled)[0]["text"]
 
     async def test_results_stay_within_their_size(self, library: Library) -> None:
         memories = [

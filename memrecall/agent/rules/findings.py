@@ -48,6 +48,8 @@ class Findings:
     broken: tuple[str, ...] = ()  # codes of failures, in order
     withheld: str = ""  # what a search said of memories that may not be shown
     searched: int = 0  # searches that worked
+    stored: int = 0  # how much a search looked through, at most
+    told_of: Mapping[str, float] = field(default_factory=dict)  # how much of the request of whom
 
     @property
     def hits(self) -> list[Candidate]:
@@ -77,6 +79,17 @@ def gather(transcript: Transcript) -> Findings:
         broken=tuple(s.error for s in transcript.steps if s.error in BROKEN and s.error),
         withheld=_withheld(transcript.searches),
         searched=sum(step.error is None for step in transcript.searches),
+        stored=max(
+            (_count(step.answer.get("searched")) for step in transcript.searches), default=0
+        ),
+        told_of=next(filter(None, map(_told_of, transcript.searches)), {}),
+    )
+
+
+def _told_of(step: Step) -> dict[str, float]:
+    told = step.answer.get("told_of")
+    return (
+        {str(who): _number(share) for who, share in told.items()} if isinstance(told, dict) else {}
     )
 
 
@@ -99,6 +112,10 @@ def _candidate(line: Mapping[str, Any], rank: int) -> Candidate:
 
 def _number(value: object) -> float:
     return min(max(float(value), 0.0), 1.0) if isinstance(value, int | float) else 0.0
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
 
 
 def _take(seen: dict[str, Candidate], found: Candidate) -> None:

@@ -17,10 +17,12 @@ MOST_KEYS_OF_ALL = 10  # where all of something is asked for
 # fixtures/eval, also cut into stretches of 15 to 160 messages, every family of sets with the same
 # weight. The first three order a family about as well when they are fitted without it. The last two
 # come from fixtures/eval, in which people ask and change their minds; elsewhere they give nothing.
-_WEIGHTS = Measures(chance=0.78, rank=-0.19, telling=1.23, asks=-0.7, newer=0.37)
-_BIAS = -0.3
-# How much of the evidence is expected to be missing from what was found.
-_UNSEEN = 0.3
+_WEIGHTS = Measures(chance=0.9, rank=-0.1, telling=0.6, asks=-0.35, newer=0.2)
+_BIAS = -0.15
+# How many pieces of evidence are expected to be missing from what was found: the more is stored,
+# the more of it is about the same thing. So many for each doubling beyond this size.
+_UNSEEN, _MOST_UNSEEN = 1.5, 3.0
+_LITTLE = 1_000
 _ABOUT_EQUAL = 0.85
 _LEANING = 1.2
 _ENDED = 0.5  # no longer valid
@@ -69,14 +71,14 @@ def judge(reading: Reading, found: Findings) -> Judgement:
     if not found.hits:
         return Judgement((), 0.0)
     scene = Scene(reading, found)
-    chances = {hit.key: _lean(reading, hit, _chance(scene.measure(hit))) for hit in scene.hits}
-    chances |= _chances_of_replies(reading, found, chances)
+    chances = {hit.key: _lean(scene, hit, _chance(scene.measure(hit))) for hit in scene.hits}
+    chances |= _chances_of_replies(scene, chances)
     judged = sorted(
         (Judged(found.candidates[key], chance) for key, chance in chances.items()),
         key=lambda j: (-j.chance, j.candidate.rank, j.candidate.key),
     )
     most = MOST_KEYS_OF_ALL if reading.asks == "count" else MOST_KEYS
-    chosen = tuple(judged[: min(_best_cut([j.chance for j in judged]), most)])
+    chosen = tuple(judged[: min(_best_cut([j.chance for j in judged], found.stored), most)])
     sure = confidence_of(scene, [(j.candidate, j.chance) for j in chosen])
     return _latest_first(Judgement(chosen, round(sure, 2)), reading)
 
@@ -97,19 +99,22 @@ def _latest_first(judgement: Judgement, reading: Reading) -> Judgement:
     return Judgement((latest, *rest), judgement.confidence)
 
 
-def _best_cut(chances: Sequence[float]) -> int:
+def _best_cut(chances: Sequence[float], stored: int) -> int:
     """How many of the candidates to take, best first: as many as make the expected F1 largest."""
-    evidence = sum(chances) + _UNSEEN
+    evidence = sum(chances) + min(_UNSEEN * math.log2(max(stored / _LITTLE, 1)), _MOST_UNSEEN)
     worth = [right / (size + evidence) for size, right in enumerate(accumulate(chances), 1)]
     return worth.index(max(worth)) + 1
 
 
-def _lean(reading: Reading, candidate: Candidate, chance: float) -> float:
+def _lean(scene: Scene, candidate: Candidate, chance: float) -> float:
     """What the request leans to is likelier meant, a memory that ended less.
 
-    Preferences and settings are the user's own words before anybody else's.
+    Preferences and settings are the user's own words before anybody else's, unless somebody is
+    asked about by name.
     """
-    own = reading.leaning == "user_preference" and candidate.role == "user"
+    reading = scene.reading
+    users = candidate.role == "user" and not scene.speakers
+    own = reading.leaning == "user_preference" and users
     if own or (reading.leaning is not None and candidate.memory_type == reading.leaning):
         chance = min(chance * _LEANING, 1.0)
     return chance * _ENDED if candidate.valid_to else chance
@@ -120,14 +125,13 @@ def _chance(measures: Measures) -> float:
     return 1 / (1 + math.exp(-total - _BIAS))
 
 
-def _chances_of_replies(
-    reading: Reading, found: Findings, chances: dict[str, float]
-) -> dict[str, float]:
+def _chances_of_replies(scene: Scene, chances: dict[str, float]) -> dict[str, float]:
     """Replies share few words with a request, but stand beside messages that share many.
 
     "What did you suggest for …" finds the user's own question: what the assistant said next is
     meant. A found question that repeats the request is answered by what was said next.
     """
+    reading, found = scene.reading, scene.found
     best = max(chances, key=lambda key: chances[key], default="")
     raised: dict[str, float] = {}
     for key, following in found.after.items():
@@ -137,7 +141,13 @@ def _chances_of_replies(
         reply = found.candidates[following[0]]
         wanted = reading.whose is not None and anchor.role not in ("", reading.whose)
         if (wanted and reading.whose in (reply.role, reply.speaker)) or (
-            key == best and anchor.asks and reply.speaker != anchor.speaker
+            key == best and anchor.asks and _answers(scene, anchor, reply)
         ):
             raised[reply.key] = max(_REPLY * chances[key], chances.get(reply.key, 0.0))
     return raised
+
+
+def _answers(scene: Scene, question: Candidate, reply: Candidate) -> bool:
+    """Whether a reply may answer a question: by another, and by whom the request asks about."""
+    asked_about = not scene.speakers or reply.speaker in scene.speakers
+    return asked_about and reply.speaker != question.speaker

@@ -63,6 +63,7 @@ def _type(word: str) -> KeywordType:
 
 
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
+_COMPOUND = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
 _SMALL_NUMBERS = (
     ("0", "zero", "零"),
     ("1", "one", "一"),
@@ -87,6 +88,8 @@ def expansions_of(query: str) -> tuple[str, ...]:
     """Other forms of the words of a query: parts of identifiers, numbers as digits and words."""
     more: dict[str, None] = {}
     for word in re.findall(r"[A-Za-z0-9_\-./]{4,}", query):
+        if _COMPOUND.fullmatch(word):  # "hand-drip" is searched by its parts already
+            continue
         parts = [part for part in _CAMEL.split(word) if len(part) > 2]
         more.update(dict.fromkeys(parts if len(parts) > 1 else ()))
     chinese = any("\u4e00" <= character <= "\u9fff" for character in query)

@@ -8,7 +8,7 @@ from datetime import datetime
 from memrecall.agent.rules.coverage import Said
 from memrecall.agent.rules.findings import Candidate, Findings
 from memrecall.agent.rules.reading import Reading
-from memrecall.agent.rules.searching import is_topic, named_speakers
+from memrecall.agent.rules.searching import named_speakers
 from memrecall.search.calibration import HALF
 
 _MOST_WORDS = 16
@@ -88,13 +88,13 @@ class Weights:
 def asked_words(reading: Reading) -> tuple[str, ...]:
     """The words that an answer should have: the message's own; a topic has the conversation's."""
     own = (*reading.words, *reading.exact)
-    more = reading.context_words if is_topic(reading) or not own else ()
+    more = reading.context_words if reading.topical or not own else ()
     return tuple(dict.fromkeys((*own, *more)))[:_MOST_WORDS]
 
 
 def log_odds(share: float) -> float:
     """A score from 0 to 1 as log odds; the tools round scores, so its ends are not infinite."""
-    bounded = min(max(share, 0.01), 0.995)
+    bounded = min(max(share, 0.001), 0.9995)
     return math.log(bounded / (1 - bounded))
 
 

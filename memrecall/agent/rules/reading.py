@@ -12,7 +12,14 @@ from memrecall.agent.rules.personal import OWN
 from memrecall.agent.rules.references import Reference, find_references
 from memrecall.agent.rules.timing import Timing, read_timing
 from memrecall.agent.rules.whose import Whose, whose_words
-from memrecall.agent.rules.words import ASKING, COUNT, LEANINGS, PREFERENCE, WHEN
+from memrecall.agent.rules.words import (
+    ASKING,
+    COUNT,
+    LEANINGS,
+    PREFERENCE,
+    WANTING,
+    WHEN,
+)
 from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
 from memrecall.text.times import find_times
@@ -62,6 +69,21 @@ class Reading:
     def points_back(self) -> bool:
         """Whether it points at an earlier conversation, not only at this one."""
         return any(reference.to in _FAR for reference in self.references)
+
+    @property
+    def topical(self) -> bool:
+        """Whether it is the conversation that is to be searched by, not one question."""
+        alone = (self.points_back or self.personal) and not self.replies
+        return bool(self.earlier) and (self.bare or not alone)
+
+    @property
+    def replies(self) -> bool:
+        """Whether it answers a question and asks nothing: "last time I …" only tells something."""
+        if not self.earlier or self.earlier[0].role == "user":
+            return False
+        if any(pattern.search(self.text) for pattern in (*ASKING, *WANTING)):
+            return False
+        return any(mark in self.earlier[0].text for mark in "?？")
 
     @property
     def context_words(self) -> tuple[str, ...]:

@@ -17,11 +17,13 @@ from memrecall.agent.rules.transcript import REFUSED, Transcript
 from memrecall.agent.rules.window import meant_in_window
 from memrecall.text.times import TimeSpan
 
-LOW = 0.3
+# A model is shown few results, which should be good ones; the rules judge for themselves.
+USUAL = 0.3
+LOW = 0.15
 LOWEST = 0.1  # for words alone: where little is stored, scores say little
-USUAL = 0.5
+_DEFAULT = 0.5  # the tool's
 ALL = 10
-LONGEST_QUERY = 480
+LONGEST_QUERY = 980
 _FIRST_SHOWN = 4  # messages before the asked one that the first window shows
 _OLDER_WORDS = 10
 
@@ -51,7 +53,7 @@ def next_search(
 
 def _essence(arguments: dict[str, Any]) -> dict[str, Any]:
     """Arguments with all defaults in place, as the tool compares them."""
-    defaults = {"search_mode": "hybrid", "limit": 5, "min_relevance_score": USUAL}
+    defaults = {"search_mode": "hybrid", "limit": 5, "min_relevance_score": _DEFAULT}
     kept = {**defaults, **{k: v for k, v in arguments.items() if v is not None}}
     kept.pop("total_found", None)
     return kept
@@ -67,7 +69,7 @@ def _plans(
         yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
         return
     older = _words_of_older_lines(reading) if transcript.briefing.iteration > 1 else ()
-    if older:
+    if older and not reading.topical:
         yield Plan("first_context", base | {"query": _clip(" ".join([base["query"], *older]))})
     yield Plan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
@@ -97,19 +99,13 @@ def _base(reading: Reading) -> dict[str, Any]:
     }
 
 
-def is_topic(reading: Reading) -> bool:
-    """Whether it is the conversation that is to be searched by, not one question."""
-    alone = reading.points_back or reading.personal
-    return bool(reading.earlier) and (reading.bare or not alone)
-
-
 def query_of(reading: Reading) -> str:
     """The words to search by: the question itself; with what was said before if it names nothing.
 
     A whole question finds more than its keywords do: the embedder reads sentences.
     """
     own = reading.question or reading.text
-    if is_topic(reading):
+    if reading.topical:
         said = [line.text for line in reversed(reading.earlier) if line.words]
         return _clip("\n".join([*said, "" if reading.bare else own]))
     return _clip(" ".join(own.split()))

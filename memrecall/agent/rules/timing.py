@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 from memrecall.agent.rules.words import SAYING_EN, SAYING_ZH, SERVING_ZH, any_of, chinese, english
 from memrecall.text.times import TimeSpan
@@ -16,6 +17,7 @@ _SAYING_NEXT = re.compile(
 _SAYING_EN = english(SAYING_EN + ",suggested,recommended,gave,sent,listed,proposed")
 _PARTED = re.compile(r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE)
 _WE_DID = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
+_SHORT = timedelta(days=8)
 _NEAR = 48  # characters between an English verb of saying and its time
 
 _Pair = tuple[re.Pattern[str], re.Pattern[str]]
@@ -52,7 +54,13 @@ class Timing:
 def read_timing(text: str, spans: Sequence[TimeSpan]) -> Timing:
     """Tell a time of saying from a time of the thing itself."""
     said = [span for span in spans if not is_vague(span) and _belongs_to_saying(text, span)]
-    return Timing(tuple(spans), said[0] if len(said) == 1 else None, _recency(text))
+    # Of a month people are not sure, and of two times they ask together: both only lean.
+    sure = len(said) == 1 and _is_short(said[0])
+    return Timing(tuple(spans), said[0] if sure else None, _recency(text))
+
+
+def _is_short(span: TimeSpan) -> bool:
+    return bool(span.start and span.end and span.end - span.start <= _SHORT)
 
 
 def is_vague(span: TimeSpan) -> bool:

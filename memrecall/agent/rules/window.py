@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from memrecall.agent.rules.coverage import covered
 from memrecall.agent.rules.findings import Candidate
+from memrecall.agent.rules.needs import is_greeting
 from memrecall.agent.rules.reading import Line, Reading
 from memrecall.agent.rules.transcript import Transcript
 
@@ -44,7 +45,12 @@ def must_look_further(reading: Reading, transcript: Transcript, unsure: bool) ->
     briefing = transcript.briefing
     if transcript.expansion_refused or not briefing.older_messages:
         return False
-    if briefing.iteration >= briefing.max_iterations or not reading.references:
+    if briefing.iteration >= briefing.max_iterations:
+        return False
+    if reading.topical:
+        # A conversation is searched by itself: a little more of it finds more.
+        return briefing.iteration == 1 and not transcript.steps and not is_greeting(reading.text)
+    if not reading.references:
         return False
     if reading.bare and len(reading.context_words) < _TELLING:
         return not transcript.steps

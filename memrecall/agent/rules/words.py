@@ -52,7 +52,7 @@ made for,made me,listed,showed,showed me,taught,proposed,advised,helped,generate
 DRESS = (
     chinese(
         """
-        请问,麻烦你,麻烦您,麻烦,拜托,劳驾,你还记得,您还记得,还记得,你记得,你记不记得,记不记得
+        请问,麻烦你,麻烦您,麻烦帮,拜托,劳驾,你还记得,您还记得,还记得,你记得,你记不记得,记不记得
         帮我查一下,帮我查查,帮我找一下,帮我找找,帮我看一下,帮我看看,帮我想想,帮我回忆一下
         帮我回忆,帮我查,帮我找,能不能告诉我,可以告诉我,能告诉我,告诉我,跟我说说,和我说说
         给我说说,我想知道,我想问一下,我想问,想问一下,我想了解,我想看,我忘了,我忘记了
@@ -146,5 +146,15 @@ ASKING = (
         r"\?",
         r"^\W*(?:what|when|where|who|whom|whose|which|why|how|did|do|does|is|are|was|were|have|has"
         r"|can|could|would|will|should)\b",
+    ),
+)
+# What is wanted must be done or found, however it is told.
+WANTING = (
+    chinese("想用,想要,我要,要用,需要,帮我,给我,按照,照着,照旧,沿用,继续用,还是用,换成,改成,请"),
+    english(
+        r"""
+        want,need,use,would like,i'd like,please,let's,again,same as,the same,like before
+        like last time,set up,configure,redo,continue
+        """
     ),
 )

@@ -78,6 +78,8 @@ class SearchMemoriesOutput(ToolOutput):
     error: str | None = None  # additions from here on
     withheld: int = 0
     relaxed: list[str] = []
+    searched: int = 0  # memories and messages that passed the filters
+    told_of: dict[str, float] = {}  # how much of the query the results tell of whom
     since: str | None = None  # the time that was searched, for traces
     until: str | None = None
 

@@ -17,7 +17,7 @@ from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.text.snippets import snippets
 from memrecall.types import Role
 
-LONGEST_QUERY = 500
+LONGEST_QUERY = 1_000
 PREVIEW = 200
 
 
@@ -28,7 +28,7 @@ async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemor
         desk.notes.in_a_row += 1
         return refusal
     expansions: tuple[str, ...] = ()
-    if asked.search_mode != "keyword":
+    if desk.expand_queries and asked.search_mode != "keyword":
         expansions = await expand_query(desk, asked.query)
     request = _request(desk, asked, expansions)
     page = await _search(desk, request)
@@ -157,6 +157,8 @@ def _answer(
         message=" ".join(filter(None, told)) or None,
         withheld=page.withheld,
         relaxed=relaxed,
+        searched=page.searched,
+        told_of=dict(page.told_of),
         since=request.since and desk.local(request.since),
         until=request.until and desk.local(request.until),
     )
@@ -177,7 +179,7 @@ def _item(desk: Desk, hit: Hit, query: str) -> MemorySearchResultItem:
         summary=hit.summary,
         content_preview=preview(hit.content),
         memory_type=hit.memory_type,
-        relevance_score=round(hit.score, 2),
+        relevance_score=round(hit.score, 3),
         created_at=desk.local(hit.ts),
         keywords=list(hit.keywords),
         kind=hit.kind,

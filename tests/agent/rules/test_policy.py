@@ -41,7 +41,7 @@ def test_first_search_is_the_question_without_politeness() -> None:
     played = play(briefing([user("please tell me what tiles I chose for the kitchen")]), tool(TEN))
     first = played.searches[0]
     assert first["query"] == "what tiles I chose for the kitchen"
-    assert (first["search_mode"], first["min_relevance_score"]) == ("hybrid", 0.5)
+    assert (first["search_mode"], first["min_relevance_score"]) == ("hybrid", 0.3)
     assert played.handoff is not None
     assert played.handoff["relevant_memory_keys"][0] == "k0"
 
@@ -78,7 +78,7 @@ def test_too_little_widens_step_by_step_and_ends_in_a_question() -> None:
         ("since" in search, search["min_relevance_score"], search.get("role"))
         for search in played.searches
     ]
-    assert steps == [(True, 0.5, "user"), (False, 0.3, "user"), (False, 0.1, None)]
+    assert steps == [(True, 0.3, "user"), (False, 0.15, "user"), (False, 0.1, None)]
     assert played.handoff is not None
     assert played.handoff["relevant_memory_keys"] == []
     assert played.handoff["confidence"] <= 0.2
@@ -208,10 +208,15 @@ def test_the_words_of_the_other_partner_are_not_taken_for_the_named_ones() -> No
         hit("a", "I won the chess tournament in Oslo", 0.9, speaker="Ben", role="assistant"),
         *(hit(f"k{n}", f"nice weather {n}", 0.6, speaker="Ada") for n in range(5)),
     ]
-    played = play(briefing([user("Which chess tournament did Ada win?")]), tool(found(*hits)))
+    told = {"Ben": 0.9, "Ada": 0.0}
+    asked = [user("Which chess tournament did Ada win?")]
+    played = play(briefing(asked), tool(found(*hits, told_of=told)))
     assert played.handoff is not None
     assert played.handoff["relevant_memory_keys"] == []
     assert "Ben" in played.handoff["search_summary"]
+    played = play(briefing(asked), tool(found(*hits, told_of={"Ben": 0.5, "Ada": 0.9})))
+    assert played.handoff is not None
+    assert played.handoff["relevant_memory_keys"][0] == "a"
 
 
 def test_the_reply_beside_the_users_question_is_handed_over() -> None:
