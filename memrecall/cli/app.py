@@ -39,6 +39,9 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
+_RESUMED = (("import",), ("reindex",), ("eval", "run"))
+
+
 @app.callback()
 def _root(
     version: bool = typer.Option(
@@ -65,8 +68,13 @@ def run() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     if code == EXIT_STOPPED:  # the parser turns Ctrl-C into this code, and says nothing
-        typer.echo("stopped; run it again to go on", err=True)
+        typer.echo("stopped; run it again to go on" if _goes_on() else "stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _goes_on() -> bool:
+    """Whether the command takes up its work where it was stopped."""
+    return any(sys.argv[1 : 1 + len(command)] == list(command) for command in _RESUMED)
 
 
 def _describe(error: Any) -> str:

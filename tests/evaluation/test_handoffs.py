@@ -11,7 +11,6 @@ from memrecall.evaluation.questions import Question
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 
-
 ROWS = np.arange(4)
 
 
