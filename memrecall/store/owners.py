@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.store.claims import lock_users
 from memrecall.store.engine import Database
+from memrecall.store.keys import withdraw_user
 from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
 
 LIST_SIZE = 100
@@ -39,6 +40,7 @@ class Erased:
     vectors: int = 0
     sessions: int = 0
     traces: int = 0
+    keys: int = 0  # that opened this user's data; they do no longer
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -122,7 +124,7 @@ class Owners:
         return await self._erase(user_id, session_id)
 
     async def erase_user(self, user_id: str) -> Erased:
-        """Remove every row of a user."""
+        """Remove every row of a user, and the user from all keys."""
         return await self._erase(user_id, None)
 
     async def erase_agent(self, agent_id: str) -> None:
@@ -171,9 +173,12 @@ class Owners:
 
 
 async def _erase(connection: AsyncConnection, user_id: str, session_id: str | None) -> Erased:
-    if not await lock_users(connection, [user_id]):
+    known = await lock_users(connection, [user_id])
+    keys = await withdraw_user(connection, user_id) if session_id is None else 0
+    if not known and not keys:
         raise NotFound(f"there is no user {user_id!r}", hint="`memrecall users list`")
     gone = {
+        "keys": keys,
         "vectors": await _erase_vectors(connection, user_id, session_id),
         "messages": await _erase_from(connection, messages, user_id, session_id),
         "memories": await _erase_from(connection, memories, user_id, session_id),

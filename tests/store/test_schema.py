@@ -107,6 +107,7 @@ REFERENCES = {
 ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message_id"} | {
     "memory_key",
     "trace_id",
+    "key_id",
     "key",
 }
 
