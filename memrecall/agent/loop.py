@@ -153,7 +153,7 @@ class RecallLoop:
             return Steer(StopReason.SILENCE, "steer_silence")
         self._run.recorder.add(EventKind.TEXT, text=text)
         self._append(AssistantMessage(content=text, source=SOURCE), len(text))
-        if is_leaked_call(text):
+        if is_leaked_call(text, self._run.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
         return Steer(StopReason.TEXT_ANSWER, "steer_text")
 
