@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
-ZERO_MEANS_OFF = frozenset({"trace_days"})
+ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,16 @@ class Settings:
     trace_days: int = 30  # 0: traces of recalls are not stored
     cache_dir: str = ""
     runs_dir: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8765
+    cors_origins: str = ""  # web pages that may call the service, divided by commas
+    recalls_per_key: int = 4  # at once
+    recall_queue: int = 16  # that wait behind them; 0: none
+    recall_patience: float = 30.0  # seconds that they wait
+
+    def allowed_origins(self) -> frozenset[str]:
+        """The web pages that may call the service."""
+        return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
 
     def shown(self) -> dict[str, Any]:
         """The settings as they may be printed: no password, the key only as set or not."""

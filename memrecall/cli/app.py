@@ -7,7 +7,18 @@ from typing import Any, NoReturn
 import typer
 
 from memrecall import __version__
-from memrecall.cli import evaluation, memories, messages, owners, recall, search, trace, upkeep
+from memrecall.cli import (
+    evaluation,
+    keys,
+    memories,
+    messages,
+    owners,
+    recall,
+    search,
+    serve,
+    trace,
+    upkeep,
+)
 from memrecall.errors import MemrecallError
 
 EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
@@ -29,8 +40,10 @@ trace.register(app)
 search.register(app)
 memories.register(app)
 owners.register(app)
+keys.register(app)
 upkeep.register(app)
 evaluation.register(app)
+serve.register(app)
 
 
 def _show_version(wanted: bool) -> None:

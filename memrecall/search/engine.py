@@ -90,7 +90,7 @@ class SearchEngine:
             return None, ""
         try:
             if request.mode == "semantic":
-                return await self._vector(request.query), ""
+                return await self.vector_of(request.query), ""
             return await self._meaning(await self._spoken(scope, request)), ""
         except EmbedderFailed as error:
             if request.mode == "semantic":
@@ -112,11 +112,12 @@ class SearchEngine:
         """The vector of a question; of a conversation, with its last line a little closer."""
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) <= 1:
-            return await self._vector(text)
-        both = await self._vector(text) + np.float32(_LAST_LINE) * await self._vector(lines[-1])
+            return await self.vector_of(text)
+        both = await self.vector_of(text) + np.float32(_LAST_LINE) * await self.vector_of(lines[-1])
         return (both / max(float(np.linalg.norm(both)), 1e-9)).astype(np.float32)
 
-    async def _vector(self, text: str) -> Floats:
+    async def vector_of(self, text: str) -> Floats:
+        """The vector of a question; the latest ones are kept."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         if not self._model_checked:
