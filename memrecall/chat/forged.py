@@ -1,4 +1,4 @@
-"""Tool calls that the turn makes in the model's name: a call and its output, as a provider has them.
+"""Tool calls that the turn makes in the model's name: a call and its output, as providers have it.
 
 They show the model that the tools exist and what they bring, and they make sure that every turn
 recalls. They live in one request's context and are never stored.

@@ -8,6 +8,8 @@ from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 from memrecall.settings import Settings
 
+LONGEST_SHOWN = 500  # messages
+
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
@@ -25,10 +27,16 @@ class ChatOptions:
     keep_traces_days: int = 30  # of the recalls; 0: they are not stored
 
     def __post_init__(self) -> None:
-        least = {"recalls": 0, "model_calls": 1, "history": 0, "view": 1, "keep_traces_days": 0}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise InvalidArgument(f"{name} {getattr(self, name)} is below {bound}")
+        bounds = {
+            "recalls": (0, 100),
+            "model_calls": (1, 100),
+            "history": (0, LONGEST_SHOWN),
+            "view": (1, LONGEST_SHOWN),
+        }
+        for name, (least, most) in bounds.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise InvalidArgument(f"{name} {value} is out of range", hint=f"{least} to {most}")
         if self.recall_seconds <= 0 or self.seconds <= 0:
             raise InvalidArgument("recall_seconds and seconds must be above 0")
 
