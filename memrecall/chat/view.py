@@ -64,16 +64,14 @@ async def read_view(
     step = min(_FIRST_STEP, most)
     while True:
         said = await timeline.thread(session_id=session_id, limit=step + before)
-        spoke = _last_place(said, member_id)
+        after = _place_after(said, member_id)
         is_whole = len(said) < step + before
-        if spoke is not None or is_whole or step == most:
+        if (after is not None and after >= before) or is_whole or step == most:
             break
         step = min(step * 2, most)
-    start = 0 if spoke is None else spoke + 1
-    start = max(start, len(said) - most)
-    earlier = said[max(start - before, 0) : start]
-    cut = spoke is None and not is_whole
-    return View(tuple(said[start:]), tuple(earlier), cut)
+    start = max(after or 0, len(said) - most)
+    cut = start > after if after is not None else start > 0 or not is_whole
+    return View(tuple(said[start:]), tuple(said[max(start - before, 0) : start]), cut)
 
 
 def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
@@ -84,8 +82,9 @@ def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
     return [text if len(text) <= share else f"{text[:share]}…" for text in texts]
 
 
-def _last_place(said: Sequence[Message], member_id: str) -> int | None:
-    for place in range(len(said) - 1, -1, -1):
-        if said[place].metadata.get(MEMBER_ID) == member_id:
+def _place_after(said: Sequence[Message], member_id: str) -> int | None:
+    """Behind what the member said last; None if it said nothing here."""
+    for place in range(len(said), 0, -1):
+        if said[place - 1].metadata.get(MEMBER_ID) == member_id:
             return place
     return None
