@@ -1,16 +1,15 @@
-"""A recall as server-sent events: one event for each step, pings between, one terminal event."""
+"""Server-sent events: one for each step, pings between, one terminal event."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Response
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from memrecall.agent import RecallResult
-from memrecall.agent.trace import TraceEvent
 from memrecall.errors import MemrecallError
 from memrecall.server.edge import log_bug, note_error
 from memrecall.server.errors import Problem, Refused, internal, problem_of
@@ -21,7 +20,17 @@ EVENT_STREAM = "text/event-stream"
 PING_SECONDS = 15.0
 _PING = b": ping\n\n"
 
-Events = AsyncGenerator[TraceEvent | RecallResult, None]
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event as it is sent: its name and its data, which is JSON."""
+
+    name: str
+    data: bytes
+    is_last: bool = False
+
+
+Events = AsyncGenerator[Told, None]
 
 
 class EventStream(Response):
@@ -80,10 +89,10 @@ class EventStream(Response):
                         await self._send(send, _PING)
                         continue
                     event = coming.result()
-                    if isinstance(event, RecallResult):
-                        await self._end(send, _event("done", event.model_dump_json().encode()))
+                    if event.is_last:
+                        await self._end(send, _event(event.name, event.data))
                         break
-                    await self._send(send, _event(event.kind.value, to_json(event.as_dict())))
+                    await self._send(send, _event(event.name, event.data))
                     coming = asyncio.ensure_future(anext(events))
             finally:
                 coming.cancel()
