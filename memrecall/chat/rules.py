@@ -1,13 +1,15 @@
 """The rules that answer the chat prompts when no model is set: what was recalled, or "unknown"."""
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any
 
 from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 from memrecall.agent.rules import RULES as RECALL_RULES
-from memrecall.agent.rules.needs import needs_recall
+from memrecall.agent.rules.needs import is_greeting, needs_recall
+from memrecall.agent.rules.words import ASKING
 from memrecall.chat.phrases import say
 from memrecall.chat.speech import SILENCE
 from memrecall.chat.tools import MENTIONED, RECALL
@@ -16,7 +18,7 @@ from memrecall.model.prompts import Language
 
 _QUOTED = 2
 _LONGEST = 300
-_QUESTION = "?？吗呢"
+_TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.IGNORECASE)
 _TEXTS: dict[str, tuple[str, str]] = {
     "user": ("On {day} you said: “{text}”", "{day} 你说过：“{text}”"),
     "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
@@ -58,14 +60,18 @@ def _answer(request: RuleRequest) -> str:
     asked = _asked(request.messages)
     told = _load(_results(request.messages).get(RECALL, ""))
     events = told.get("events") or []
-    if not needs_recall(asked, ()).needed and not _is_question(asked):
+    if events and (_is_asking(asked) or needs_recall(asked, ()).needed):
+        return "\n".join(_quote(event, language) for event in _evidence(events)[:_QUOTED])
+    if not _is_asking(asked):
         return _text(language, "noted")
-    if events:
-        # What was said by a person is evidence; what an assistant said may only repeat it.
-        first_hand = [event for event in events if event.get("speaker") != "assistant"]
-        return "\n".join(_quote(event, language) for event in (first_hand or events)[:_QUOTED])
     failed = told.get("note") == say(language, "recall_failed")
     return _text(language, "failed" if failed else "unknown")
+
+
+def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What tells something at first hand: an assistant may repeat it, a question only asks."""
+    first_hand = [event for event in events if event.get("speaker") != "assistant"] or events
+    return [event for event in first_hand if not _is_asking(str(event["text"]))] or first_hand
 
 
 def _asked(messages: Sequence[LLMMessage]) -> str:
@@ -78,9 +84,9 @@ def _asked(messages: Sequence[LLMMessage]) -> str:
     return ""
 
 
-def _is_question(text: str) -> bool:
-    stripped = text.rstrip().rstrip("”\"'）)")
-    return stripped.endswith(tuple(_QUESTION))
+def _is_asking(text: str) -> bool:
+    """Whether a text wants to be told something."""
+    return not is_greeting(text) and any(pattern.search(text) for pattern in (*ASKING, _TELL_ME))
 
 
 def _quote(event: dict[str, Any], language: Language) -> str:

@@ -364,6 +364,7 @@ class TestOffline:
             (ASKED_EN, f"On 2026-03-04 you said: “{LISBON}”"),
             ("你好", "好的。"),
             ("I bought a bicycle today.", "All right."),
+            ("我不喜欢香菜", "好的。"),
         ],
     )
     async def test_answers_quote_what_was_said(
@@ -378,10 +379,13 @@ class TestOffline:
         assert (await nobody.answer("What is my passport number?")).text.startswith("I do not know")
         assert (await nobody.answer("我的护照号是多少？")).text.startswith("我不知道")
 
-    async def test_what_was_just_said_is_known(self, lite: Library) -> None:
-        chat = SingleChat(lite, Scope("new"))
+    async def test_what_was_just_said_is_known_however_often_it_is_asked(
+        self, sensible: Library
+    ) -> None:
+        chat = SingleChat(sensible, Scope("new"))
         await chat.answer("My cat is called Momo.")
-        assert "“My cat is called Momo.”" in (await chat.answer("What is my cat called?")).text
+        for asked in ("What is my cat called?", "What was my cat called?"):
+            assert "you said: “My cat is called Momo.”" in (await chat.answer(asked)).text
 
 
 PIECES = st.sampled_from(["clean words. ", DSML, "\n", " ", "<think>x</think>", "`code`", "好"])
