@@ -25,10 +25,11 @@ from memrecall.chat.recalling import TurnRecalls
 from memrecall.chat.rules import offline_chat_client
 from memrecall.chat.turn import Turn
 from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import Written
-from memrecall.types import NewMessage, Role
+from memrecall.types import Message, NewMessage, Role
 
 
 class ChatSources(Sources, Protocol):
@@ -66,7 +67,16 @@ class Chat:
         self._caches = caches or Caches()
         self._clock = clock
 
-    def _recalls(self, said: Sequence[Utterance], language: Language) -> TurnRecalls:
+    def _recalls(
+        self, shown: Sequence[Message], asked: Utterance, language: Language
+    ) -> TurnRecalls:
+        """The recalls of a turn. What the model is shown anyway need not be recalled.
+
+        The rules read nothing but what is recalled: for them nothing is left out.
+        """
+        by_rules = self._client.model_info["family"] == FAMILY
+        known = () if by_rules else [as_utterance(message) for message in shown]
+        said = [*(each for each in known if each.message_id != asked.message_id), asked]
         recaller = Recaller(
             self._sources,
             self._scope,
@@ -151,6 +161,11 @@ def require_words(text: str) -> str:
     if not text.strip():
         raise InvalidArgument("the message is empty", hint="Say something")
     return text
+
+
+def as_utterance(message: Message) -> Utterance:
+    """A stored message as a recall takes it."""
+    return Utterance(message.role, message.content, message.speaker, message.ts, message.message_id)
 
 
 def as_context(role: Role, text: str) -> LLMMessage:

@@ -156,7 +156,9 @@ class GroupChat(Chat):
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
         return TurnStart(
             messages=messages,
-            tools=Toolbox(self._recalls([asked], language), language, answers),
+            tools=Toolbox(
+                self._recalls([*view.before, *view.others], asked, language), language, answers
+            ),
             forged=[forge_call(turn, name, arguments) for name, arguments in calls],
             language=language,
             in_group=True,

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from datetime import UTC, datetime
 
-from autogen_core.models import ChatCompletionClient, LLMMessage
+from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance, language_of
@@ -87,23 +87,23 @@ class SingleChat(Chat):
 
     async def _start(self, asked: Utterance, asked_id: str, language: Language) -> TurnStart:
         messages = await self._prompt(PROMPT, language, (), self._instructions)
-        messages += await self._history(asked_id)
+        history = await self._history(asked_id)
+        texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
+        messages += [as_context(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(as_context(Role.USER, asked.text))
         arguments = to_json({"query": asked.text[:LONGEST_QUERY]})
         return TurnStart(
             messages=messages,
-            tools=Toolbox(self._recalls([asked], language), language),
+            tools=Toolbox(self._recalls(history, asked, language), language),
             forged=[forge_call(asked_id, RECALL, arguments)],
             language=language,
         )
 
-    async def _history(self, asked_id: str) -> list[LLMMessage]:
+    async def _history(self, asked_id: str) -> list[Message]:
         """What led up to the message, in its session."""
         if not self._options.history:
             return []
         said = await self._sources.store.timeline(self._scope).thread(
             asked_id, session_id=self._session, limit=self._options.history
         )
-        spoken: list[Message] = [m for m in said if m.role is not Role.SYSTEM and m.content.strip()]
-        texts = fit_texts([m.content for m in spoken], self._options.history_characters, _SHORTEST)
-        return [as_context(m.role, text) for m, text in zip(spoken, texts, strict=True)]
+        return [m for m in said if m.role is not Role.SYSTEM and m.content.strip()]

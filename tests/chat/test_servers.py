@@ -42,7 +42,7 @@ def autogens(server: ModelServer) -> ChatCompletionClient:
         base_url=server.url,
         api_key="k",
         model_info=INFO,
-        extra_body={"thinking": {"type": "disabled"}},
+        extra_body={"thinking": {"type": "disabled"}},  # type: ignore[call-arg]  # it takes it
     )
 
 
@@ -96,6 +96,8 @@ async def test_forged_and_real_calls_over_the_wire(
     assert second["messages"][4]["tool_calls"][0]["id"] == "srv_1"
     assert second["messages"][5]["tool_call_id"] == "srv_1"
     assert first["stream"] is True
+    if make is autogens:
+        assert [body["thinking"] for body in (first, second)] == [{"type": "disabled"}] * 2
 
 
 @CLIENTS

@@ -75,6 +75,17 @@ class TestAnswer:
         ]
         assert client.requests[2].messages[0] == client.requests[0].messages[0]
 
+    async def test_what_the_model_is_shown_anyway_is_not_recalled(self, sensible: Library) -> None:
+        client = ScriptedClient([say("ok")] * 3)
+        chat = single(sensible, client=client)
+        await chat.answer("My cat is called Momo.")
+        played = await play(chat.stream("What is my cat called?"))
+        assert played.recalled(forged=True)[0]["events"] == []
+        elsewhere = SingleChat(sensible, LIN.with_session("another"), client)
+        played = await play(elsewhere.stream("What is my cat called?"))
+        texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
+        assert "My cat is called Momo." in texts
+
     async def test_calls_and_results_stand_in_the_context_with_their_ids(
         self, lite: Library
     ) -> None:
