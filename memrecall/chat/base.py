@@ -13,6 +13,7 @@ from autogen_core.models import (
     SystemMessage,
     UserMessage,
 )
+from pydantic import ValidationError
 
 from memrecall.agent import Recaller, Sources
 from memrecall.agent.caches import Caches
@@ -117,7 +118,7 @@ class Chat:
             metadata = dict(answer.pop("metadata", {}))
             if turn.degraded:
                 metadata["degraded"] = True
-            message = NewMessage(
+            message = new_message(
                 role=Role.ASSISTANT, content=turn.speech.text, metadata=metadata, **answer
             )
             message_id = (await self._sources.add_messages(self._scope, [message])).ids[0]
@@ -161,6 +162,16 @@ def require_words(text: str) -> str:
     if not text.strip():
         raise InvalidArgument("the message is empty", hint="Say something")
     return text
+
+
+def new_message(**fields: Any) -> NewMessage:
+    """A message to be stored; what no database can keep is a mistake of the caller."""
+    try:
+        return NewMessage(**fields)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(map(str, fault["loc"]))
+        raise InvalidArgument(f"{name}: {fault['msg']}") from None
 
 
 def as_utterance(message: Message) -> Utterance:

@@ -10,7 +10,15 @@ from autogen_core.models import ChatCompletionClient, LLMMessage
 from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance, language_of
 from memrecall.agent.rendering import to_json
-from memrecall.chat.base import Chat, ChatSources, as_context, final_of, require_words, told
+from memrecall.chat.base import (
+    Chat,
+    ChatSources,
+    as_context,
+    final_of,
+    new_message,
+    require_words,
+    told,
+)
 from memrecall.chat.events import ChatEvent, Final
 from memrecall.chat.forged import forge_call
 from memrecall.chat.members import Member, Members
@@ -23,7 +31,7 @@ from memrecall.chat.view import MEMBER_ID, MENTIONS, View, fit_texts, read_view
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
-from memrecall.types import Message, NewMessage, Role
+from memrecall.types import Message, Role
 
 PROMPT = "chat_group"
 _SHORTEST = 200  # of a message of the history, when many share the room
@@ -79,7 +87,7 @@ class GroupChat(Chat):
         """Store what a member says. Without `mentions`, the text tells who is mentioned."""
         member = self.members.get(member_id)
         meant = self._mentioned(member, require_words(text), mentions)
-        message = NewMessage(
+        message = new_message(
             role=Role.ASSISTANT if member.ai else Role.USER,
             content=text,
             message_id=message_id,

@@ -9,7 +9,15 @@ from autogen_core.models import ChatCompletionClient
 from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance, language_of
 from memrecall.agent.rendering import to_json
-from memrecall.chat.base import Chat, ChatSources, as_context, final_of, require_words, told
+from memrecall.chat.base import (
+    Chat,
+    ChatSources,
+    as_context,
+    final_of,
+    new_message,
+    require_words,
+    told,
+)
 from memrecall.chat.events import ChatEvent, Final
 from memrecall.chat.forged import forge_call
 from memrecall.chat.options import ChatOptions
@@ -18,7 +26,7 @@ from memrecall.chat.turn import Turn, TurnStart
 from memrecall.chat.view import fit_texts
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
-from memrecall.types import Message, NewMessage, Role
+from memrecall.types import Message, Role
 
 PROMPT = "chat_single"
 _SHORTEST = 200  # of a message of the history, when many share the room
@@ -72,7 +80,7 @@ class SingleChat(Chat):
     async def _play(
         self, text: str, message_id: str | None, speaker: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
-        message = NewMessage(
+        message = new_message(
             role=Role.USER, content=require_words(text), message_id=message_id, speaker=speaker
         )
         (asked_id,) = (await self._sources.add_messages(self._scope, [message])).ids

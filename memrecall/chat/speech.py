@@ -43,7 +43,7 @@ class Speech:
 
     def feed(self, chunk: str) -> str:
         """Take a piece of the answer; what the reader may see of it now."""
-        return self._show(self._filter.feed(chunk))
+        return self._show(self._filter.feed(_storable(chunk)))
 
     def end(self) -> str:
         """The answer is over; what was held back of it."""
@@ -86,3 +86,8 @@ class Speech:
             return self.passed
         self._held = text
         return SILENCE.startswith(said)
+
+
+def _storable(chunk: str) -> str:
+    """A piece without what no database can keep: NUL, and halves of surrogate pairs."""
+    return chunk.replace("\0", "").encode("utf-8", "ignore").decode()

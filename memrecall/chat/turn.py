@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
@@ -64,6 +64,7 @@ class Turn:
         self._plainly = not client.model_info["function_calling"]
         self._reply: CreateResult | None = None
         self._is_over = False
+        self._ids = {call.id for call in start.forged}
 
     @property
     def recalls(self) -> int:
@@ -157,12 +158,22 @@ class Turn:
 
     async def _call_all(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []
+        calls = [self._with_own_id(call) for call in calls]
         for call in calls:
             yield ToolCall(call.id, call.name, call.arguments, forged=False)
             result = await self._start.tools.run(call)
             results.append(result)
             yield ToolResult(call.id, call.name, result.content, bool(result.is_error), False)
         self._messages += call_items(calls, results, thought)
+
+    def _with_own_id(self, call: FunctionCall) -> FunctionCall:
+        """The call under an id that no other call of the turn has: some servers repeat theirs."""
+        own, number = call.id, len(self._ids)
+        while not own or own in self._ids:
+            number += 1
+            own = f"call_{number}"
+        self._ids.add(own)
+        return replace(call, id=own)
 
     async def _force(self, call: FunctionCall) -> Events:
         yield ToolCall(call.id, call.name, call.arguments, forged=True)

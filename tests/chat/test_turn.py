@@ -148,6 +148,35 @@ class TestAnswer:
         played = await play(single(lite).stream("  "))
         assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
 
+    @pytest.mark.parametrize(
+        "given", [{"text": "a\0b"}, {"text": "ok", "message_id": " x"}, {"text": "\ud83d"}]
+    )
+    async def test_what_cannot_be_stored_is_a_mistake(
+        self, lite: Library, given: dict[str, str]
+    ) -> None:
+        played = await play(single(lite).stream(**given))
+        assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
+
+    async def test_what_a_model_says_can_always_be_stored(self, lite: Library) -> None:
+        played = await play(single(lite, say("a\0b \ud83dc")).stream("go"))
+        assert played.final.text == "ab c"
+
+    async def test_calls_with_the_same_id_are_told_apart(self, lite: Library) -> None:
+        class Careless(ScriptedClient):
+            async def _answer(self, request: Any) -> Any:
+                result = await super()._answer(request)
+                for made in result.content if isinstance(result.content, list) else ():
+                    made.id = "call_0"
+                return result
+
+        both = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
+        client = Careless([both, call("recall_memory", query="c"), say("ok")])
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert len(played.calls(forged=False)) == 3
+        called, given = client.requests[2].messages[-4:-2]
+        sent = [c.id for c in called.content]  # type: ignore[union-attr]
+        assert sent == [r.call_id for r in given.content]  # type: ignore[union-attr]
+
     async def test_instructions_and_time_stand_beside_the_prompt(self, lite: Library) -> None:
         client = ScriptedClient([say("ok")])
         await lite.store.owners.set_time_zone("lin", "Asia/Shanghai")
