@@ -1,31 +1,22 @@
-"""One turn: order of events, the tool loop, leaks, failures; nothing forged is ever stored."""
+"""One turn: order of events, the tool loop, the cap, leaks; nothing forged is ever stored."""
 
-import asyncio
 import json
 import logging
-from contextlib import aclosing
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
-from memrecall.chat import ChatOptions, Failed, Final, SingleChat, TextDelta, ToolResult
-from memrecall.chat.speech import Speech
-from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.chat import SingleChat
+from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
-from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,
     call,
     call_raw,
     calls,
-    fail,
-    open_library,
     say,
     silence,
     think,
-    wait,
 )
 from memrecall.types import Role
 
@@ -37,7 +28,6 @@ from .stage import (
     LISBON,
     NOW,
     PEANUTS,
-    Played,
     context,
     play,
     single,
@@ -286,188 +276,3 @@ class TestLeaks:
         client = ScriptedClient([say("It is about 过敏.")])
         played = await play(single(lite, client=client).stream("What was my note about?"))
         assert (played.final.text, played.final.leaks) == ("It is about 过敏.", ())
-
-
-class TestFailures:
-    @pytest.mark.parametrize("problem", [StorageError("down"), RuntimeError("boom"), OSError()])
-    async def test_a_recall_that_fails_does_not_fail_the_turn(
-        self, lite: Library, monkeypatch: pytest.MonkeyPatch, problem: Exception
-    ) -> None:
-        async def broken(*_: Any, **__: Any) -> None:
-            raise problem
-
-        monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", broken)
-        client = ScriptedClient([call("recall_memory", query="x"), say("Hello.")])
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, played.final.degraded) == ("Hello.", False)
-        for result in played.recalled(forged=True) + played.recalled(forged=False):
-            assert result["events"] == []
-            assert "not the same as nothing found" in result["note"]
-        assert len(await stored(lite, LIN)) == 2
-
-    async def test_a_search_that_fails_does_not_fail_the_turn(
-        self, library: Library, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def broken(*_: Any) -> None:
-            raise StorageError("down")
-
-        monkeypatch.setattr(library, "search", broken)
-        played = await play(single(library, say("Hello.")).stream(ASKED_EN))
-        assert played.final.text == "Hello."
-        assert played.results("recall_memory", forged=True)[0].is_error
-
-    async def test_a_recall_that_hangs_does_not_hold_the_turn(
-        self, lite: Library, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async def hang(*_: Any, **__: Any) -> None:
-            await asyncio.sleep(60)
-
-        monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
-        monkeypatch.setattr("memrecall.chat.recalling._GRACE", 0.0)
-        async with asyncio.timeout(10):
-            played = await play(single(lite, say("Hi."), recall_seconds=0.05).stream(ASKED_EN))
-        assert played.final.text == "Hi."
-        assert played.results("recall_memory", forged=True)[0].is_error
-
-    async def test_a_model_that_fails_is_an_error_and_the_question_is_kept(
-        self, lite: Library
-    ) -> None:
-        played = await play(single(lite, fail("unreachable", "no route")).stream(ASKED_EN))
-        assert isinstance(played.end, Failed)
-        assert played.kinds == ["tool_call", "tool_result", "error"]
-        assert played.end.as_dict() == {
-            "type": "error", "code": "UNAVAILABLE", "message": "no route"
-        }  # fmt: skip
-        assert [m.content for m in await stored(lite, LIN)] == [ASKED_EN]
-        with pytest.raises(ModelFailed):
-            await single(lite, fail("unreachable")).answer(ASKED_EN)
-
-    async def test_a_client_of_others_may_raise_what_it_likes(self, lite: Library) -> None:
-        class Odd(ScriptedClient):
-            async def _answer(self, request: Any) -> Any:
-                raise ZeroDivisionError("the user's words")
-
-        played = await play(single(lite, client=Odd([])).stream(ASKED_EN))
-        assert played.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
-
-    async def test_a_server_without_tools_is_asked_without(self, lite: Library) -> None:
-        client = ScriptedClient([fail("no_tools"), say("Lisbon.")])
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
-        assert client.requests[1].tool_names == ()
-
-    async def test_a_model_without_tools_is_asked_without(self, lite: Library) -> None:
-        client = ScriptedClient([say("Lisbon.")], function_calling=False)
-        played = await play(single(lite, client=client).stream(ASKED_EN))
-        assert (played.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
-
-    async def test_a_slow_model_runs_out_of_time(self, lite: Library) -> None:
-        played = await play(single(lite, wait(30, say("x")), seconds=0.1).stream(ASKED_EN))
-        assert "did not answer in 0.1 seconds" in played.end.as_dict()["message"]
-
-    async def test_who_stops_listening_ends_the_turn(self, lite: Library) -> None:
-        async with aclosing(single(lite, say("one two three")).stream("go")) as events:
-            async for event in events:
-                if isinstance(event, TextDelta):
-                    break
-        assert [m.content for m in await stored(lite, LIN)] == ["go"]
-
-    async def test_a_cancelled_turn_is_cancelled(self, lite: Library) -> None:
-        turn = asyncio.ensure_future(single(lite, wait(60, say("x"))).answer("go"))
-        await asyncio.sleep(0.3)
-        turn.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await turn
-        assert [m.content for m in await stored(lite, LIN)] == ["go"]
-
-    async def test_turns_run_side_by_side(self, lite: Library) -> None:
-        client = ScriptedClient([wait(0.05, say("ok"))] * 5)
-        chat = single(lite, client=client)
-        ends = await asyncio.gather(*(chat.answer(f"q{n}") for n in range(5)))
-        assert [end.text for end in ends] == ["ok"] * 5
-        assert len(await stored(lite, LIN)) == 10
-
-
-@pytest.mark.parametrize("bad", [{"recalls": -1}, {"model_calls": 0}, {"seconds": 0}, {"view": 0}])
-def test_options_have_bounds(bad: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
-        ChatOptions(**bad)
-
-
-class TestOffline:
-    """With no model at all."""
-
-    @pytest.mark.parametrize(
-        ("asked", "answer"),
-        [
-            ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
-            (ASKED_EN, f"On 2026-03-04 you said: “{LISBON}”"),
-            ("你好", "好的。"),
-            ("I bought a bicycle today.", "All right."),
-            ("我不喜欢香菜", "好的。"),
-        ],
-    )
-    async def test_answers_quote_what_was_said(
-        self, sensible: Library, asked: str, answer: str
-    ) -> None:
-        end = await SingleChat(sensible, LIN, clock=lambda: NOW).answer(asked)
-        assert answer in end.text.splitlines()
-        assert (end.model, end.degraded) == ("memrecall-offline", False)
-
-    async def test_what_was_never_said_is_not_known(self, lite: Library) -> None:
-        nobody = SingleChat(lite, Scope("nobody"))
-        assert (await nobody.answer("What is my passport number?")).text.startswith("I do not know")
-        assert (await nobody.answer("我的护照号是多少？")).text.startswith("我不知道")
-
-    async def test_what_was_just_said_is_known_however_often_it_is_asked(
-        self, sensible: Library
-    ) -> None:
-        chat = SingleChat(sensible, Scope("new"))
-        await chat.answer("My cat is called Momo.")
-        for asked in ("What is my cat called?", "What was my cat called?"):
-            assert "you said: “My cat is called Momo.”" in (await chat.answer(asked)).text
-
-
-PIECES = st.sampled_from(["clean words. ", DSML, "\n", " ", "<think>x</think>", "`code`", "好"])
-STEPS = st.one_of(
-    st.builds(lambda parts: say("".join(parts)), st.lists(PIECES, max_size=4)),
-    st.builds(call, st.sampled_from(["recall_memory", "is_mentioned", "nonsense"])),
-    st.just(call("recall_memory", query="offsite")),
-    st.just(calls(call("recall_memory", query="a"), call("recall_memory", query="b"))),
-    st.just(fail("timeout")),
-    st.just(fail("no_tools")),
-)
-
-
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
-def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> None:
-    """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""
-
-    async def run() -> tuple[Played, int]:
-        async with open_library(scope="lin", messages=[LISBON]) as library:
-            client = ScriptedClient(steps)
-            chat = SingleChat(library, LIN, client, options=ChatOptions(recalls=cap))
-            played = await play(chat.stream(ASKED_EN))
-            return played, len(await stored(library, LIN))
-
-    played, kept = asyncio.run(run())
-    assert "DSML" not in "".join(played.deltas)
-    run_by_model = [r for r in played.events if isinstance(r, ToolResult) and not r.is_error]
-    assert len(run_by_model) <= max(cap, 1)
-    assert kept == (2 if isinstance(played.end, Final) else 1)
-    if isinstance(played.end, Final):
-        assert played.end.text.strip() == played.end.text != ""
-
-
-@given(st.lists(PIECES, max_size=6), st.data())
-def test_speech_does_not_depend_on_how_it_is_cut(parts: list[str], data: st.DataObject) -> None:
-    text = "".join(parts)
-    whole = Speech(["recall_memory"], "m")
-    shown = whole.feed(text) + whole.end()
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pieces = Speech(["recall_memory"], "m")
-    bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
-    streamed = "".join(pieces.feed(text[start:end]) for start, end in bounds) + pieces.end()
-    assert streamed == shown == whole.text == pieces.text
-    assert whole.leaks == pieces.leaks
