@@ -70,7 +70,7 @@ def test_one_message_is_answered_with_its_tool_events_shown(
     shell: Shell, chat: Path, script: Any
 ) -> None:
     script(call("recall_memory", query="花生过敏"), say("你对花生过敏。"))
-    done = shell("chat", "我对什么过敏？", "--user", "lin", "--db", chat)
+    done = shell("chat", "我对什么过敏？", "--user", "lin", "--db", chat, "--session", "today")
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
     assert lines[0] == "  ▸ recall_memory “我对什么过敏？” (every turn)"
