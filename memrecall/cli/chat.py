@@ -34,7 +34,7 @@ def chat(
     ] = None,
     speaker: Annotated[
         str | None,
-        typer.Option("--as", help="Then talk on in the group as this member, line by line."),
+        typer.Option("--as", help="Talk on in the group as this member, line by line."),
     ] = None,
     db: options.Db = None,
     session: Annotated[
@@ -124,7 +124,7 @@ def _play_group(
         for member_id in (*group.who_answers, *(said.speaker for said in group.messages), *talking):
             talk.members.get(member_id)  # a stranger is a mistake before anything is stored
         posted = [runner.run(_post(talk, said, json)) for said in group.messages]
-        turns = _answers(runner, talk, group.who_answers, json) if posted or not talking else []
+        turns = [] if talking else _answers(runner, talk, group.who_answers, json)
         if json:
             output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
         if speaker is not None:

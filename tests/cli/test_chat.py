@@ -237,7 +237,7 @@ def test_a_person_talks_on_in_a_group(
     done = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")
     assert (done.code, done.err) == (0, "")
     opening, asked, dropped = map(json.loads, done.out.splitlines())
-    assert opening["group_id"] == "team"
+    assert (opening["group_id"], opening["turns"]) == ("team", [])
     assert asked["posted"][0]["mentions"] == ["bot"]
     assert PEANUTS in asked["turns"][0]["answer"]["text"]
     assert dropped["posted"][0]["mentions"] == []
