@@ -217,7 +217,7 @@ class Conversations(RuleBasedStateMachine):
             return
         person.ended.pop(session, None)
         person.counters.pop(session, None)
-        person.traces = {name: label for name, label in person.traces.items() if label != session}
+        person.traces.clear()  # those of other sessions may quote this one
         for name in [n for n, spoken in person.messages.items() if spoken.session == session]:
             del person.messages[name]
         for name in [n for n, (_, label) in person.memories.items() if label == session]:
