@@ -2,9 +2,15 @@
 
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
+from memrecall.store.filters import Filter, matches, read_filter
+from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name
+from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
+from memrecall.store.knowledge import KnowledgeEntry
+from memrecall.store.listing import MemoryPage, Wanted
 from memrecall.store.messages import Entry, Written
 from memrecall.store.owners import Erased, OwnerList
+from memrecall.store.session_state import Checkpoint, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.timeline import MessageFilter, MessagePage, Timeline
 from memrecall.store.traces import (
@@ -23,19 +29,28 @@ __all__ = [
     "STORED_AS",
     "ChangeFeed",
     "Changes",
+    "Checkpoint",
     "Entry",
     "Erased",
+    "Filter",
     "Grant",
     "Key",
     "KeyList",
     "Keys",
+    "KnowledgeEntry",
+    "MemoryPage",
     "MessageFilter",
     "MessagePage",
+    "NewRelation",
     "NewTrace",
     "OwnerList",
     "PendingText",
+    "Revision",
     "RowKey",
     "Store",
+    "StoredEntity",
+    "StoredRelation",
+    "StoredSummary",
     "StoredTrace",
     "Timeline",
     "TracePage",
@@ -43,8 +58,12 @@ __all__ = [
     "Traces",
     "UserMark",
     "VectorStore",
+    "Wanted",
     "Written",
+    "fold_name",
+    "matches",
     "measure_body",
     "open_cursor",
+    "read_filter",
     "seal_cursor",
 ]
