@@ -10,6 +10,7 @@ from memrecall.store.knowledge import KnowledgeEntry
 from memrecall.store.listing import MemoryPage, Wanted
 from memrecall.store.messages import Entry, Written
 from memrecall.store.owners import Erased, OwnerList
+from memrecall.store.plans import Outcome, Step
 from memrecall.store.session_state import Checkpoint, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.timeline import MessageFilter, MessagePage, Timeline
@@ -43,10 +44,12 @@ __all__ = [
     "MessagePage",
     "NewRelation",
     "NewTrace",
+    "Outcome",
     "OwnerList",
     "PendingText",
     "Revision",
     "RowKey",
+    "Step",
     "Store",
     "StoredEntity",
     "StoredRelation",

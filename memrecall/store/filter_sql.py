@@ -12,6 +12,7 @@ from typing import Any
 
 from sqlalchemy import (
     Numeric,
+    Text,
     and_,
     case,
     cast,
@@ -24,6 +25,7 @@ from sqlalchemy import (
     select,
     true,
 )
+from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.store.filters import (
@@ -103,7 +105,7 @@ def _in_postgresql(wanted: Compare) -> ColumnElement[bool]:
     each = _each(False)
     kinds = {"str": "string", "number": "number", "flag": "boolean"}
     of_kind = func.json_typeof(each.c.value) == kinds[kind_of(wanted.value)]
-    said = each.c.value.op("#>>")(literal("{}"))
+    said = each.c.value.op("#>>", return_type=Text())(literal([], ARRAY(Text)))
     found = select(literal(1)).select_from(each).where(each.c.key == wanted.key)
     if isinstance(wanted.value, bool):
         return exists(found.where(of_kind, said == str(wanted.value).lower()))

@@ -44,19 +44,21 @@ class Written:
 
 async def write_messages(database: Database, entries: Sequence[Entry]) -> Written:
     """Store a batch, all or nothing. What is there already is left alone, unless it differs."""
-    named = [_with_id(entry) for entry in entries]
+    named = [with_id(entry) for entry in entries]
     if not named:
         return Written()
-    return await database.transact(lambda connection: _write(connection, named))
+    return await database.transact(lambda connection: write_in(connection, named))
 
 
-def _with_id(entry: Entry) -> Entry:
+def with_id(entry: Entry) -> Entry:
+    """The entry with an id of its message: its own, or a new one."""
     if entry.message.message_id is not None:
         return entry
     return Entry(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
 
 
-async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
+async def write_in(connection: AsyncConnection, entries: list[Entry]) -> Written:
+    """The same inside a transaction; every message has an id."""
     now = datetime.now(UTC)
     claims = await claim(connection, (e.scope for e in entries), now, with_sessions=True)
     known = await _known(connection, entries)
@@ -92,7 +94,7 @@ def _require_faultless(faults: dict[int, CallerError]) -> None:
 
 
 def _key(entry: Entry) -> _Key:
-    assert entry.message.message_id is not None  # noqa: S101 -- `_with_id` gave it one
+    assert entry.message.message_id is not None  # noqa: S101 -- `with_id` gave it one
     return entry.scope.user_id, entry.message.message_id
 
 

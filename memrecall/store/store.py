@@ -1,6 +1,6 @@
 """The store: one opened database and the rooms in it, each bound to a scope."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.migrations import schema_version, upgrade
 from memrecall.store.owners import Owners
+from memrecall.store.plans import Outcome, Step, apply_plan, write_turn
 from memrecall.store.session_state import SessionState
 from memrecall.store.tables import (
     agents,
@@ -39,6 +40,7 @@ from memrecall.store.traces import Traces
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
+from memrecall.types import NewMemory, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,20 @@ class Store:
     def changes(self, scope: Scope) -> MemoryChanges:
         """What can be done to the memories of one scope."""
         return MemoryChanges(self._database, scope)
+
+    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+        """Carry out what extraction decided, all or nothing."""
+        return await apply_plan(self._database, scope, steps, actor)
+
+    async def write_turn(
+        self,
+        entries: Sequence[Entry],
+        kept: Sequence[tuple[NewMemory, Origin] | None],
+        *,
+        actor: str,
+    ) -> tuple[Written, list[str | None]]:
+        """Store messages of one scope and the memories that they are, all or nothing."""
+        return await write_turn(self._database, entries, kept, actor)
 
     def memory_list(self, scope: Scope) -> MemoryList:
         """The memories of one scope, listed."""
