@@ -93,7 +93,7 @@ def _role(given: object) -> Role:
     if isinstance(given, Role):
         return given
     try:
-        return _ROLES[given] if given in _ROLES else Role(str(given))  # type: ignore[index]
+        return _ROLES[given] if given in _ROLES else Role(str(given))
     except (ValueError, TypeError):
         raise InvalidArgument(
             f"role {given!r} is not known", hint=f"Use {', '.join(Role)}"

@@ -13,7 +13,9 @@ from memrecall.scope import Scope
 from memrecall.store.claims import agent_of, claim_known, session_of
 from memrecall.store.engine import Database
 from memrecall.store.memory_tables import checkpoints, summaries
-from memrecall.types import check_json
+from memrecall.store.tables import messages
+from memrecall.store.timeline import to_message
+from memrecall.types import Message, check_json
 
 STATE_BYTES = 4 * 1024 * 1024
 CHECKPOINTS_KEPT = 3
@@ -77,6 +79,19 @@ class SessionState:
 
         if new:
             await self._database.transact(work)
+
+    async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
+        """The session's messages numbered above `sequence_no`, in their order."""
+        wanted = select(*(c for c in messages.c if c.name not in ("search_text", "change_no")))
+        wanted = wanted.where(
+            messages.c.user_id == self._scope.user_id,
+            messages.c.session_id == self._key["session_id"],
+            messages.c.sequence_no > sequence_no,
+        )
+        if self._scope.agent_id is not None:
+            wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
+        rows = await self._database.fetch(wanted.order_by(messages.c.sequence_no).limit(limit))
+        return [to_message(dict(row._mapping)) for row in rows]
 
     async def save(self, state: dict[str, Any]) -> Checkpoint:
         """Keep a state; the last few are kept."""
