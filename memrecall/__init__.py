@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     )
     from memrecall.budget import Limits
     from memrecall.errors import MemrecallError
-    from memrecall.memory import Importer, Library, recall
+    from memrecall.memory import AsyncMemory, Importer, Library, Memory, recall
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
@@ -29,11 +29,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",
+    "AsyncMemory",
     "Hit",
     "Importer",
     "Library",
     "Limits",
     "MemRecallAgent",
+    "Memory",
     "MemoryContext",
     "MemrecallError",
     "Message",
@@ -67,7 +69,7 @@ _HOMES = {
     ),
     "memrecall.budget": ("Limits",),
     "memrecall.errors": ("MemrecallError",),
-    "memrecall.memory": ("Importer", "Library", "recall"),
+    "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
     "memrecall.scope": ("Permission", "Scope"),
     "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
     "memrecall.settings": ("Settings", "load_settings"),

@@ -8,11 +8,13 @@ import memrecall
 
 SURFACE = [
     "MEMRECALL_TOOLS",
+    "AsyncMemory",
     "Hit",
     "Importer",
     "Library",
     "Limits",
     "MemRecallAgent",
+    "Memory",
     "MemoryContext",
     "MemrecallError",
     "Message",

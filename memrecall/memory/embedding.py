@@ -86,8 +86,11 @@ class VectorWriter:
         try:
             for start in range(0, len(rows), BATCH):
                 part = rows[start : start + BATCH]
-                matrix = await embedder.embed([text for _, text in part])
-                await vectors.write([row for row, _ in part], matrix)
+                # A message that is kept as a memory has its words twice, and one vector.
+                texts = list(dict.fromkeys(text for _, text in part))
+                matrix = await embedder.embed(texts)
+                places = {text: at for at, text in enumerate(texts)}
+                await vectors.write([row for row, _ in part], matrix[[places[t] for _, t in part]])
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
 

@@ -109,4 +109,9 @@ class ShortTermMemory:
 
 
 def _read_item(given: Mapping[str, Any]) -> Item:
-    return Item(**{name: given.get(name) for name in Item.__slots__})
+    return Item(
+        text=str(given["text"]),
+        role=str(given["role"]),
+        speaker=given.get("speaker"),
+        message_id=given.get("message_id"),
+    )
