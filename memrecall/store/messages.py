@@ -158,7 +158,7 @@ def _row(entry: Entry, claims: Claims) -> dict[str, Any]:
         "content_type": message.content_type,
         "metadata": message.metadata,
         "parent_message_id": message.parent_message_id,
-        "ts": message.ts or claims.now,
+        "ts": message.ts or create_time,  # in the order of a batch
         "create_time": create_time,
         "sequence_no": sequence_no,
         "search_text": analyze(message.content).to_search_text(),
