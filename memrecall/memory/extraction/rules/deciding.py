@@ -95,9 +95,11 @@ def _retract(fact: Fact, later: Sequence[Fact], entries: list[_Entry]) -> Iterat
 
 
 def _is_meant(fact: Fact, told: Gist, entry: _Entry) -> bool:
-    """Whether what is to be forgotten is this: its words, or its slot if it has no words."""
-    if fact.negated and fact.field is not None:
-        return entry.known.field == fact.field
+    """Whether what is to be forgotten is this: a slot ("my address"), or what is told by words."""
+    if fact.negated:
+        return fact.field is not None and entry.known.field == fact.field
+    if told.denies != entry.gist.denies or not _alike(fact, entry):
+        return False
     return bool(told.terms) and told.terms <= entry.gist.terms and told.numbers <= entry.gist.numbers
 
 

@@ -261,8 +261,10 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     text = what if re.match("我|[^我]{0,6}我", what) else f"我{what}"
     found = list(_tell(text, scene, moment, asks=False))
     if found:
-        yield from (replace(one, memory_type="retraction", edges=(), name="") for one in found)
+        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
         return
     noun = re.sub("^我?的?", "", what)
     written = tidy(turn_persons(what, me.label, own=False))
-    yield Statement(written, me.key, "zh", "retraction", SLOT_OF.get(noun), negated=True)
+    # Denying stands for "whatever it is": a slot is to be emptied.
+    slot = SLOT_OF.get(noun)
+    yield Statement(written, me.key, "zh", "retraction", slot, negated=slot is not None)

@@ -189,10 +189,11 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     me = scene.me("en")
     found = list(_tell(unfold(what), scene, moment, asks=False))
     if found:
-        yield from (replace(one, memory_type="retraction", edges=(), name="") for one in found)
+        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
         return
     slot = re.fullmatch(r"(?:my|our) (.+)", what, re.IGNORECASE)
     told = told_of_thing(Clause("thing", "is x", noun=slot[1], whose="my"), read_predicate("is x"), moment) if slot else None
     field = told.frame.field if told else None
     written = tidy(turn_persons(what, me.label, own=False))
-    yield Statement(written, me.key, "en", "retraction", field, negated=True)
+    # Denying stands for "whatever it is": a slot is to be emptied.
+    yield Statement(written, me.key, "en", "retraction", field, negated=field is not None)
