@@ -23,6 +23,7 @@ _TELLS, _NUMBER, _ASKS, _ASSISTANT, _EMPTY = 1.6, 1.2, 0.6, 0.7, 0.2
 _SEEN_BEFORE = 0.35  # of a term's weight, if a chosen sentence has it already
 _MOST_SENTENCES = 2_000  # beyond, only the longest are looked at: reading all would take seconds
 _ANY_TIME = Moment(datetime(2026, 1, 1, tzinfo=UTC), UTC)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？]|\n")
 _DIGITS = re.compile(r"\d")
 _CALLED: dict[Language, dict[Role, str]] = {
     "en": {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool", Role.SYSTEM: "System"},
@@ -35,6 +36,7 @@ class _Line:
     """A sentence, who said it, and when."""
 
     text: str
+    end: str
     who: str
     day: str
     terms: frozenset[str]
@@ -51,6 +53,8 @@ def summarise(
         return whole
     chosen: set[int] = set()
     for at in _by_worth(spoken):
+        if spoken[at].worth <= _EMPTY:
+            break
         told = _write([spoken[one] for one in sorted({*chosen, at})])
         if len(told) <= limit_characters:
             chosen.add(at)
@@ -70,7 +74,8 @@ def _read(
     terms = [frozenset(_terms(piece[0].text)) for piece in pieces]
     counts = Counter(term for found in terms for term in found)
     for (sentence, who, day, role), found in zip(pieces, terms, strict=True):
-        yield _Line(sentence.text, who, day, found, _worth(sentence, role, found, counts))
+        worth = _worth(sentence, role, found, counts)
+        yield _Line(sentence.text, _end(sentence), who, day, found, worth)
 
 
 def _sentences(
@@ -132,8 +137,7 @@ def _write(lines: Sequence[_Line]) -> str:
     told: list[str] = []
     day = who = None
     for line in lines:
-        end = "" if line.text.endswith((".", "。", "!", "?", "！", "？", "…")) else ("。" if _is_chinese(line.text) else ".")
-        text = line.text + end
+        text = line.text + line.end
         if line.who == who and line.day == day and told:
             told[-1] += ("" if _is_chinese(text) else " ") + text
             continue
@@ -147,9 +151,24 @@ def _is_chinese(text: str) -> bool:
     return re.search("[\u4e00-\u9fff]", text) is not None
 
 
-def _cut(text: str, limit: int) -> str:
+def _end(sentence: Sentence) -> str:
+    if sentence.text.endswith((".", "。", "!", "?", "！", "？", "…")):
+        return ""
+    if sentence.asks:
+        return "？" if sentence.language == "zh" else "?"
+    return "。" if sentence.language == "zh" else "."
+
+
+def shorten(text: str, limit: int) -> str:
+    """The text within so many characters: whole sentences if at least one fits."""
     if len(text) <= limit:
         return text
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= limit]
+    return text[: ends[-1]].rstrip() if ends else _cut(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    """The text cut between words, with a sign that it goes on."""
     if limit < 2:
         return ""
     ends = range(limit - 1, max(limit // 2, 1) - 1, -1)
