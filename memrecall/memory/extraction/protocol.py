@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from memrecall.memory.extraction.facts import (
     Decided,
@@ -13,9 +13,7 @@ from memrecall.memory.extraction.facts import (
     Summary,
     Utterance,
 )
-
-if TYPE_CHECKING:
-    from memrecall.model.prompts import Language
+from memrecall.model.prompts import Language
 
 
 class Extractor(Protocol):
@@ -50,7 +48,7 @@ class Extractor(Protocol):
         self,
         lines: str | Sequence[Utterance | str],
         limit_characters: int,
-        language: "Language | None" = None,
+        language: Language | None = None,
     ) -> Summary:
         """A summary of at most so many characters; in the language of the text if none is given."""
         ...

@@ -1,0 +1,130 @@
+"""Names, values and relations of Chinese statements."""
+
+import re
+from datetime import UTC, datetime
+
+from memrecall.memory.extraction.rules.chinese.clauses import Clause
+from memrecall.memory.extraction.rules.chinese.frames import frame
+from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
+from memrecall.memory.extraction.rules.chinese.names import is_name
+from memrecall.memory.extraction.rules.dating import Dates
+from memrecall.memory.extraction.rules.frames import Frame, Told
+from memrecall.memory.extraction.rules.statements import Edge
+from memrecall.text.times import find_times
+
+# Only where a time stands matters here, not which one it is.
+_ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
+
+_NAMED = "[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)?"
+
+
+SELF_NAME = (frame("是(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$", "user_profile", "name", whom="speaker"),)
+_KIN_IS = frame(f"(?:名字)?(?:叫|名叫|是|叫做)(?P<value>{_NAMED})$", "relationship", "family", whom="speaker")
+_TRAILING = re.compile(
+    "(?:了|的|呢|啊|吧|呀|哦|这边|那边|这里|附近|已经|现在|目前|[，,。！!~]|快?[一二两三四五六七八九十\\d]+(?:多)?(?:个?[年月周天]|个星期)了?"
+    "|(?:做|当|担任|写)[^，]{1,10}$|(?:因为|但|不过|而且|所以).*$)+$"
+)
+_LEADING = re.compile("^(?:一只|一条|一个|一位|两只|一些|了|着|过)")
+_DOING = re.compile("^(?:吃|喝|看|玩|听)(?!力)")
+_CALLED = re.compile("(?:名字)?(?:叫|名叫|叫做)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8}?)(?:的|$)")
+_AND = re.compile("、|和|以及|还有|跟")
+_LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays"})
+_LONGEST_VALUE = 24
+_KIND = re.compile(f"{KIN_WORD}|{PET_WORD}")
+
+
+def tidy(text: str) -> str:
+    """The text as one sentence."""
+    flat = re.sub(r"\s+", " ", text).strip(" ，,、;；:：")
+    return flat.rstrip("。.！!？?…~～") + "。"
+
+
+def turn_persons(text: str, speaker: str, *, own: bool) -> str:
+    """First persons as third: of the speaker himself 自己的, of somebody else 用户的."""
+    if own:
+        text = re.sub("(?:我们|咱们|我|咱|俺)的", "自己的", text)
+        text = re.sub(f"(?:我们|咱们|我|咱|俺)(?=(?:家|{KIN_WORD}))", "", text)
+    else:
+        text = re.sub("(?:我们|咱们|我|咱|俺)的", f"{speaker}的", text)
+        text = re.sub(f"(?:我们|咱们|我|咱|俺)(?=(?:家|{KIN_WORD}))", f"{speaker}的", text)
+    return re.sub("我们|咱们|我|咱|俺|本人", "自己" if own else speaker, text)
+
+
+def introduced(clause: Clause, core: str) -> Told | None:
+    """我妹妹叫小雨, 我的导师是张教授: facts about the speaker."""
+    match = _KIN_IS.pattern.match(core)
+    if match is None:
+        return None
+    named = "叫" in core[:3] or is_name(match["value"])
+    return Told(_KIN_IS, match["value"], negated=False) if named else None
+
+
+def dates_of(frame: Frame) -> Dates:
+    """Which times of its facts become dates."""
+    if frame.field == "age":
+        return "none"
+    if frame.field in ("birthday", "anniversary"):
+        return "relative"
+    if frame.memory_type in ("habit", "user_preference", "instruction"):
+        return "none"
+    return "all"
+
+
+def trim_value(value: str) -> str:
+    """The value without what only goes along with it: 成都 of 成都三年了."""
+    for span in reversed(find_times(value, _ANY_TIME)):
+        if span.position == 0 or span.position + len(span.text) == len(value):
+            value = value.replace(span.text, "")
+    return _LEADING.sub("", _TRAILING.sub("", value.strip())).strip(" ，,。、的")
+
+
+def edges_of(clause: Clause, told: Told, core: str) -> tuple[Edge, ...]:
+    """The relations that a statement tells, each from its subject."""
+    source = None if clause.kind in ("self", "thing") else clause.name or None
+    edges: list[Edge] = []
+    noun = _KIND.search(clause.noun)
+    if clause.kind == "kin" and clause.name and noun:
+        edges.append(_kin_edge(noun.group(), clause.name))
+    if told.frame.whom == "speaker" and clause.kind == "kin" and noun:
+        edges.append(_kin_edge(noun.group(), told.value))
+    elif clause.kind == "kin" and source is None:
+        return tuple(edges)
+    else:
+        edges += _value_edges(told, source, core)
+    return tuple(edges)
+
+
+def _value_edges(told: Told, source: str | None, core: str) -> list[Edge]:
+    called = _CALLED.search(told.value)
+    noun = _KIND.search(told.value)
+    if told.frame.field in ("family", "pet"):
+        return [_kin_edge(noun.group(), called["name"], source)] if called and noun else []
+    relation, value = told.frame.relation, trim_value(told.value)
+    if relation is None or not value or len(value) > _LONGEST_VALUE:
+        return []
+    if relation == "likes" and told.negated:
+        relation = "dislikes"
+    ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
+    if relation == "from":
+        value = value.removesuffix("人")
+    values = _AND.split(_DOING.sub("", value)) if relation in _LISTED else [value]
+    edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in values if one]
+    return edges + _second_edges(told, source, core)
+
+
+def _second_edges(told: Told, source: str | None, core: str) -> list[Edge]:
+    """What is studied at a school, and as what somebody works at a company."""
+    match = told.frame.pattern.match(core)
+    groups = match.groupdict() if match else {}
+    if subject := trim_value(groups.get("subject") or ""):
+        relation = "studies" if told.frame.field == "school" else "teaches"
+        return [Edge(relation, subject.removesuffix("专业"), "field", source)]
+    if role := trim_value(groups.get("role") or ""):
+        return [Edge("works_as", role, "field", source)]
+    return []
+
+
+def _kin_edge(noun: str, name: str, source: str | None = None) -> Edge:
+    if noun in PETS:
+        return Edge("owns", name, "animal", source)
+    return Edge(RELATION_OF.get(noun, "knows"), name, "person", source)

@@ -1,0 +1,126 @@
+"""Names, values and relations of English statements."""
+
+import re
+
+from memrecall.memory.extraction.rules.dating import Dates
+from memrecall.memory.extraction.rules.english.clauses import Clause
+from memrecall.memory.extraction.rules.english.grammar import Predicate
+from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
+from memrecall.memory.extraction.rules.english.profile import NAME, frame
+from memrecall.memory.extraction.rules.frames import Frame, Told
+from memrecall.memory.extraction.rules.statements import Edge
+
+_UNFOLDING = (
+    (re.compile(r"\b((?:I|he|she|\w+) )?(am|is) an? (\d{1,3})[- ]year[- ]old(?: (?!from|and|in\b)(\w.*))?$"), r"\1\2 \3 years old and I am a \4"),
+    (re.compile(rf"\bI am ({NAME}), (?:and )?(?:I am )?(an? .+)"), r"I am \1, I am \2"),
+    (re.compile(rf"\bI am ({NAME}) from "), r"I am \1, I am from "),
+    (re.compile(r"\bI am (an? [\w -]{3,40}?) from (?=[A-Z])"), r"I am \1, I am from "),
+    (re.compile(r"\bI am (an? [\w -]{3,40}?) (?:based|living|who lives) in "), r"I am \1, I live in "),
+    (re.compile(r"\b(work(?:s|ed)?|working) ((?:at|for) [^,]+?) as (an? [^,]+)"), r"\1 \2, I work as \3"),
+    (re.compile(r"\bwork as (an? [^,]+?) (at|for) (?=[A-Z])"), r"work as \1, I work \2 "),
+    (re.compile(r"\bI am (\d{1,3}), (?:and )?(an? .+)"), r"I am \1, I am \2"),
+    (re.compile(r"\bI am (\d{1,3}) and from "), r"I am \1, I am from "),
+    (re.compile(r"\b([Tt]he (?:user|User))\b"), "User"),
+)
+_TRAILING = re.compile(
+    r"(?:[,;]? (?:now|currently|too|as well|though|these days|at the moment|right now|already|again|so much"
+    r"|a lot|very much|most of all|(?:ever )?since .+|for (?:\d|a |an |many |over |about |almost |\w+ (?:year|month|week)).*"
+    r"|any ?more|any longer|fluently|well|(?:over|than|rather than|instead of) .+|as an? .+|with (?:my|our) .+|and (?:I|we|it|that) .+|because .+|but .+|when .+|where .+|which .+|who .+"
+    r"|(?:last|next|this) (?:week|month|year|\w+day|spring|summer|fall|autumn|winter)|yesterday|today|tomorrow|recently"
+    r"|on (?:mon|tues|wednes|thurs|fri|satur|sun)\w*|in (?:19|20)\d\d|in (?:January|February|March|April|May|June|July"
+    r"|August|September|October|November|December).*|\d+ (?:years?|months?|weeks?|days?) ago)|[.!?,;:…])+$",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"^(?:an?|the|my|our|some|to|playing|eating|drinking) ", re.IGNORECASE)
+_CALLED = re.compile(rf"(?:named|called|,|:) (?P<names>{NAME}(?:(?:, |,? and |,? & ){NAME})*)")
+_AND = re.compile(r", and |, | and | & ")
+_ONE_OF_A_KIND = re.compile(rf"^.{{0,30}}?\b(?:called|named) (?P<name>{NAME})")
+_LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
+_KIN_IS = frame(rf"be (?:called |named )?(?P<value>{NAME})$", "relationship", "family", whom="speaker")
+_COUNTED = re.compile(
+    rf"\b(?:an?|one|two|three|four|five|my|our|\d) (?:[\w-]+ )*?(?P<noun>{KIN_WORD}|{PET_WORD})\b"
+    rf"(?P<rest>.*?)(?=,? and an? |$)"
+)
+
+
+_LONGEST_VALUE = 60
+
+
+def unfold(text: str) -> str:
+    """Appositions as clauses: "I'm Anna, a nurse" as "I am Anna, I am a nurse"."""
+    for pattern, full in _UNFOLDING:
+        text = pattern.sub(full, text)
+    return text.replace(" and I am a None", "").removesuffix(" and I am a ")
+
+
+def tidy(text: str) -> str:
+    """The text as one sentence."""
+    flat = re.sub(r"\s+", " ", text).strip(" ,;:-–")
+    flat = re.sub(r" ([,.;:!?])", r"\1", flat)
+    return (flat[:1].upper() + flat[1:] if flat[:1].isascii() else flat).rstrip(".!?…") + "."
+
+
+def trim_value(value: str) -> str:
+    """The value without what only goes along with it: "Berlin" of "Berlin now with my wife"."""
+    return _ARTICLE.sub("", _TRAILING.sub("", value.strip())).strip(" ,.")
+
+
+def introduced(predicate: Predicate) -> Told | None:
+    """ "My sister is Anna": a fact about the speaker."""
+    match = _KIN_IS.pattern.match(predicate.core)
+    return Told(_KIN_IS, match["value"], predicate.negated) if match and predicate.tense == "present" else None
+
+
+def dates_of(frame: Frame, predicate: Predicate) -> Dates:
+    """Which times of its facts become dates."""
+    if frame.field and frame.field.endswith(("birthday", "anniversary")):
+        return "relative"
+    if frame.memory_type in ("habit", "user_preference") and predicate.tense == "present":
+        return "none"
+    return "all"
+
+
+def edges_of(clause: Clause, told: Told) -> tuple[Edge, ...]:
+    """The relations that a statement tells, each from its subject."""
+    edges: list[Edge] = []
+    source = None if clause.kind in ("self", "thing") else clause.name or None
+    noun = clause.noun.split()[-1] if clause.noun else ""
+    if clause.kind == "kin" and clause.name:
+        edges.append(_kin_edge(noun, clause.name))
+    if clause.kind == "kin" and told.frame.whom == "speaker":
+        edges.append(_kin_edge(noun, told.value))
+    elif told.frame.field in ("family", "pet") or told.frame.relation:
+        edges += _value_edges(told, source, clause)
+    return tuple(edges)
+
+
+def _value_edges(told: Told, source: str | None, clause: Clause) -> list[Edge]:
+    if clause.kind in ("kin", "named") and source is None:
+        return []
+    if told.frame.field in ("family", "pet"):
+        return [
+            _kin_edge(counted["noun"], name, source)
+            for counted in _COUNTED.finditer(told.value)
+            if (called := _CALLED.search(counted["rest"]))
+            for name in _AND.split(called["names"])
+        ]
+    relation, value = told.frame.relation, trim_value(told.value)
+    if not value or relation is None or len(value) > _LONGEST_VALUE:
+        return []
+    if relation == "likes" and told.negated:
+        relation = "dislikes"
+    if called := _ONE_OF_A_KIND.match(value):
+        value = called["name"]
+    ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
+    values = _AND.split(value) if relation in _LISTED else [value]
+    return [
+        Edge(relation, _ARTICLE.sub("", one), told.frame.kind, source, ended=ended)
+        for one in values
+        if one
+    ]
+
+
+def _kin_edge(noun: str, name: str, source: str | None = None) -> Edge:
+    if noun in PETS:
+        return Edge("owns", name, "animal", source)
+    return Edge(RELATION_OF.get(noun, "knows"), name, "person", source)

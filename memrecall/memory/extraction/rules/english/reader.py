@@ -1,0 +1,199 @@
+"""Reads English sentences: what they tell, of whom, in the third person."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from memrecall.memory.extraction.rules.english.clauses import Clause, read_clause, strip_markers
+from memrecall.memory.extraction.rules.english.frames import told_by
+from memrecall.memory.extraction.rules.english.grammar import (
+    Predicate,
+    conjugate,
+    expand,
+    read_predicate,
+    turn_persons,
+)
+from memrecall.memory.extraction.rules.english.moods import asserted
+from memrecall.memory.extraction.rules.english.naming import (
+    dates_of,
+    edges_of,
+    introduced,
+    tidy,
+    unfold,
+)
+from memrecall.memory.extraction.rules.english.orders import (
+    phrase_order,
+    read_choice,
+    read_forget,
+    read_order,
+    read_remember,
+)
+from memrecall.memory.extraction.rules.english.things import told_of_thing
+from memrecall.memory.extraction.rules.english.verbs import FORMS
+from memrecall.memory.extraction.rules.dating import Moment
+from memrecall.memory.extraction.rules.frames import Told
+from memrecall.memory.extraction.rules.speech import Sentence
+from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
+
+_ADVERBS = re.compile(r"^(?:(?:just|finally|already|recently|also|still|officially|now) )+", re.IGNORECASE)
+_DIARY = re.compile(
+    r"(?:(?:just|finally|already|recently|also|still|really|never|officially) )*"
+    r"(?:love|hate|like|prefer|enjoy|cannot|live|work|need to|have to|allergic|vegan|vegetarian|no longer|used to"
+    r"|do not (?:eat|drink|like)|not a fan|going to|planning|born|married|retired)\b",
+    re.IGNORECASE,
+)
+_BE_LEFT_OUT = re.compile(r"(?:allergic|vegan|vegetarian|not a|going|planning|born|married|retired)\b", re.IGNORECASE)
+
+
+def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
+    """What a sentence tells, clause by clause."""
+    text = strip_markers(expand(sentence.text))
+    me = scene.me("en")
+    if forgotten := read_forget(text):
+        yield from _retractions(forgotten, scene, moment)
+        return
+    if order := read_order(text):
+        yield _instruction(*order, me)
+        return
+    if choice := read_choice(text):
+        chosen = tidy(f"{me.label} decided to {turn_persons(choice, me.label, own=True)}")
+        yield Statement(chosen, me.key, "en", "decision", value=choice, tense="future")
+        return
+    remembered = read_remember(text)
+    found = list(_tell(unfold(remembered or text), scene, moment, asks=sentence.asks))
+    yield from found
+    if remembered and not found and not sentence.asks:
+        written = tidy(turn_persons(remembered, me.label, own=False))
+        yield Statement(written, me.key, "en", "general", value=remembered)
+
+
+def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[Statement]:
+    before: Clause | None = None
+    tense: Predicate | None = None
+    for piece in asserted(text, asks=asks):
+        clause = read_clause(piece) or _elided(piece, before, tense)
+        if clause is None:
+            before = None
+            continue
+        before, tense = clause, read_predicate(clause.said)
+        statement = _state(clause, tense, scene, moment)
+        if statement is not None:
+            yield statement
+
+
+def _elided(piece: str, before: Clause | None, tense: Predicate | None) -> Clause | None:
+    """A clause without a subject: that of the one before, or, in the style of a diary, "I"."""
+    first = re.split(r"\W", _ADVERBS.sub("", piece), maxsplit=1)[0].lower()
+    form = FORMS.get(first, ("", ""))[1]
+    if before is not None and tense is not None:
+        if form == "ing" and tense.progressive:
+            return replace(before, said=f"am {piece}", lead="")
+        if form or _DIARY.match(piece) or first in ("am", "is", "are", "was", "can", "cannot", "will", "do"):
+            return replace(before, said=piece, lead="", elided=True)
+        return None
+    if form == "past" or _DIARY.match(piece):
+        piece = piece[0].lower() + piece[1:]
+        said = f"am {piece}" if _BE_LEFT_OUT.match(piece) else piece
+        return Clause("self", said, elided=True)
+    return None
+
+
+def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -> Statement | None:
+    if clause.kind == "it" or not predicate.core:
+        return None
+    me = scene.me("en")
+    person = _person(clause, scene)
+    if clause.kind == "named" and person is not None:
+        clause = replace(clause, name=person.key)
+    if clause.kind == "thing":
+        told = told_of_thing(clause, predicate, moment)
+    elif person is None:
+        return None
+    else:
+        told = introduced(predicate) if clause.kind == "kin" else None
+        told = told or told_by(predicate, moment, of_speaker=clause.kind == "self", lead=clause.lead)
+    if told is None:
+        return None
+    if clause.kind in ("kin", "named") and person is not None:
+        scene.last = person
+    about_me = person is None or clause.kind == "self" or told.frame.whom == "speaker"
+    return Statement(
+        text=_write(clause, predicate, scene, told),
+        subject=me.key if about_me else person.key if person else me.key,
+        language="en",
+        memory_type=told.frame.memory_type,
+        field=told.frame.field,
+        value=told.value,
+        negated=told.negated,
+        tense="future" if told.frame.memory_type == "plan" else predicate.tense,
+        dates=dates_of(told.frame, predicate),
+        edges=edges_of(clause, told) if not _is_described(clause.name) else (),
+        name=told.value if told.frame.field == "name" and clause.kind in ("self", "thing") else "",
+    )
+
+
+def _is_described(name: str) -> bool:
+    """Whether somebody has no name in the conversation: "user's sister"."""
+    return "'s " in name
+
+
+def _person(clause: Clause, scene: Scene) -> Person | None:
+    me = scene.me("en")
+    if clause.kind == "self":
+        return me
+    if clause.kind == "kin":
+        label = f"{me.label}'s {clause.noun}" + (f" {clause.name}" if clause.name else "")
+        person = Person(label, clause.name or f"{me.key}'s {clause.noun.split()[-1]}")
+        scene.introduced.setdefault(clause.name or clause.noun, person)
+        return person
+    if clause.kind == "named":
+        if not clause.name:
+            return scene.last
+        known = scene.last if scene.last and scene.last.key == clause.name else None
+        return known or scene.introduced.get(clause.name) or Person(clause.name, clause.name)
+    return None
+
+
+def _write(clause: Clause, predicate: Predicate, scene: Scene, told: Told) -> str:
+    """The clause as a sentence that needs nobody to know who "I" is."""
+    me = scene.me("en")
+    said = predicate.said
+    if clause.kind == "self":
+        body = conjugate(said, past=predicate.tense == "past")
+        body = turn_persons(body, me.label, own=True)
+        who = me.label
+    else:
+        body = turn_persons(said, me.label, own=False)
+        person = _person(clause, scene)
+        owner = f"{me.label}'s" if clause.whose in ("my", "our", "user's") else "The"
+        who = person.label if person else f"{owner} {turn_persons(clause.noun, me.label, own=False)}"
+    if told.frame.field == "age" and re.search(r"\d$", body):
+        body += " years old"
+    lead = turn_persons(clause.lead, me.label, own=clause.kind == "self")
+    lead = lead[:1].lower() + lead[1:]
+    return tidy(f"{who} {body} {lead}")
+
+
+def _instruction(what: str, kind: str, field: str | None, me: Person) -> Statement:
+    if kind == "remind":
+        about = turn_persons(re.sub("^remind me ", "", what, flags=re.IGNORECASE), me.label, own=True)
+        text = tidy(f"{me.label} wants to be reminded {about}")
+        return Statement(text, me.key, "en", "plan", value=about, tense="future")
+    phrase = turn_persons(phrase_order(what, kind), me.label, own=True)
+    text = tidy(f"{me.label} wants the assistant to {phrase}")
+    return Statement(text, me.key, "en", "instruction", field, value=what, dates="none")
+
+
+def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]:
+    """What is to be forgotten: as a statement if it is one, else by its words."""
+    me = scene.me("en")
+    found = list(_tell(unfold(what), scene, moment, asks=False))
+    if found:
+        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
+        return
+    slot = re.fullmatch(r"(?:my|our) (.+)", what, re.IGNORECASE)
+    told = told_of_thing(Clause("thing", "is x", noun=slot[1], whose="my"), read_predicate("is x"), moment) if slot else None
+    field = told.frame.field if told else None
+    written = tidy(turn_persons(what, me.label, own=False))
+    # Denying stands for "whatever it is": a slot is to be emptied.
+    yield Statement(written, me.key, "en", "retraction", field, negated=field is not None)
