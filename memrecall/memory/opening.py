@@ -1,11 +1,10 @@
 """What an `AsyncMemory` is made of, put together when it is first used."""
 
 from dataclasses import dataclass
-from importlib import import_module
 from typing import Any
 
 from memrecall.memory.adding import Adder
-from memrecall.memory.extraction.protocol import Extractor
+from memrecall.memory.extraction import Extractor, ModelExtractor, RuleExtractor
 from memrecall.memory.learning import Learner
 from memrecall.memory.library import Library
 from memrecall.memory.processing import Processes
@@ -35,9 +34,5 @@ class Parts:
 
 def make_extractor(settings: Settings, client: Any = None) -> Extractor:
     """A model when one is given or configured, the rules otherwise."""
-    extraction: Any = import_module("memrecall.memory.extraction")
     model = client or client_of(settings)
-    chosen: Extractor = (
-        extraction.RuleExtractor() if model is None else extraction.ModelExtractor(model)
-    )
-    return chosen
+    return RuleExtractor() if model is None else ModelExtractor(model)

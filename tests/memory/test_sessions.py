@@ -193,6 +193,7 @@ class TestLongTerm:
             assert await ben.get_all() == []
 
 
+ROOT = Path(__file__).parents[2]
 CHILD = """
 import asyncio, sys
 from memrecall.memory import AsyncMemory
@@ -216,7 +217,7 @@ asyncio.run(main())
 async def test_after_kill_9_a_session_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
     location = str(tmp_path / "memrecall.db")
     with subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs in this loop
-        [sys.executable, "-c", CHILD, location], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", CHILD, location], stdout=subprocess.PIPE, text=True, cwd=ROOT
     ) as child:
         assert child.stdout is not None
         done = -1
