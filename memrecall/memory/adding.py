@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from memrecall.memory.conversations import origin_of
+from memrecall.memory.extraction import aliases_in
 from memrecall.memory.extraction.facts import Utterance
 from memrecall.memory.extraction.protocol import Extractor
 from memrecall.memory.learning import ACTOR, CONTEXT, Learned, Learner, Marks, as_utterance
@@ -124,7 +125,11 @@ class Adder:
             )
             for relation in told.relations
         ]
-        await self._library.store.graph(scope).add(dict(names), new)
+        graph = self._library.store.graph(scope)
+        await graph.add(dict(names), new)
+        for pair in {pair for utterance in said for pair in aliases_in(utterance.text)}:
+            if await graph.entities(pair):  # of nobody who is known, it tells nothing yet
+                await graph.merge(*sorted(pair))
         return {
             "entities": [{"name": name, "type": kind} for name, kind in names.items()],
             "relations": [

@@ -5,12 +5,24 @@ A notebook's cell runs inside a loop already, where `asyncio.run` is refused; th
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from memrecall.errors import InvalidArgument
 
 Result = TypeVar("Result")
+
+
+def before_threads_end(call: Callable[[], object]) -> None:
+    """Have something called when the interpreter ends and threads can still be started.
+
+    `atexit` comes too late for that: the pools behind an event loop are closed by then.
+    """
+    register = getattr(threading, "_register_atexit", None)
+    if register is not None:
+        with suppress(RuntimeError):  # the interpreter is ending already
+            register(call)
 
 
 class LoopThread:

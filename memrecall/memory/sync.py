@@ -1,13 +1,12 @@
 """`Memory`: `AsyncMemory` for plain code. Every method waits for the one of the same name."""
 
-import atexit
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
 from memrecall.memory.forgetting import Policy
-from memrecall.memory.loop_thread import LoopThread
+from memrecall.memory.loop_thread import LoopThread, before_threads_end
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.processing import DEFAULT_TIMEOUT, When
 from memrecall.memory.searching import Kinds
@@ -26,7 +25,7 @@ class Memory:
         # Without a reference to self, or it would live until the end.
         self._finish = weakref.finalize(self, _close, self._inner, self._thread)
         self._finish.atexit = False
-        atexit.register(self._finish)
+        before_threads_end(self._finish)
 
     def __enter__(self) -> "Memory":
         return self
@@ -37,7 +36,6 @@ class Memory:
     def close(self) -> None:
         """Finish what is under way and give everything back."""
         self._finish()
-        atexit.unregister(self._finish)
 
     def add(
         self,
