@@ -135,9 +135,12 @@ async def claim_agents(connection: AsyncConnection, ids: list[str], now: datetim
         {"agent_id": name, "agent_name": name, "create_time": now, "update_time": now}
         for name in ids
     ]
-    await insert_missing(connection, agents, fresh)
     wanted = select(agents.c.agent_id, agents.c.status)
-    for row in await select_by_keys(connection, wanted, [agents.c.agent_id], ids):
+    rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
+    if len(rows) < len(ids):  # seldom: looking first saves every later write a statement
+        await insert_missing(connection, agents, fresh)
+        rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
+    for row in rows:
         require_enabled("agent", row["agent_id"], row["status"])
 
 
@@ -155,8 +158,8 @@ async def _claim_users(
         }
         for user, scope in sorted(first.items())
     ]
-    locked: dict[str, UserState] = {}
-    while len(locked) < len(first):  # whoever was erased meanwhile is made anew
+    locked = await lock_users(connection, first)
+    while len(locked) < len(first):  # whoever is new, or was erased meanwhile
         await insert_missing(connection, users, fresh)
         locked = await lock_users(connection, first)
     for user, state in locked.items():
@@ -194,7 +197,6 @@ async def _claim_sessions(
         }
         for (user, session), scope in sorted(first.items())
     ]
-    await insert_missing(connection, sessions, fresh)
     wanted = select(
         sessions.c.user_id,
         sessions.c.session_id,
@@ -204,6 +206,9 @@ async def _claim_sessions(
     )
     keys = [sessions.c.user_id, sessions.c.session_id]
     rows = await select_by_keys(connection, wanted, keys, sorted(first))
+    if len(rows) < len(first):
+        await insert_missing(connection, sessions, fresh)
+        rows = await select_by_keys(connection, wanted, keys, sorted(first))
     return {
         (row["user_id"], row["session_id"]): SessionCounter(
             row["user_id"],

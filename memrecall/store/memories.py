@@ -90,7 +90,31 @@ class Memories:
         now = datetime.now(UTC)
         labelled = self._scope.session_id is not None
         claims = await claim(connection, [self._scope], now, with_sessions=labelled)
-        known = await self._known(connection, batch)
+        await self._require_sources(connection, batch)
+        written = await self.add_claimed(
+            connection, batch, origin, actor, claims, supersedes=supersedes
+        )
+        await claims.release(connection)
+        return written
+
+    async def add_claimed(
+        self,
+        connection: AsyncConnection,
+        batch: list[NewMemory],
+        origin: Origin,
+        actor: str,
+        claims: Claims,
+        *,
+        supersedes: str | None = None,
+        known: dict[str, Any] | None = None,
+    ) -> Written:
+        """The same under claims that the caller releases, from messages that are there.
+
+        Who made the keys just now says that none is `known`.
+        """
+        now = claims.now
+        if known is None:
+            known = await self._known(connection, batch)
         rows: list[dict[str, Any]] = []
         fresh: list[bool] = []
         for memory in batch:
@@ -105,8 +129,8 @@ class Memories:
             row["change_no"] = claims.next_change(self._scope.user_id)
             known[row["memory_key"]] = row
             rows.append(row)
-        await self._require_sources(connection, batch)
-        await _insert(connection, rows, claims)
+        if rows:
+            await connection.execute(insert(memories), rows)
         return Written(tuple(str(m.memory_key) for m in batch), tuple(fresh))
 
     async def _known(self, connection: AsyncConnection, batch: list[NewMemory]) -> dict[str, Any]:
@@ -200,9 +224,3 @@ def _require_same(row: dict[str, Any], stored: Any) -> None:
                 hint="Give the new memory its own key",
                 memory_key=row["memory_key"],
             )
-
-
-async def _insert(connection: AsyncConnection, rows: list[dict[str, Any]], claims: Claims) -> None:
-    if rows:
-        await connection.execute(insert(memories), rows)
-    await claims.release(connection)

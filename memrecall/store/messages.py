@@ -47,7 +47,8 @@ async def write_messages(database: Database, entries: Sequence[Entry]) -> Writte
     named = [with_id(entry) for entry in entries]
     if not named:
         return Written()
-    return await database.transact(lambda connection: write_in(connection, named))
+    called = [entry for entry in entries if entry.message.message_id is not None]
+    return await database.transact(lambda connection: _write(connection, named, called))
 
 
 def with_id(entry: Entry) -> Entry:
@@ -57,11 +58,24 @@ def with_id(entry: Entry) -> Entry:
     return Entry(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
 
 
-async def write_in(connection: AsyncConnection, entries: list[Entry]) -> Written:
-    """The same inside a transaction; every message has an id."""
+async def _write(
+    connection: AsyncConnection, entries: list[Entry], called: Sequence[Entry]
+) -> Written:
     now = datetime.now(UTC)
     claims = await claim(connection, (e.scope for e in entries), now, with_sessions=True)
-    known = await _known(connection, entries)
+    written = await write_claimed(connection, entries, claims, called)
+    await claims.release(connection)
+    return written
+
+
+async def write_claimed(
+    connection: AsyncConnection, entries: list[Entry], claims: Claims, called: Sequence[Entry]
+) -> Written:
+    """Store entries with ids under claims that the caller releases.
+
+    Only those `called` by somebody else can be there already; an id made here is new.
+    """
+    known = await _known(connection, called) if called else {}
     rows: list[dict[str, Any]] = []
     fresh: list[bool] = []
     faults: dict[int, CallerError] = {}
@@ -81,7 +95,6 @@ async def write_in(connection: AsyncConnection, entries: list[Entry]) -> Written
     _require_faultless(faults)
     if rows:
         await connection.execute(insert(messages), rows)
-    await claims.release(connection)
     return Written(tuple(_key(entry)[1] for entry in entries), tuple(fresh))
 
 

@@ -18,7 +18,7 @@ from memrecall.store.changes import MemoryChanges
 from memrecall.store.claims import agent_of, claim
 from memrecall.store.engine import Database
 from memrecall.store.memories import Memories, named
-from memrecall.store.messages import Entry, Written, with_id, write_in
+from memrecall.store.messages import Entry, Written, with_id, write_claimed
 from memrecall.store.tables import memories
 from memrecall.types import NewMemory, Origin
 
@@ -64,12 +64,16 @@ async def write_turn(
 ) -> tuple[Written, list[str | None]]:
     """Store messages and, where there is one, the memory that each is; all or nothing.
 
-    The keys of the memories, in the order of the messages; a message that was there makes none.
+    The memories have no keys yet; theirs are given in the order of the messages. A message that
+    was there already makes none.
     """
     given = [with_id(entry) for entry in entries]
+    called = [entry for entry in entries if entry.message.message_id is not None]
 
     async def work(connection: AsyncConnection) -> tuple[Written, list[str | None]]:
-        written = await write_in(connection, given)
+        scopes = {entry.scope for entry in given}
+        claims = await claim(connection, scopes, datetime.now(UTC), with_sessions=True)
+        written = await write_claimed(connection, given, claims, called)
         keys: list[str | None] = [None] * len(given)
         batches: dict[Origin, list[NewMemory]] = {}
         for at, (pair, fresh) in enumerate(zip(kept, written.fresh, strict=True)):
@@ -81,7 +85,8 @@ async def write_turn(
                 batches.setdefault(pair[1], []).append(memory)
         for origin, batch in batches.items():
             room = Memories(database, given[0].scope)
-            await room.add_in(connection, batch, origin, actor)
+            await room.add_claimed(connection, batch, origin, actor, claims, known={})
+        await claims.release(connection)
         return written, keys
 
     return await database.transact(work)

@@ -50,3 +50,36 @@ INSERT INTO api_key_users (user_id, key_id) VALUES ('ann', '0011223344556677');
 
 INSERT INTO api_keys (key_id, name, secret_hash, all_users, agent_id, read_only, permissions, created_at, expires_at, revoked_at)
 VALUES ('8899aabbccddeeff', '', '6ca13d52ca70c883e0f0bb101e425a89e8624de51db2d2392593af6a84118090', true, NULL, false, '[]', '2026-01-26 10:00:00.000000', NULL, '2026-01-26 11:00:00.000000');
+
+INSERT INTO memories (user_id, memory_key, agent_id, summary, content, memory_type, layer, keywords, metadata, sensitive, source_message_ids, provenance, truncated, created_at, updated_at, search_text, change_no, subject, field, pinned, valid_to, superseded_by, superseded_reason)
+VALUES ('ann', 'home', 'helper', '', 'Paris', 'user_profile', 'long', '[]', '{}', FALSE, '[]', '{"origin": "user", "actor": "ops", "session_id": null, "time": "2026-01-26T10:48:00Z", "sha256": "02"}', FALSE, '2026-01-26 10:49:00.000000', '2026-01-26 10:49:00.000000', 'paris', 6, 'user', 'home', TRUE, '2026-02-01 00:00:00.000000', 'rome', 'she moved');
+
+INSERT INTO memories (user_id, memory_key, agent_id, summary, content, memory_type, layer, keywords, metadata, sensitive, source_message_ids, provenance, truncated, created_at, updated_at, search_text, change_no, subject, field, pinned, supersedes)
+VALUES ('ann', 'rome', 'helper', '', 'Rome', 'user_profile', 'long', '[]', '{}', FALSE, '[]', '{"origin": "user", "actor": "ops", "session_id": null, "time": "2026-01-26T10:48:00Z", "sha256": "02"}', FALSE, '2026-01-26 10:49:00.000000', '2026-01-26 10:49:00.000000', 'rome', 6, 'user', 'home', FALSE, 'home');
+
+INSERT INTO revisions (user_id, memory_key, number, event, old_text, new_text, other_key, reason, actor, at, before, undone)
+VALUES ('ann', 'home', 1, 'UPDATE', 'Paris', 'Paris', 'rome', 'she moved', 'extraction', '2026-02-01 00:00:00.000000', '{"valid_to": null, "superseded_by": null, "superseded_reason": null}', FALSE);
+
+INSERT INTO entities (user_id, entity_id, agent_id, name, type, created_at)
+VALUES ('ann', 'en1', 'helper', 'Ann', 'person', '2026-02-01 00:00:00.000000');
+
+INSERT INTO entities (user_id, entity_id, agent_id, name, type, created_at)
+VALUES ('ann', 'en2', 'helper', '罗马', 'place', '2026-02-01 00:00:00.000000');
+
+INSERT INTO aliases (user_id, agent_id, alias, name, entity_id, session_id) VALUES ('ann', 'helper', 'ann', 'Ann', 'en1', 'open');
+
+INSERT INTO aliases (user_id, agent_id, alias, name, entity_id, session_id) VALUES ('ann', 'helper', '安', '安', 'en1', NULL);
+
+INSERT INTO aliases (user_id, agent_id, alias, name, entity_id, session_id) VALUES ('ann', 'helper', '罗马', '罗马', 'en2', NULL);
+
+INSERT INTO relations (user_id, relation_id, agent_id, session_id, source_id, relationship, destination_id, valid_from, valid_to, source_message_ids, created_at)
+VALUES ('ann', 're1', 'helper', 'open', 'en1', 'lives_in', 'en2', '2026-02-01 00:00:00.000000', NULL, '["m1"]', '2026-02-01 00:00:00.000000');
+
+INSERT INTO summaries (user_id, agent_id, session_id, level, number, first_sequence_no, last_sequence_no, text, made_by, created_at)
+VALUES ('ann', 'helper', 'open', 0, 1, 1, 2, '茶 and coffee', 'rules', '2026-02-01 00:00:00.000000');
+
+INSERT INTO checkpoints (user_id, agent_id, session_id, number, state, created_at)
+VALUES ('ann', 'helper', 'open', 1, '{"items": [], "scratch": {"步": 1}}', '2026-02-01 00:00:00.000000');
+
+INSERT INTO knowledge (agent_id, knowledge_key, content, summary, metadata, actor, created_at, updated_at, deleted_at)
+VALUES ('helper', 'dose', '三次一天', '', '{}', 'ops', '2026-02-01 00:00:00.000000', '2026-02-01 00:00:00.000000', NULL);
