@@ -329,3 +329,31 @@ class TestProcess:
         for wrong in ({"name": "count"}, {"name": ""}, {"name": "n", "timeout": 0}):
             with pytest.raises(InvalidArgument):
                 memory.register(**{"function": len, **wrong})  # type: ignore[arg-type]
+
+
+async def test_an_index_that_has_grown_finds_like_one_made_anew(location: str) -> None:
+    """Corrections, deletions and undos reach a search that was there before them."""
+    options: dict[str, Any] = {"settings": settings_for(location), "extractor": WordExtractor()}
+    async with AsyncMemory(**options) as memory:
+        keys = [await remember(memory, f"{name} tea from {name}") for name in "abcdefgh"]
+        await found(memory, "tea")
+        await memory.add("home: Paris.", "ann")
+        await found(memory, "tea")
+        await memory.add("home: Rome.", "ann")
+        await memory.update(keys[0], "black coffee from Kenya")
+        await memory.update(keys[1], metadata={"n": 1})
+        await memory.delete(keys[2])
+        await found(memory, "tea")
+        await memory.delete(keys[3])
+        await memory.undo(keys[3])
+        await memory.undo(keys[0])
+        grown = {q: (await memory.search(q, "ann"))["results"] for q in ("tea", "Rome", "coffee")}
+
+        async with AsyncMemory(**options) as other:
+            anew = {q: (await other.search(q, "ann"))["results"] for q in grown}
+
+    for query, results in grown.items():
+        assert [(r["id"], round(r["score"], 5)) for r in results] == [
+            (r["id"], round(r["score"], 5)) for r in anew[query]
+        ]
+    assert len(grown["tea"]) >= 7
