@@ -14,17 +14,15 @@ from memrecall.memory.extraction.facts import (
     Relation,
     Utterance,
 )
-from memrecall.memory.extraction.gist import gist
+from memrecall.memory.extraction.gist import gist, telling_words
 from memrecall.memory.extraction.names import fold_name
 from memrecall.memory.extraction.rules.speech import speaks
 from memrecall.memory.extraction.wire import read_time
-from memrecall.text.keywords import extract_keywords
 from memrecall.text.normalize import normalize
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
 LONGEST_FACT = 500
-_KEYWORDS = 6
 _LONGEST_FIELD = 40
 _SPEAKER = frozenset({"", "user", "theuser", "用户", "me", "i", "我", "speaker"})
 
@@ -40,7 +38,6 @@ def check_fact(item: FactItem, said: Mapping[int, Utterance], now: datetime) -> 
     if _is_other(subject, speaker, said) and not _names(sources, subject):
         return None
     since = read_time(item.since) or sources[-1].ts or now
-    words = extract_keywords(text.replace(subject, " "), _KEYWORDS)
     return Fact(
         text,
         subject,
@@ -48,8 +45,8 @@ def check_fact(item: FactItem, said: Mapping[int, Utterance], now: datetime) -> 
         re.sub(r"\s+", "_", item.field.lower())[:_LONGEST_FIELD] or None,
         tuple(one.message_id for one in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
-        item.negated or item.type == "retraction" and not text,
-        tuple(one.word for one in words),
+        item.negated,
+        telling_words(text, subject),
     )
 
 

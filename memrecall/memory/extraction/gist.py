@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from memrecall.memory.extraction.facts import USER
+from memrecall.text.keywords import extract_keywords
 from memrecall.text.normalize import normalize
 from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
@@ -32,7 +33,8 @@ allergic allergy severely speak speaks years year old turn turned assistant make
 someday soon dog's since stand bear avoid avoids take takes married single
 """
 _LIGHT_ZH = "用户住在搬到去来回喜欢爱讨厌受不了养有叫名字是一只条个了的不再没今年岁对现已经打算计划准备要会决定用学习戒掉取消助手希望以后请都最很非常特别些点们想吃喝刚还做当工作上班还在从前曾"
-_FEW_DIGITS = re.compile(r"\d+")
+_LABELS = re.compile(r"\bUser(?:'s)?\b|用户")
+_KEYWORDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +73,12 @@ def _is_light(word: str) -> bool:
 
 _LIGHT_STEMS = frozenset(map(stem, _LIGHT_EN.split()))
 _LIGHT_CHARS = frozenset(_LIGHT_ZH)
+
+
+def telling_words(text: str, subject: str = USER) -> tuple[str, ...]:
+    """The keywords of a fact, without the one it is about."""
+    bare = _LABELS.sub(" ", text.replace(subject, " "))
+    return tuple(one.word for one in extract_keywords(bare, _KEYWORDS))
 
 
 def overlap(one: Gist, other: Gist) -> float:

@@ -11,6 +11,7 @@ from memrecall.memory.extraction.answers import (
 )
 from memrecall.memory.extraction.checking import ENTITY_TYPES, check_fact, check_relation
 from memrecall.memory.extraction.facts import (
+    By,
     Decided,
     Entity,
     Extracted,
@@ -34,6 +35,7 @@ from memrecall.memory.extraction.wire import (
     to_line,
     utterance_line,
 )
+from memrecall.model.offline import FAMILY
 from memrecall.model.prompted import ModelClient, ask_prompt
 from memrecall.model.prompts import Language
 
@@ -54,6 +56,8 @@ class ModelExtractor:
     def __init__(self, client: ModelClient, *, seconds: float = SECONDS) -> None:
         self._client = client
         self._seconds = seconds
+        # The offline client answers by the rules: the result must not claim a model.
+        self._by: By = "rules" if client.model_info["family"] == FAMILY else "model"
         self._rules = RuleExtractor()
 
     async def facts(
@@ -68,7 +72,7 @@ class ModelExtractor:
         """The facts that the utterances tell; `prompt` tells the model what to look for."""
         talk = _Talk(utterances, context)
         if not talk.speaks:
-            return Extracted((), by="model")
+            return Extracted((), self._by)
         facts: list[Fact] = []
         problems: list[str] = []
         groups = list(talk.groups())
@@ -88,7 +92,7 @@ class ModelExtractor:
                 shown = {number: talk.said[number] for number in group}
                 checked = [check_fact(item, shown, now) for item in reply.value.facts]
                 facts += [fact for fact in checked if fact is not None]
-        by, problem = _how(problems, len(groups))
+        by, problem = self._how(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
@@ -107,7 +111,7 @@ class ModelExtractor:
         if reply.value is None:
             return Decided(by_rules.decisions, "rules", reply.problem)
         verdicts = reply.value.decisions
-        return Decided(merge_verdicts(facts, shown, verdicts, by_rules.decisions), "model")
+        return Decided(merge_verdicts(facts, shown, verdicts, by_rules.decisions), self._by)
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """The entities that the utterances name and how they relate."""
@@ -137,7 +141,7 @@ class ModelExtractor:
                 kept = [relation for relation in checked if relation is not None]
                 relations += kept
                 entities = {**_entities(reply.value, kept), **entities}
-        by, problem = _how(problems, len(groups))
+        by, problem = self._how(problems, len(groups))
         return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
 
     async def summarise(
@@ -169,7 +173,16 @@ class ModelExtractor:
         if reply.value is None or not reply.value.summary:
             by_rules = await self._rules.summarise(lines, limit_characters, language)
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
-        return Summary(shorten(reply.value.summary, limit_characters), "model")
+        return Summary(shorten(reply.value.summary, limit_characters), self._by)
+
+    def _how(self, problems: Sequence[str], asked: int) -> tuple[By, str]:
+        """Who read a conversation that was asked about in so many parts, and what went wrong."""
+        if not problems:
+            return self._by, ""
+        told = "; ".join(dict.fromkeys(problems))
+        if len(problems) == asked:
+            return "rules", told
+        return self._by, f"{len(problems)} of {asked} parts were read by rules: {told}"
 
 
 class _Talk:
@@ -220,15 +233,6 @@ def _shown(one: Utterance) -> str:
 
 def _language(texts: Sequence[str]) -> Language:
     return "zh" if any("\u4e00" <= char <= "\u9fff" for text in texts for char in text) else "en"
-
-
-def _how(problems: Sequence[str], asked: int) -> tuple[str, str]:
-    if not problems:
-        return "model", ""
-    told = "; ".join(dict.fromkeys(problems))
-    if len(problems) == asked:
-        return "rules", told
-    return "model", f"{len(problems)} of {asked} parts were read by rules: {told}"
 
 
 def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:

@@ -18,6 +18,7 @@ _PART_ZH = re.compile("凌晨|清晨|早晨|早上|一早|上午|中午|下午|�
 _SEASON = re.compile(r"\b(spring|summer|autumn|fall|winter)\b|([春夏秋冬])", re.IGNORECASE)
 _WHOLE_HOUR = timedelta(hours=1)
 _PREPOSITIONS = {"week": "in ", "month": "in ", "season": "in ", "year": "in "}
+_UP_TO = ("by", "before", "until", "till")
 _PLAIN_LEADS = ("on", "in", "at", "during", "over", "of", "within", "throughout")
 # Behind these an English date needs no preposition of its own.
 _BEFORE_DATE = re.compile(
@@ -37,9 +38,9 @@ def is_weekday(words: str) -> bool:
     return _WEEKDAY.search(words) is not None
 
 
-def joined(before: str, written: str, language: Language) -> str:
-    """A written date without its "on" where what stands before it takes its place."""
-    if language == "en" and _BEFORE_DATE.search(before):
+def joined(before: str, written: str, after: str, language: Language) -> str:
+    """A written date without its "on" where what stands around it takes its place."""
+    if language == "en" and (_BEFORE_DATE.search(before) or after.startswith("'s")):
         return re.sub("^(?:on|in) ", "", written)
     return written
 
@@ -52,6 +53,8 @@ def in_english(
     if core is None:
         return None
     word = lead.split()[0].lower() if lead else ""
+    if grain == "range" and word in _UP_TO:
+        core = _last(end)
     if word and word not in _PLAIN_LEADS:
         return lead.replace(" the ", " ") + core
     return _PREPOSITIONS.get(grain, "on ") + core
@@ -79,7 +82,11 @@ def _english_core(start: datetime, end: datetime, grain: TimeGrain, words: str) 
             return f"{start:%Y}"
     if end - start > _LONGEST_RANGE:
         return None
-    return f"{day} to {end - timedelta(days=1):%Y-%m-%d}"
+    return f"{day} to {_last(end)}"
+
+
+def _last(end: datetime) -> str:
+    return f"{end - timedelta(days=1):%Y-%m-%d}"
 
 
 def in_chinese(start: datetime, end: datetime, grain: TimeGrain, words: str) -> str | None:

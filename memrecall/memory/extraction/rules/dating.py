@@ -17,13 +17,14 @@ from memrecall.memory.extraction.rules.frames import Tense
 from memrecall.model.prompts import Language
 from memrecall.text.times import TimeSpan, find_times
 
-# What to write out: every time, only those that depend on when they were said, or none.
-Dates = Literal["all", "relative", "none"]
+# What to write out: every time, all but weekdays (which come back), only those that depend on when
+# they were said, or none.
+Dates = Literal["all", "steady", "relative", "none"]
 
 _VAGUE = re.compile(
     r"\b(?:recent|late|just now|now|lately|these days|nowadays|so far|in the past|one day|ago\b.*few"
     r"|few|couple|several)|最近|近来|近期|刚|目前|现在|这几|前几|前阵|这阵|这段|那段|几天|几个|几年"
-    r"|多年|以前$|之前$|后来",
+    r"|多年|^以前$|^之前$|后来",
     re.IGNORECASE,
 )
 _RELATIVE = re.compile(
@@ -74,10 +75,18 @@ def has_time(text: str, moment: Moment) -> bool:
     return bool(_AHEAD.search(text) or times_in(text, moment))
 
 
-def is_ahead(text: str, moment: Moment) -> bool:
-    """Whether a text names a time to come."""
-    spans = times_in(text, moment, "future")
-    return bool(_AHEAD.search(text)) or any(span.end and span.end > moment.now for span in spans)
+def is_ahead(text: str, moment: Moment, tense: Tense = "future") -> bool:
+    """Whether a text names a time to come; a bare weekday is the next one in the future tense."""
+    if _AHEAD.search(text):
+        return True
+    return any(_is_to_come(span, moment.now) for span in times_in(text, moment, tense))
+
+
+def _is_to_come(span: TimeSpan, now: datetime) -> bool:
+    """Whether a time is not over; the year that goes on is no time to come."""
+    if span.end is None or span.end <= now:
+        return span.start is not None and span.start > now
+    return span.grain not in ("year", "season") or span.start is None or span.start > now
 
 
 def write_dates(
@@ -93,16 +102,42 @@ def write_dates(
         parts.append(text[at : span.position])
         words = span.text.removesuffix(".") if language == "en" else span.text
         at = span.position + len(words)
-        written = _write(span, moment, language, tense) if _wanted(span, dates) else None
-        parts.append(words if written is None else joined("".join(parts), written, language))
+        wanted = _wanted(span, dates) and not _is_adjective(text, span, at, language)
+        written = _write(span, moment, language, tense) if wanted else None
+        before = "".join(parts)
+        parts.append(words if written is None else joined(before, written, text[at:], language))
     parts.append(text[at:])
     since = next((span.start for span in spans if span.start), None)
-    dated = "".join(parts)
+    dated = re.sub(r"\bthe (?=\d{4}-\d\d-\d\d)", "", "".join(parts))
     return Dated(_write_ahead(dated, moment) if tense != "past" else dated, since)
 
 
+_PLURAL_PART = re.compile(r" (?:mornings|afternoons|evenings|nights)\b", re.IGNORECASE)
+_NO_NOUN = re.compile(
+    r"\s+(?:and|or|but|at|in|on|with|to|for|from|by|because|so|as|about|after|before|until|when|while|if|of"
+    r"|we|i|he|she|they|my|our|the|a|an|again|too|already|instead|together|onwards?|through|between|via)\b",
+    re.IGNORECASE,
+)
+
+
+def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bool:
+    """Whether a time only tells which thing is meant: "the Christmas party", "our Sunday lunch"."""
+    if language == "zh" or _RELATIVE.search(span.text):
+        return False
+    if _PLURAL_PART.match(text, end):
+        return True
+    before = re.search(r"\b(?:the|a|an|my|our|their|his|her|\w+'s) (?:\w+ )?$", text[: span.position])
+    led = re.match(r"(?:\w+ )?(?:the|my|our|a) ", span.text, re.IGNORECASE)
+    follows = re.match(r"\s+[a-z]", text[end:]) and not _NO_NOUN.match(text, end)
+    return bool((before or led) and follows)
+
+
 def _wanted(span: TimeSpan, dates: Dates) -> bool:
-    return dates == "all" or _RELATIVE.search(span.text) is not None
+    # A bare season is rather a kind of thing: 秋季新品.
+    all_times = dates in ("all", "steady") and span.grain != "season"
+    if dates == "steady" and is_weekday(span.text) and not _RELATIVE.search(span.text):
+        return False
+    return all_times or _RELATIVE.search(span.text) is not None
 
 
 def _write(span: TimeSpan, moment: Moment, language: Language, tense: Tense) -> str | None:

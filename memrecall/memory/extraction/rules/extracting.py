@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 
 from memrecall.memory.extraction.facts import Fact, Utterance
+from memrecall.memory.extraction.gist import telling_words
 from memrecall.memory.extraction.rules.answering import complete
 from memrecall.memory.extraction.rules.chinese.reader import read_chinese
 from memrecall.memory.extraction.rules.correcting import correct
@@ -12,10 +13,7 @@ from memrecall.memory.extraction.rules.dating import Moment, write_dates
 from memrecall.memory.extraction.rules.english.reader import read_english
 from memrecall.memory.extraction.rules.speech import Sentence, sentences, speaks
 from memrecall.memory.extraction.rules.statements import Scene, Statement
-from memrecall.text.keywords import extract_keywords
 from memrecall.text.normalize import normalize
-
-_KEYWORDS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +116,7 @@ def _fact(telling: Telling) -> Fact:
         source_ids=tuple(dict.fromkeys(_sources(telling))),
         valid_from=since,
         negated=said.negated,
-        keywords=tuple(_keywords(said)),
+        keywords=telling_words(said.text, said.subject),
     )
 
 
@@ -126,8 +124,3 @@ def _sources(telling: Telling) -> Iterator[str]:
     if telling.corrects is not None:
         yield from _sources(telling.corrects)
     yield telling.utterance.message_id
-
-
-def _keywords(said: Statement) -> Iterator[str]:
-    bare = said.text.replace(said.subject, " ").replace("User's", " ").replace("User", " ")
-    yield from (one.word for one in extract_keywords(bare.replace("用户", " "), _KEYWORDS))

@@ -43,3 +43,18 @@ def _is_tagged(text: str) -> bool:
     tags = [kind for _, kind in tag(text)]
     # The segmenter knows common words; what it does not know and has a surname is a name.
     return tags == ["nr"] or not has_word(text)
+
+
+def begins_with_noun(text: str) -> bool:
+    """Whether a clause opens with a thing or a person, as a clause with a subject does."""
+    from rjieba import tag  # loading its dictionary takes a moment
+
+    first = next(iter(tag(text[:12])), ("", ""))
+    return first[1].startswith(("n", "r")) and not first[1].startswith("nt")
+
+
+def is_place(text: str) -> bool:
+    """Whether a word is the name of a place."""
+    from rjieba import tag
+
+    return [kind for _, kind in tag(text)] == ["ns"]

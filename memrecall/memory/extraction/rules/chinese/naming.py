@@ -1,6 +1,7 @@
 """Names, values and relations of Chinese statements."""
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
@@ -9,7 +10,7 @@ from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD
 from memrecall.memory.extraction.rules.chinese.names import is_name
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.frames import Frame, Told
-from memrecall.memory.extraction.rules.statements import Edge
+from memrecall.memory.extraction.rules.statements import Edge, Statement
 from memrecall.text.times import find_times
 
 # Only where a time stands matters here, not which one it is.
@@ -29,6 +30,7 @@ _DOING = re.compile("^(?:吃|喝|看|玩|听)(?!力)")
 _CALLED = re.compile("(?:名字)?(?:叫|名叫|叫做)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8}?)(?:的|$)")
 _AND = re.compile("、|和|以及|还有|跟")
 _LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays"})
+_FANS = re.compile("(?:的)?(?:忠实)?(?:球迷|粉丝|铁粉|爱好者)$")
 _LONGEST_VALUE = 24
 _KIND = re.compile(f"{KIN_WORD}|{PET_WORD}")
 
@@ -55,8 +57,29 @@ def introduced(clause: Clause, core: str) -> Told | None:
     match = _KIN_IS.pattern.match(core)
     if match is None:
         return None
-    named = "叫" in core[:3] or is_name(match["value"])
-    return Told(_KIN_IS, match["value"], negated=False) if named else None
+    if "叫" not in core[:3] and not is_name(match["value"]):
+        return None
+    frame = replace(_KIN_IS, field="pet") if clause.noun.removeprefix("一只") in PETS else _KIN_IS
+    return Told(frame, match["value"], negated=False)
+
+
+_NAMING = re.compile(
+    "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
+    "|(?:另|还有)?一[只条个](?:叫|是)(?P<one>[\u4e00-\u9fffA-Za-z]{1,8})$"
+)
+
+
+def naming_of(piece: str, last: Statement | None) -> Clause | None:
+    """叫周悦 behind 我有个姐姐: the name of whom the statement before told of."""
+    match = _NAMING.match(piece)
+    if match is None or last is None or last.field not in ("family", "pet"):
+        return None
+    nouns = _KIND.findall(last.value)
+    if not nouns:
+        return None
+    if match["one"]:
+        return Clause("kin", f"叫{match['one']}", noun=f"一只{nouns[-1]}")
+    return Clause("kin", f"叫{match['name']}", noun=nouns[-1])
 
 
 def dates_of(frame: Frame) -> Dates:
@@ -65,8 +88,10 @@ def dates_of(frame: Frame) -> Dates:
         return "none"
     if frame.field in ("birthday", "anniversary"):
         return "relative"
-    if frame.memory_type in ("habit", "user_preference", "instruction"):
-        return "none"
+    if frame.memory_type == "user_profile":
+        return "steady"
+    if frame.memory_type in ("habit", "user_preference"):
+        return "relative"
     return "all"
 
 
@@ -107,6 +132,7 @@ def _value_edges(told: Told, source: str | None, core: str) -> list[Edge]:
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
     if relation == "from":
         value = value.removesuffix("人")
+    value = _FANS.sub("", value)
     values = _AND.split(_DOING.sub("", value)) if relation in _LISTED else [value]
     edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in values if one]
     return edges + _second_edges(told, source, core)

@@ -10,19 +10,27 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
     read_thing,
     strip_markers,
 )
-from memrecall.memory.extraction.rules.chinese.frames import DECIDED, PROFILE, TASTES, frame
+from memrecall.memory.extraction.rules.chinese.frames import (
+    AGES,
+    DECIDED,
+    PROFILE,
+    TASTES,
+    frame,
+)
 from memrecall.memory.extraction.rules.chinese.moods import asserted
-from memrecall.memory.extraction.rules.chinese.names import is_name
+from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_name, is_place
 from memrecall.memory.extraction.rules.chinese.naming import (
     SELF_NAME,
     dates_of,
     edges_of,
     introduced,
+    naming_of,
     tidy,
     turn_persons,
 )
 from memrecall.memory.extraction.rules.chinese.orders import (
     phrase_order,
+    read_choice,
     read_forget,
     read_order,
     read_remember,
@@ -43,10 +51,15 @@ from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
 
 _ADVERB = re.compile(
-    "(?:也|都|还|就|真的|真|其实|一直以来|一直|已经|现在|目前|如今|特别|非常|很|比较|超级|超|挺|蛮|有点儿?|有些|刚刚|刚|又|才|总是|经常|常常|平时|平常|一般|通常"
+    "(?:家里?(?=有|养)|也|都|还|就|真的|真|其实|一直以来|一直|已经|现在|目前|如今|特别|非常|很|比较|超级|超|挺|蛮|有点儿?|有些|刚刚|刚|又|才|总是|经常|常常|平时|平常|一般|通常"
     "|偶尔|从来|从小就?|以前|曾经|之前|本来|原来|最近|近来|后来|终于|确实|的确|本身|最|主要|基本上?|大部分时间|周末|早上|晚上|下班后|睡前|同时|明明|正|周末都|全家|一家人?"
     "|每天早上|每天晚上|每天|每周末?|每个?月|每年|每晚|每次|天天|习惯|好|太|再|去年|今年|明年|差不多|马上|突然|不小心|一般都|老|特|巨|贼|可|蛮)"
 )
+# What is said to somebody stays between the two.
+_YOU = re.compile("你|您")
+_NO_HABIT = re.compile("觉得|感觉|想|不想|怀念|担心|总不能|以为|知道|认为|[^，]*的(?:那|这)[些个种]|好$|可以|能不能")
+_NOT_TELLING = re.compile("感觉|觉得|想起|知道|发现|看来|聊|听|说|以为|担心|希望这|看到|看了[一下些]?")
+_NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _HABIT_FRAME = frame("(?P<value>.+)", "habit")
 _PARTICLES = re.compile("(?:啊|呀|哦|啦|嘛|哈|呢|吧|喔|咯|哟|噢|滴|呐|哒|的说|来着|而已|[~～!！.…、]|\\s)+$")
 
@@ -63,13 +76,23 @@ class _Predicate:
 
 def read_chinese(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
     """What a sentence tells, clause by clause."""
-    text = strip_markers(replace_characters(sentence.text).strip())
+    folded = replace_characters(sentence.text)
+    restored = {ord(new): old for old, new in zip(sentence.text, folded, strict=True) if old != new}
+    for statement in _read(strip_markers(folded.strip()), sentence, scene, moment):
+        # Rules know one script and one width; a fact keeps those of its speaker.
+        yield replace(statement, text=statement.text.translate(restored))
+
+
+def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
     me = scene.me("zh")
     if forgotten := read_forget(text):
         yield from _retractions(forgotten, scene, moment)
         return
     if order := read_order(text):
         yield _instruction(*order, me)
+        return
+    if choice := read_choice(text):
+        yield Statement(tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future")
         return
     remembered = read_remember(text)
     found = list(_tell(remembered or text, scene, moment, asks=sentence.asks))
@@ -81,6 +104,7 @@ def read_chinese(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[S
 
 def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[Statement]:
     before: Clause | None = None
+    last: Statement | None = None
     people = {*scene.others, *scene.introduced}
     for piece in asserted(text, asks=asks):
         order = read_order(piece)
@@ -89,11 +113,15 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
             continue
         clause = read_clause(piece, people)
         statement = _state(clause, scene, moment) if clause else None
-        if clause is None:
+        named = naming_of(piece, last) if clause is None else None
+        if named is not None:
+            clause, statement = named, _state(named, scene, moment)
+        elif clause is None:
             clause, statement = _elided(piece, before, scene, moment)
         if clause is not None and (not clause.elided or statement is not None):
             before = replace(clause, elided=False)
         if statement is not None:
+            last = last if named is not None else statement
             yield statement
 
 
@@ -101,11 +129,14 @@ def _elided(
     piece: str, before: Clause | None, scene: Scene, moment: Moment
 ) -> tuple[Clause | None, Statement | None]:
     """A clause without a subject: the one before is meant, else the speaker, or some thing."""
+    if (thing := read_thing(piece)) and (told := _state(thing, scene, moment)):
+        return thing, told
     person = before if before is not None and before.kind != "thing" else Clause("self", "")
     clause = replace(person, said=piece, lead="", elided=True)
     statement = _state(clause, scene, moment)
-    if statement is None and (thing := read_thing(piece)):
-        return thing, _state(thing, scene, moment)
+    if statement is not None and statement.memory_type in _NEEDS_SUBJECT:
+        if begins_with_noun(_read_predicate(clause, moment).core):
+            return clause, None  # it has a subject of its own: 锅炉保养过了
     return clause, statement
 
 
@@ -125,7 +156,7 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
     else:
         told = introduced(clause, predicate.core) if clause.kind == "kin" else None
         told = told or _told_by(predicate, clause, moment)
-    if told is None:
+    if told is None or _YOU.search(predicate.said):
         return None
     if person is not None and clause.kind in ("kin", "named"):
         scene.last = person
@@ -163,18 +194,36 @@ def _read_predicate(clause: Clause, moment: Moment) -> _Predicate:
     before = said[: len(said) - len(core)]
     past = bool(PAST_WORDS.search(before)) and not re.search("不|没", core[:2])
     tense: Tense = "past" if past or _happened(said, moment) else "present"
-    return _Predicate(said, core, tense, bool(HABIT.search(said)))
+    habit = HABIT.match(before + core[:4]) is not None and not _NO_HABIT.match(core)
+    return _Predicate(said, core, tense, habit)
+
+
+_STEPS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
+_AGED = re.compile("今年.{0,4}$")
+_BARE_ORIGIN = re.compile("[^，是来在有说]{2,6}人")
+_ORIGIN = frame("(?P<value>[^，]{2,6}?)人$", "user_profile", "origin", "from", "place")
+
+
+def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
+    """What stands alone in a list about oneself: 今年32, 大阪人."""
+    aged = re.fullmatch("[0-9一二三四五六七八九十]{2,3}了?", predicate.core)
+    if aged and _AGED.search(predicate.said[: -len(predicate.core)]):
+        return Told(AGES[0], predicate.core.rstrip("了"), negated=False)
+    match = _ORIGIN.pattern.fullmatch(predicate.core) if clause.elided else None
+    return Told(_ORIGIN, match["value"], negated=False) if match and is_place(match["value"]) else None
 
 
 def _happened(said: str, moment: Moment) -> bool:
-    return bool(re.search("[了过]", said)) and not is_ahead(said, moment)
+    return bool(re.search("[了过]", said)) and not is_ahead(said, moment, "present")
 
 
 def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | None:
     """What a predicate of a person tells, if it is something that lasts."""
     said, core = predicate.said, predicate.core
     over = bool(PAST_WORDS.search(said[: len(said) - len(core)])) and not core.startswith(("不", "没"))
-    told = _first((*PROFILE, *TASTES), predicate, moment)
+    told = _first((*PROFILE, *TASTES), predicate, moment) or _bare(predicate, clause)
+    if told is not None and told.frame.field in _STEPS and is_ahead(said, moment, "present"):
+        told = Told(replace(_HABIT_FRAME, memory_type="plan"), core, negated=False)
     if told is None and clause.kind == "self":
         named = _first(SELF_NAME, predicate, moment)
         told = named if named and is_name(named.value) else None
@@ -190,7 +239,9 @@ def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | No
     told = _first(DECIDED, predicate, moment)
     if told is None and (not predicate.tense == "past" or is_ahead(said, moment)):
         told = _plan(predicate, moment)
-    return told or _first(EVENTS, predicate, moment)
+    if told is None and not _NOT_TELLING.match(core):
+        told = _first(EVENTS, predicate, moment)
+    return told
 
 
 def _plan(predicate: _Predicate, moment: Moment) -> Told | None:
@@ -243,7 +294,8 @@ def _write(clause: Clause, predicate: _Predicate, scene: Scene) -> str:
         return tidy(f"{clause.lead}{owner}{noun}{turn_persons(said, me.label, own=False)}")
     person = _person(clause, scene)
     who = person.label if person else ""
-    return tidy(who + turn_persons(predicate.said, me.label, own=clause.kind == "self"))
+    said = turn_persons(predicate.said, me.label, own=clause.kind == "self")
+    return tidy(who + ("是" if _BARE_ORIGIN.fullmatch(said) else "") + said)
 
 
 def _instruction(text: str, kind: str, field: str | None, me: Person) -> Statement:
@@ -251,6 +303,7 @@ def _instruction(text: str, kind: str, field: str | None, me: Person) -> Stateme
         about = turn_persons(re.sub("^.*?提醒我", "", text), me.label, own=True)
         return Statement(tidy(f"{me.label}要求提醒{about}"), me.key, "zh", "plan", value=about, tense="future")
     phrase = re.sub("我们|我", me.label, phrase_order(text, kind))
+    phrase = f"在{phrase}" if kind == "when_i" and phrase.startswith(me.label) else phrase
     written = tidy(f"{me.label}希望助手{phrase}")
     return Statement(written, me.key, "zh", "instruction", field, value=text, dates="none")
 

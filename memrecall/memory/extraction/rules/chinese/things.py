@@ -6,7 +6,7 @@ from dataclasses import replace
 from memrecall.memory.extraction.facts import MemoryType
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
 from memrecall.memory.extraction.rules.chinese.frames import frame
-from memrecall.memory.extraction.rules.chinese.plans import APPOINTMENT, CALLED_OFF, EVENTS, SCHEDULED
+from memrecall.memory.extraction.rules.chinese.plans import APPOINTMENT, CALLED_OFF, EVENTS, HABIT, SCHEDULED
 from memrecall.memory.extraction.rules.dating import Moment, has_time
 from memrecall.memory.extraction.rules.frames import ANY, Frame, Told
 
@@ -54,6 +54,8 @@ _SYSTEMS = re.compile(
 )
 _TECHNICAL = re.compile(r"[A-Za-z0-9][\w./:@-]*")
 _SET_UP = frame("(?:已经|现在|目前|统一|默认|都)*(?:是|为|用的是|使用|用|跑在|运行在|部署在|监听|设成|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|在|：|:|叫)(?P<value>.+)", "configuration", tenses=ANY)
+_ENDS = re.compile("到期|过期|截止")
+_NUMBERED = re.compile(r"\d[\d-]{4,}")
 _APPOINTED = re.compile(f".*{APPOINTMENT}(?:时间)?")
 
 
@@ -61,8 +63,10 @@ def told_of_thing(clause: Clause, moment: Moment) -> Told | None:
     """What is told of something that belongs to the speaker or to nobody."""
     if clause.own and (told := _slot(clause)):
         return told
-    if _APPOINTED.fullmatch(clause.noun) and (told := _scheduled(clause, moment)):
+    appointed = _APPOINTED.fullmatch(clause.noun) or _ENDS.search(clause.said)
+    if appointed and (told := _scheduled(clause, moment)):
         return told
+    clause = replace(clause, noun=re.sub("(?:就|都|也|已经|现在)$", "", clause.noun))
     match = _SET_UP.pattern.match(clause.said)
     if match and _TECHNICAL.search(match["value"]) and _SYSTEMS.search(clause.noun + clause.said):
         return Told(replace(_SET_UP, field=clause.noun), match["value"], negated=False)
@@ -77,6 +81,8 @@ def _slot(clause: Clause) -> Told | None:
     match = _IS.pattern.match(clause.said)
     if match is None or not (favourite or slot):
         return None
+    if slot == "phone" and not _NUMBERED.search(match["value"]):
+        return None  # a phone, not its number
     kind: MemoryType = "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
     field = f"最喜欢的{favourite['what']}" if favourite else slot
     return Told(replace(_IS, memory_type=kind, field=field), match["value"].strip(), bool(match["neg"]))
@@ -85,7 +91,8 @@ def _slot(clause: Clause) -> Told | None:
 def _scheduled(clause: Clause, moment: Moment) -> Told | None:
     for one in (*CALLED_OFF, *SCHEDULED):
         match = one.pattern.match(clause.said)
-        timed = not one.timed or has_time(clause.lead + clause.said, moment)
+        whole = clause.lead + clause.said
+        timed = not one.timed or has_time(whole, moment) or HABIT.search(whole)
         if match and timed:
             return Told(one, match["value"], one.ended, one.ended)
     return None
@@ -94,7 +101,8 @@ def _scheduled(clause: Clause, moment: Moment) -> Told | None:
 def _other(clause: Clause, moment: Moment) -> Told | None:
     """我的理发师是老周: any noun that is something; or what happened to it at a time."""
     if match := _NAMED_AS.pattern.match(clause.said):
-        return Told(replace(_NAMED_AS, field=clause.noun), match["value"], negated=False)
+        field = None if clause.noun in SLOT_OF else clause.noun
+        return Told(replace(_NAMED_AS, field=field), match["value"], negated=False)
     happened: Frame = EVENTS[-1]
     match = happened.pattern.match(clause.said)
     if match and has_time(clause.lead + clause.said, moment):

@@ -39,7 +39,7 @@ _VERB_NEXT = (
     rf"(?:{_FORM}|{_AUX}|no longer|used to)\b(?! (?:and|or)\b)"
 )
 _SPLIT = re.compile(
-    r"\s*(?:[,;]|\s[-–—]{1,2}\s|\s\()\s*(?:(?:and|but|so|plus|also|yet|or|because|who|which) )?(?:then )?"
+    r"\s*(?:[,;]|—|\s[-–]{1,2}\s|\s\()\s*(?:(?:and|but|so|plus|also|yet|or|because|who|which) )?(?:then )?"
     rf"(?={_NEW_SUBJECT}|{_VERB_NEXT})"
     r"|\s+(?:and|but|so|because|although|though|whereas|plus)\s+(?:also |then |now )?"
     rf"(?={_NEW_SUBJECT})"
@@ -50,7 +50,7 @@ _SPLIT = re.compile(
 _VERBS_S = "|".join(
     sorted((form for form, (_, kind) in FORMS.items() if kind in ("s", "past")), key=len, reverse=True)
 )
-_FINITE = rf"(?:{_AUX}|has|have|had|does|did|used to|{_VERBS_S})"
+_FINITE = rf"(?:{_AUX}|has|have|had|does|did|used to|{_VERBS_S}|[a-z]{{3,}}ed)"
 _ADVERB = r"(?:(?:also|still|just|always|usually|often|never|really|now|currently|recently|both|\w+ly) )*"
 _LEADING = (
     r"(?P<lead>(?i:(?:at|in|on|by|since|from|until|after|before|during|over|for|every|each|next|last"
@@ -108,6 +108,11 @@ def strip_markers(text: str) -> str:
     return text[match.end() :] if match else text
 
 
+# What only goes along with a statement.
+_TAIL = re.compile(
+    r"(?:,| -)? (?:but|though|although|even (?:though|if|when)|either|such as|especially|which|while|whereas|now that|so that|except"
+    r"|however|otherwise|unless)\b.*$"
+)
 _FILLER = re.compile(
     r"(?:[ ,]+(?:btw|by the way|though|lol|haha+|fyi|please|thanks|thank you|you know|just so you know|obviously"
     r"|unfortunately|sadly|luckily|actually|ugh|yay))+$",
@@ -119,6 +124,7 @@ def split_clauses(text: str) -> Iterator[str]:
     """The clauses of a sentence."""
     for piece in _SPLIT.split(text):
         bare = _FILLER.sub("", strip_markers(piece.strip(" ,;:-–—()")))
+        bare = _TAIL.sub("", bare)
         if bare:
             yield bare
 

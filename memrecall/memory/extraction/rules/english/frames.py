@@ -1,5 +1,6 @@
 """Which frame a predicate fits: the order in which the tables are asked."""
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -22,6 +23,10 @@ from memrecall.memory.extraction.rules.english.tastes import DENIED, TASTES
 from memrecall.memory.extraction.rules.frames import Frame, Told
 
 _HABIT = frame(r"(?P<value>.+)", "habit")
+_STEADY = re.compile(r"(?:live|work|study|learn|date|teach|stay|train|prepare|save|plan|look for|think|consider|hope|wait)\b")
+_NO_HABIT = re.compile(
+    r"(?:feel|think|wonder|want|need to|find|know|mean|hope|wish|believe|guess|seem|be|say|forget|worry)\b|\w+ (?:it|that|this|them)\b"
+)
 _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
 
 
@@ -34,6 +39,8 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
             return replace(told, negated=True, ended=predicate.ended)
     if predicate.ended and predicate.tense == "past":
         return _over(predicate, moment, lead)
+    if told := _under_way(predicate, moment, lead):
+        return _denied(told, predicate)
     told = _first(PROFILE, predicate, moment, lead)
     if of_speaker and told is None:
         told = _first(SELF_NAME, predicate, moment, lead)
@@ -41,6 +48,20 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
     told = told or _first((*TASTES, *DECISIONS, *CANCELLED, *PLANS), predicate, moment, lead)
     told = told or _step(predicate, moment, lead)
     return _denied(told, predicate) if told else None
+
+
+def _under_way(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
+    """ "She is getting married in July": told in the present, and yet to come."""
+    if predicate.tense != "present" or predicate.modal or _STEADY.match(predicate.core):
+        return None
+    frames = STEPS_WITH_TIME if predicate.progressive else TIMETABLE
+    whole = _said(predicate, lead)
+    regular = predicate.adverbs & HABIT_ADVERBS or HABIT_TIME.search(whole)
+    return None if regular or not is_ahead(whole, moment) else _first(frames, predicate, moment, lead)
+
+
+def _said(predicate: Predicate, lead: str) -> str:
+    return f"{predicate.core} {lead}".strip()
 
 
 def _over(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
@@ -57,15 +78,17 @@ def _first(frames: Iterable[Frame], predicate: Predicate, moment: Moment, lead: 
         if predicate.tense not in one.tenses:
             continue
         match = one.pattern.match(predicate.core)
-        if match and (not one.timed or has_time(f"{predicate.core} {lead}", moment)):
+        if match and (not one.timed or has_time(_said(predicate, lead), moment)):
             value = match["value"] or match.groupdict().get("course") or ""
             return Told(one, value.strip(), one.negated, one.ended)
     return None
 
 
 def _habit(predicate: Predicate, lead: str) -> Told | None:
-    regular = predicate.adverbs & HABIT_ADVERBS or HABIT_TIME.search(f"{predicate.core} {lead}")
+    regular = predicate.adverbs & HABIT_ADVERBS or HABIT_TIME.search(_said(predicate, lead))
     if predicate.tense != "present" or not regular or predicate.modal:
+        return None
+    if _NO_HABIT.match(predicate.core):
         return None
     return Told(_HABIT, predicate.core, negated=False)
 
@@ -73,14 +96,12 @@ def _habit(predicate: Predicate, lead: str) -> Told | None:
 def _step(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
     """Something done or to be done once: with a time, or of the kind that one tells for long."""
     if predicate.tense == "future":
-        return _first(FUTURE_STEPS, predicate, moment, lead)
+        # "I will send it" is said all day; with a time it is a plan.
+        promised = predicate.modal in ("will", "shall") and not has_time(_said(predicate, lead), moment)
+        return None if promised else _first(FUTURE_STEPS, predicate, moment, lead)
     if predicate.tense == "past":
         return _first(EVENTS, predicate, moment, lead)
-    if predicate.progressive:
-        ahead = is_ahead(f"{predicate.core} {lead}", moment)
-        return _first(STEPS_WITH_TIME, predicate, moment, lead) if ahead else None
-    ahead = is_ahead(f"{predicate.core} {lead}", moment)
-    return _first(TIMETABLE, predicate, moment, lead) if ahead else None
+    return None
 
 
 def _denied(told: Told, predicate: Predicate) -> Told | None:

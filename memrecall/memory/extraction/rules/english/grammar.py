@@ -50,7 +50,7 @@ _MODALS = {"can", "cannot", "could", "may", "might", "must", "should", "would", 
 _UNREAL = {"could", "may", "might", "would", "should"}
 _STATES = set("love like hate enjoy prefer live work own play use speak want know be".split())
 _SINCE = re.compile(r"\b(?:since|for)\b", re.IGNORECASE)
-_AGO = re.compile(r"\b(?:ago|last|yesterday|in (?:19|20)\d\d)\b", re.IGNORECASE)
+_AGO = re.compile(r"\b(?:ago|last|yesterday|this morning|on \w+day|in (?:19|20)\d\d)\b", re.IGNORECASE)
 _ENDED = re.compile(r"\b(?:any ?more|any longer)\b", re.IGNORECASE)
 
 

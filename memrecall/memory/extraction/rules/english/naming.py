@@ -1,6 +1,7 @@
 """Names, values and relations of English statements."""
 
 import re
+from dataclasses import replace
 
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.english.clauses import Clause
@@ -11,6 +12,9 @@ from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge
 
 _UNFOLDING = (
+    (re.compile(r"\b(?:everyone|everybody|people|my friends|friends|they all|most people|my family) calls? me (?=[A-Z])", re.IGNORECASE), "I go by "),
+    (re.compile(rf"^I am ({NAME}), (?=\d{{1,3}}\b)"), r"I am \1, I am "),
+    (re.compile(r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently (?:working|living|studying)) )"), "I am "),
     (re.compile(r"\b((?:I|he|she|\w+) )?(am|is) an? (\d{1,3})[- ]year[- ]old(?: (?!from|and|in\b)(\w.*))?$"), r"\1\2 \3 years old and I am a \4"),
     (re.compile(rf"\bI am ({NAME}), (?:and )?(?:I am )?(an? .+)"), r"I am \1, I am \2"),
     (re.compile(rf"\bI am ({NAME}) from "), r"I am \1, I am from "),
@@ -25,7 +29,7 @@ _UNFOLDING = (
 _TRAILING = re.compile(
     r"(?:[,;]? (?:now|currently|too|as well|though|these days|at the moment|right now|already|again|so much"
     r"|a lot|very much|most of all|(?:ever )?since .+|for (?:\d|a |an |many |over |about |almost |\w+ (?:year|month|week)).*"
-    r"|any ?more|any longer|fluently|well|(?:over|than|rather than|instead of) .+|as an? .+|with (?:my|our) .+|and (?:I|we|it|that) .+|because .+|but .+|when .+|where .+|which .+|who .+"
+    r"|any ?more|any longer|fluently|well|(?:over|than|rather than|instead of) .+|as an? .+|at home|on (?:my|the) .+|with (?:my|our) .+|and (?:I|we|it|that) .+|because .+|but .+|when .+|where .+|which .+|who .+"
     r"|(?:last|next|this) (?:week|month|year|\w+day|spring|summer|fall|autumn|winter)|yesterday|today|tomorrow|recently"
     r"|on (?:mon|tues|wednes|thurs|fri|satur|sun)\w*|in (?:19|20)\d\d|in (?:January|February|March|April|May|June|July"
     r"|August|September|October|November|December).*|\d+ (?:years?|months?|weeks?|days?) ago)|[.!?,;:…])+$",
@@ -43,6 +47,9 @@ _COUNTED = re.compile(
 )
 
 
+_NAME_OF_KIN = re.compile(rf"(?:[\w-]+ )*?(?P<who>{KIN_WORD}|{PET_WORD})'s name", re.IGNORECASE)
+_SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies"})
+_FURTHER = re.compile(r",.*$| (?:in|at|for|with|on|to|mostly) .*$")
 _LONGEST_VALUE = 60
 
 
@@ -50,7 +57,8 @@ def unfold(text: str) -> str:
     """Appositions as clauses: "I'm Anna, a nurse" as "I am Anna, I am a nurse"."""
     for pattern, full in _UNFOLDING:
         text = pattern.sub(full, text)
-    return text.replace(" and I am a None", "").removesuffix(" and I am a ")
+    text = re.sub(r", not (?!to\b|only\b|just\b|really\b|that\b|because\b)[^,]{1,30}$", "", text)
+    return text.removesuffix(" and I am a ")
 
 
 def tidy(text: str) -> str:
@@ -65,10 +73,13 @@ def trim_value(value: str) -> str:
     return _ARTICLE.sub("", _TRAILING.sub("", value.strip())).strip(" ,.")
 
 
-def introduced(predicate: Predicate) -> Told | None:
+def introduced(clause: Clause, predicate: Predicate) -> Told | None:
     """ "My sister is Anna": a fact about the speaker."""
     match = _KIN_IS.pattern.match(predicate.core)
-    return Told(_KIN_IS, match["value"], predicate.negated) if match and predicate.tense == "present" else None
+    if match is None or predicate.tense != "present":
+        return None
+    frame = replace(_KIN_IS, field="pet") if clause.noun.split()[-1] in PETS else _KIN_IS
+    return Told(frame, match["value"], predicate.negated)
 
 
 def dates_of(frame: Frame, predicate: Predicate) -> Dates:
@@ -76,12 +87,21 @@ def dates_of(frame: Frame, predicate: Predicate) -> Dates:
     if frame.field and frame.field.endswith(("birthday", "anniversary")):
         return "relative"
     if frame.memory_type in ("habit", "user_preference") and predicate.tense == "present":
-        return "none"
+        return "relative"
     return "all"
+
+
+def named_kin(clause: Clause, told: Told) -> tuple[str, str] | None:
+    """ "My husband's name is Carlos": the word for him, and his name."""
+    match = _NAME_OF_KIN.fullmatch(clause.noun) if clause.kind == "thing" else None
+    name = re.match(NAME, told.value)
+    return (match["who"].lower(), name.group()) if match and name else None
 
 
 def edges_of(clause: Clause, told: Told) -> tuple[Edge, ...]:
     """The relations that a statement tells, each from its subject."""
+    if kin := named_kin(clause, told):
+        return (_kin_edge(*kin),)
     edges: list[Edge] = []
     source = None if clause.kind in ("self", "thing") else clause.name or None
     noun = clause.noun.split()[-1] if clause.noun else ""
@@ -107,9 +127,11 @@ def _value_edges(told: Told, source: str | None, clause: Clause) -> list[Edge]:
     relation, value = told.frame.relation, trim_value(told.value)
     if not value or relation is None or len(value) > _LONGEST_VALUE:
         return []
+    if relation in _SHORT:
+        value = _FURTHER.sub("", value)
     if relation == "likes" and told.negated:
         relation = "dislikes"
-    if called := _ONE_OF_A_KIND.match(value):
+    if relation == "works_at" and (called := _ONE_OF_A_KIND.match(value)):
         value = called["name"]
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
     values = _AND.split(value) if relation in _LISTED else [value]

@@ -21,9 +21,9 @@ _LASTING = re.compile(
     rf"|send(?:ing)?|giv(?:e|ing)(?: me)?|put(?:ting)?|end(?:ing)? (?:with|your)|start(?:ing)? (?:with|your))? ?(?:any |so many |me )?(?:[\w-]+ )?{_STYLE}\b.*)"
     rf"|^(?:please )?(?P<no>no {_STYLE}\b.*)"
     r"|^(?:please )?(?P<again>(?:do not|stop) .+ (?:any ?more|again|ever again|in the future)$)"
-    r"|^(?:please )?(?P<call>(?:call|address) me (?:as |by )?.+)"
+    r"|^(?:please |you can |you may |just |feel free to )*(?P<call>(?:call|address) me (?:as |by )?.+)"
     rf"|^(?:please )?(?P<tongue>(?:only |just )?(?:answer|reply|respond|speak|talk|communicate|write back|chat)(?: to me| with me)?(?: only)? in (?:simple |plain )?{_LANGUAGES}\b.*)"
-    rf"|^(?:please )?(?P<keep>(?:keep|make) (?:your|the|all|my) {_ANSWER} .+)"
+    rf"|^(?:please )?(?P<keep>(?:keep|make) (?:(?:your|the|all|my) )?{_ANSWER} .+)"
     r"|^(?:please )?(?P<units>use (?:the )?(?:metric|imperial|celsius|fahrenheit|24[- ]hour|12[- ]hour|british|american|kilomet\w+|kg|miles|formal|informal|simple|plain|tabs|spaces)\b.*)"
     r"|^(?:I (?:want|need|would like|expect) you to (?P<want>(?:be|act|speak|talk|answer|reply|respond|explain|ask|give|keep|check|use|write|treat|remember|address|call) .+))"
     r"|^(?P<whenever>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write|send|share|paste|mention|give))\b.+)"
@@ -43,7 +43,7 @@ _FIELDS = (
     ("units", re.compile(r"\b(?:metric|imperial|celsius|fahrenheit|24[- ]hour|12[- ]hour|kilomet\w+|miles)\b", re.IGNORECASE)),
 )
 _LET_US = re.compile(
-    r"^(?:ok(?:ay)?,? |so,? |then )?let us (?P<what>(?:go with|use|stick with|stick to|switch to|pick|choose|meet|call it|name it|keep|settle on|do"
+    r"^(?:ok(?:ay)?,? |so,? |then )?let us (?P<what>(?:go with|use|stick with|stick to|switch to|pick|choose|call it|name it|keep|settle on|do"
     r" (?:the|option|plan)) (?!it\b|this\b|that\b)\S.*)",
     re.IGNORECASE,
 )
@@ -54,11 +54,11 @@ _FORGET = re.compile(
 )
 _NOTHING_TOLD = re.compile(r"^(?:it|that|this|everything|all|about it|what i (?:just )?said)\W*$", re.IGNORECASE)
 _REMEMBER = re.compile(
-    r"^(?:please |can you |could you |also |and )*(?:remember|note|keep in mind|make a note|take note|don't forget|do not forget"
+    r"^(?:please |can you |could you |also |and )*(?:remember|note|keep in mind|make a note|take note|do not forget(?= that)"
     r"|save|write down|memori[sz]e|for future reference|bear in mind)(?: this| down)?(?:,|:| that)? ?(?:that |:\s*)?(?P<what>.+)",
     re.IGNORECASE,
 )
-_TO_DO = re.compile(r"^(?:to|when|how|the time|me|you|it|this|that|our last|last)\b", re.IGNORECASE)
+_TO_DO = re.compile(r"^(?:to|your|you|when|how|the time|me|you|it|this|that|our last|last)\b", re.IGNORECASE)
 
 
 def read_order(text: str) -> tuple[str, str, str | None] | None:

@@ -24,20 +24,21 @@ _GOAL_VERB = (
     r"|teach|finish|renovate|spend more)\b"
 )
 _MILESTONE = (
-    r"(?:graduate|buy|sell|win|lose|finish|complete|start|quit|adopt|visit|travel|meet|break|marry"
+    r"(?:graduate|buy|sell|win|lose|finish|complete|start|quit|adopt|visit|travel|break|marry"
     r"|move|join|launch|ship|sign|book|order|pass|fail|attend|return|publish|release|retire|run"
     r"|celebrate|get (?:married|engaged|divorced|promoted|hired|fired|accepted|into|a new|my|back|vaccinated"
     r"|a (?:promotion|raise|job|tattoo|dog|cat|scholarship|degree|driver))|have (?:surgery|a baby|an accident"
     r"|an operation)|give birth|be (?:accepted|admitted|promoted|diagnosed|hospitali[sz]ed|born|hired|robbed)"
     r"|migrate|deploy|upgrade|switch|install|renovate|paint|plant|build|injure|hurt|sprain|fracture|twist"
-    r"|apply|register|enroll|sign up|reserve|rent|lease|donate|earn|found|set up|create|read|watch|see|go to"
-    r"|fly|hike|climb|swim|crash|repair|fix|replace|postpone|reschedule|cancel|schedule)\b"
+    r"|apply|register|enroll|sign up|reserve|rent|lease|donate|earn|found|set up|create"
+    r"|crash|repair|replace|postpone|reschedule|cancel|schedule)\b"
 )
 
 PLANS = (
     frame(r"(?:plan|intend|aim|hope|expect|be planning|be hoping|be about|be supposed|be scheduled|be due) to (?P<value>(?!see if|know|hear|get (?:this|it)|find out|understand)\S.*)", "plan", tenses=PRESENT),
     frame(r"plan (?:on )?(?P<value>(?:\w+ing\b|a |an |my |our |the |to )\S*.*)", "plan", tenses=PRESENT),
     frame(rf"(?:want|wish|dream) (?:of |about )?(?:to )?(?P<value>{_GOAL_VERB}.*|\w+ing .+)", "plan", "goal"),
+    frame(rf"try to (?P<value>(?:cut (?:down|back|out)|reduce|limit|be more|eat|drink (?:less|more)|sleep|get|stay|{_GOAL_VERB}).*)", "plan", "goal"),
     frame(r"(?:think (?:of|about)|consider|look into|look forward to) (?P<value>(?:\w+ing|getting|a|an) .+)", "plan"),
     frame(r"(?:train|prepare|study|save(?: up)?|practice|practise|rehearse) for (?P<value>(?:my|a|an|the|our|[A-Z0-9]).+)", "plan"),
     frame(r"apply (?:for|to) (?P<value>.+)", "plan"),
@@ -63,12 +64,13 @@ CANCELLED = (
     frame(r"be (?:cancel\w*|called off)(?P<value>.*)", "plan", tenses=ANY, ended=True),
 )
 SCHEDULED = (
+    frame(r"be (?:on|at|from|in)(?: (?:the )?)(?P<value>.*)", "plan", tenses=ANY, timed=True),
     frame(r"be (?:(?:re)?scheduled|postponed|moved|delayed|pushed(?: back)?|brought forward|set|planned|booked|now|due)?(?: (?:for|to|on|at|until|back to))?(?P<value>.*)", "plan", tenses=ANY, timed=True),
-    frame(r"(?:start|begin|end|arrive|leave|depart|take place|open|close|expire|land|run out|run|happen)(?P<value>.*)", "plan", tenses=ANY, timed=True),
+    frame(r"(?:start|begin|end|arrive|leave|depart|take place|open|close|expire|land|run out|run|happen|renew)(?P<value>.*)", "plan", tenses=ANY, timed=True),
 )
 EVENTS = (
     frame(rf"(?P<value>{_MILESTONE} (?!it\b|that\b|this\b|them\b|you\b)\S.*)", "event", tenses=PAST),
-    frame(r"(?P<value>(?!say|tell|ask|think|mean|see that|know|understand|try|be (?:wondering|thinking|asking))\w+ .+)", "event", tenses=PAST, timed=True),
+    frame(r"(?P<value>(?!say|tell|ask|think|feel|mean|hear|see that|know|understand|mention|have (?:a|such|an?) (?:\w+ )?(?:time|chat|day|talk|conversation|feeling|question)\b|be (?!in\b|at\b|on\b|to\b))\w+ (?!it\b|that\b|this\b|them\b|him\b|her\b)\S.*)", "event", tenses=PAST, timed=True),
 )
 FUTURE_STEPS = (
     frame(r"(?P<value>(?!let you|tell you|try (?:it|that|this)|check|see|look|think about it|take (?:it|that)|ask|need|be (?:back|there|fine|ok|right)|do (?:it|that)|keep that|read|say|have to go|go now|come back to you)\w+ .+)", "plan", tenses=FUTURE),

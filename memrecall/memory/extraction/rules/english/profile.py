@@ -121,7 +121,7 @@ WORK = (
     frame(r"(?:quit|leave|resign from|lose) (?P<value>(?:my|the) (?:old )?(?:job|position|company|role)\b.*)", "event", "job", tenses=PAST, ended=True),
     frame(r"(?:be|get) (?P<value>laid off|fired|made redundant)", "event", "job", tenses=NOW_OR_BEFORE, ended=True),
     frame(r"(?:be )?(?P<value>retired?|unemployed|self[- ]employed|between jobs|on (?:maternity|paternity|parental|sick) leave|on sabbatical)\b", P, "job", tenses=NOW_OR_BEFORE),
-    frame(rf"be (?:an? |the )?(?P<value>(?:[\w/-]+ ){{0,4}}?{_JOB}(?: (?:at|for|in|with|on|of|and) .+)?)$", P, "job", "works_as", "field"),
+    frame(rf"be (?:an? |the (?=[\w -]+ (?:at|of) [A-Z]))?(?P<value>(?:[\w/-]+ ){{0,4}}?{_JOB}(?:,? (?:at|for|in|with|on|of|and|mostly|mainly|specialis\w+|specializ\w+) (?!this|that|the (?:day|trip|team))\S.*)?)$", P, "job", "works_as", "field"),
     frame(r"(?:teach|coach|tutor) (?P<value>(?!me|you|us|him|her|them|it|that)\S.*)", P, "job"),
 )
 SCHOOL = (
@@ -130,6 +130,7 @@ SCHOOL = (
     frame(rf"(?:attend|go to|enroll(?: at| in)|be enrolled (?:at|in)|be (?:studying )?at) (?P<value>(?:the )?(?:[A-Z][\w&.'-]*(?: of| for)? ?)*(?:[Uu]niversity|[Cc]ollege|[Ss]chool|[Ii]nstitute|[Aa]cademy|MIT|UCLA|NYU|ETH|UCL|LSE)\b.*)", P, "school", "studies_at", "organization"),
     frame(r"study (?P<value>(?!hard|a lot|for |at |in |late|all|more|every|tonight|tomorrow|together)[\w &/-]+.*)", P, "major", "studies", "field"),
     frame(r"(?:major|minor|specialise|specialize) in (?P<value>.+)", P, "major", "studies", "field", tenses=NOW_OR_BEFORE),
+    frame(r"have (?P<value>(?:an?|my|two) (?:[\w'-]+ )?(?:degree|phd|master'?s|bachelor'?s|mba|diploma|licen[cs]e|certificate|pilot'?s licen[cs]e) ?(?:in|from|of|as)?\b.*)", P, "education"),
     frame(r"graduate (?:from|in|with) (?P<value>.+)", "event", "education", "graduated_from", "organization", tenses=PAST),
     frame(r"(?:do|pursue|finish|work on|write|complete|start) (?:my|a|an) (?P<value>(?:phd|ph\.d\.?|doctorate|master'?s?|mba|bachelor'?s?|degree|thesis|dissertation|internship|apprenticeship|residency)\b.*)", P, "school", tenses=NOW_OR_BEFORE),
     frame(rf"be (?:in (?:my )?|a )?(?P<value>(?:first|second|third|fourth|final|1st|2nd|3rd|4th|last|freshman|sophomore|junior|senior)[- ]year\b.*|(?:\d{{1,2}}(?:th|st|nd|rd)|first|second|third|fourth|fifth|sixth|seventh|eighth|ninth|tenth) (?:grade|grader|year)\b.*)", P, "school"),
@@ -138,6 +139,7 @@ FAMILY = (
     frame(rf"have (?P<value>(?:an?|no|any|{NUMBER}|some|several|twin) (?:[\w-]+ ){{0,4}}?(?:{_FAMILY})(?=$|[,;]| (?:named|called|who|and|in|from|at|with|aged|now|together|living|that|on|whose|\()\b).*)", R, "family"),
     frame(rf"have (?P<value>(?:twins|kids|children|siblings|no (?:kids|children|siblings))\b.*)", R, "family"),
     frame(rf"be (?P<value>(?:an? |the )?(?:[\w-]+ ){{0,3}}(?:mother|father|mom|mum|dad|parent|grandmother|grandfather|only child|twin|widow|widower|stepmom|stepdad)\b(?: (?:of|to|with) .+)?)$", R, "family"),
+    frame(r"be engaged to (?P<value>.+)", R, "marital_status", "engaged_to", "person"),
     frame(r"(?:be|get|have been) (?:happily )?married to (?P<value>.+)", R, "marital_status", "married_to", "person", tenses=NOW_OR_BEFORE),
     frame(r"marry (?P<value>.+)", R, "marital_status", "married_to", "person", tenses=PAST),
     frame(r"(?:be|get) (?P<value>(?:happily |newly |recently )?(?:married|single|divorced|engaged|widowed|separated)\b.*)", R, "marital_status", tenses=NOW_OR_BEFORE),
@@ -153,16 +155,23 @@ HEALTH = (
     frame(r"be (?:\w+ly |very |deathly |super )*allergic to (?P<value>.+)", P, "allergy", "allergic_to"),
     frame(r"have (?P<value>(?:an? )?(?:[\w-]+ ){0,2}(?:allergy|allergies|intolerance)\b.*)", P, "allergy"),
     frame(rf"(?:be|go|turn|become) (?:an? |strictly |fully )?(?P<value>(?:strict |lifelong )?(?:{DIETS}))\b", P, "diet", tenses=ANY),
-    frame(rf"(?:follow|be on|eat|keep|try|do|stick to|start) (?:an? |the )?(?P<value>(?:strict )?(?:{DIETS}|\w+)(?: diet|$))\b", P, "diet", tenses=NOW_OR_BEFORE),
+    frame(rf"(?:follow|be on|eat|keep|try|do|stick to|start) (?:an? |the )?(?P<value>(?:strict )?(?:(?:{DIETS})(?: diet)?$|(?:{DIETS}) |[\w-]+ diet\b).*)", P, "diet", tenses=NOW_OR_BEFORE),
     frame(rf"(?:have|suffer from|be diagnosed with|get diagnosed with|live with) (?P<value>(?:(?:mild|severe|type \w+|chronic|terrible|bad|seasonal) )*(?:{_ILLS})\b.*)", P, "health", tenses=NOW_OR_BEFORE),
+    frame(r"be on (?P<value>(?:the |my |some )?(?:blood thinners?|antibiotics|medication|meds|insulin|the pill|antidepressants|statins|steroids|beta blockers|painkillers|birth control|crutches)\b.*)", P, "medication"),
+    frame(r"get (?P<value>(?:an? |really |bad |terrible )*(?:migraines?|headaches?|hives|rash|heartburn|nosebleeds|panic attacks|acid reflux|sick|car ?sick|sea ?sick|motion sick|cold sores|allergies)(?: (?:from|when|if|after|on|in|every)\b.*)?)$", P, "health"),
+    frame(r"be (?P<value>(?:\w+ )?(?:weeks?|months?) (?:post-?op|pregnant|sober|into recovery)\b.*|recovering from .+|in remission\b.*|disabled|in a wheelchair|hard of hearing)", P, "health"),
     frame(r"be (?:diagnosed with|prescribed) (?P<value>.+)", P, "health", tenses=NOW_OR_BEFORE),
     frame(r"be (?P<value>left[- ]handed|right[- ]handed|colou?r[- ]?blind|dyslexic|autistic|deaf|blind|short[- ]sighted|near[- ]?sighted)\b", P, "health"),
     frame(r"be (?P<value>\d+(?:\.\d+)? ?(?:cm|centimet\w+|m|feet|ft|foot)\b.*|\d'\d{1,2}\"?)", P, "height"),
     frame(r"weigh (?P<value>\d.*)", P, "weight"),
 )
+MEMBERSHIP = (
+    frame(r"be (?:an? |the )?(?:\w+ )?(?:member|captain|president|chair|treasurer|secretary|part|volunteer) (?:of|in|at) (?P<value>(?!the problem|it|this|that)\S.*)", P, "member_of", "member_of", "organization"),
+    frame(r"(?:belong to|be in) (?P<value>(?:an?|the|my|our) (?:[\w'-]+ ){0,4}(?:club|band|choir|orchestra|team|league|church|union|society|book club|troupe|scouts)\b.*)", P, "member_of", "member_of", "organization"),
+)
 LANGUAGES = (
     frame(r"(?:speak|be fluent in|be conversational in|be bilingual in) (?P<value>(?!up|with|to|of|for|at|about)\S.*)", P, "language", "speaks", "language"),
     frame(r"(?:learn (?P<value>(?:how to |to )?(?!about|a lot|that|from|more|it)\S.*)|take (?P<course>\S.*? (?:lessons|classes|course|courses))\b.*)$", P, "learning", "learns", "field"),
 )
-PROFILE = (*NAMES, *AGES, *HEALTH, *FAMILY, *PETS, *SCHOOL, *HOMES, *WORK, *LANGUAGES)
+PROFILE = (*NAMES, *AGES, *HEALTH, *MEMBERSHIP, *FAMILY, *PETS, *SCHOOL, *HOMES, *WORK, *LANGUAGES)
 """All of them, the more telling first."""

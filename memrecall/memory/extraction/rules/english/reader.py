@@ -18,6 +18,7 @@ from memrecall.memory.extraction.rules.english.naming import (
     dates_of,
     edges_of,
     introduced,
+    named_kin,
     tidy,
     unfold,
 )
@@ -28,13 +29,17 @@ from memrecall.memory.extraction.rules.english.orders import (
     read_order,
     read_remember,
 )
+from memrecall.memory.extraction.rules.english.profile import NUMBER
 from memrecall.memory.extraction.rules.english.things import told_of_thing
 from memrecall.memory.extraction.rules.english.verbs import FORMS
 from memrecall.memory.extraction.rules.dating import Moment
-from memrecall.memory.extraction.rules.frames import Told
+from memrecall.memory.extraction.rules.english.effects import read_effect
+from memrecall.memory.extraction.rules.frames import Tense, Told
 from memrecall.memory.extraction.rules.speech import Sentence
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 
+# What is said to somebody stays between the two.
+_YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.IGNORECASE)
 _ADVERBS = re.compile(r"^(?:(?:just|finally|already|recently|also|still|officially|now) )+", re.IGNORECASE)
 _DIARY = re.compile(
     r"(?:(?:just|finally|already|recently|also|still|really|never|officially) )*"
@@ -60,6 +65,10 @@ def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[S
         yield Statement(chosen, me.key, "en", "decision", value=choice, tense="future")
         return
     remembered = read_remember(text)
+    if (affected := read_effect(text)) and not sentence.asks:
+        written = tidy(turn_persons(text, me.label, own=False))
+        yield Statement(written, me.key, "en", *affected, value=text)
+        return
     found = list(_tell(unfold(remembered or text), scene, moment, asks=sentence.asks))
     yield from found
     if remembered and not found and not sentence.asks:
@@ -70,10 +79,12 @@ def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[S
 def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[Statement]:
     before: Clause | None = None
     tense: Predicate | None = None
-    for piece in asserted(text, asks=asks):
-        clause = read_clause(piece) or _elided(piece, before, tense)
+    for place, piece in enumerate(asserted(text, asks=asks)):
+        clause = read_clause(piece)
+        if clause is None and (place == 0 or before is not None):
+            clause = _elided(piece, before, tense)
         if clause is None:
-            before = None
+            before = None  # whoever it is about, the next one may be about him too
             continue
         before, tense = clause, read_predicate(clause.said)
         statement = _state(clause, tense, scene, moment)
@@ -86,8 +97,8 @@ def _elided(piece: str, before: Clause | None, tense: Predicate | None) -> Claus
     first = re.split(r"\W", _ADVERBS.sub("", piece), maxsplit=1)[0].lower()
     form = FORMS.get(first, ("", ""))[1]
     if before is not None and tense is not None:
-        if form == "ing" and tense.progressive:
-            return replace(before, said=f"am {piece}", lead="")
+        if form == "ing":
+            return replace(before, said=f"am {piece}", lead="") if tense.progressive else None
         if form or _DIARY.match(piece) or first in ("am", "is", "are", "was", "can", "cannot", "will", "do"):
             return replace(before, said=piece, lead="", elided=True)
         return None
@@ -110,26 +121,38 @@ def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -
     elif person is None:
         return None
     else:
-        told = introduced(predicate) if clause.kind == "kin" else None
+        told = introduced(clause, predicate) if clause.kind == "kin" else None
         told = told or told_by(predicate, moment, of_speaker=clause.kind == "self", lead=clause.lead)
-    if told is None:
+    if told is None or _YOU.search(predicate.said):
         return None
     if clause.kind in ("kin", "named") and person is not None:
         scene.last = person
+    if kin := named_kin(clause, told):
+        scene.last = Person(f"{me.label}'s {kin[0]} {kin[1]}", kin[1])
     about_me = person is None or clause.kind == "self" or told.frame.whom == "speaker"
     return Statement(
         text=_write(clause, predicate, scene, told),
         subject=me.key if about_me else person.key if person else me.key,
         language="en",
         memory_type=told.frame.memory_type,
-        field=told.frame.field,
+        field=None if _AS_A_CHILD.search(predicate.said) else told.frame.field,
         value=told.value,
         negated=told.negated,
-        tense="future" if told.frame.memory_type == "plan" else predicate.tense,
+        tense=_dated_as(told, predicate),
         dates=dates_of(told.frame, predicate),
         edges=edges_of(clause, told) if not _is_described(clause.name) else (),
         name=told.value if told.frame.field == "name" and clause.kind in ("self", "thing") else "",
     )
+
+
+_AS_A_CHILD = re.compile(r"\bwhen (?:I|he|she|we|they) (?:was|were)\b|\bas a (?:kid|child|teenager)\b")
+_BOOKS = re.compile(r"(?:book|reserve|schedule|order|sign up|register|make an appointment|buy (?:\w+ )?tickets?|get tickets?)\b")
+
+
+def _dated_as(told: Told, predicate: Predicate) -> Tense:
+    """What tense its times are read in: what is booked lies ahead, though the booking is past."""
+    ahead = told.frame.memory_type == "plan" or _BOOKS.match(predicate.core)
+    return "future" if ahead else predicate.tense
 
 
 def _is_described(name: str) -> bool:
@@ -167,7 +190,7 @@ def _write(clause: Clause, predicate: Predicate, scene: Scene, told: Told) -> st
         person = _person(clause, scene)
         owner = f"{me.label}'s" if clause.whose in ("my", "our", "user's") else "The"
         who = person.label if person else f"{owner} {turn_persons(clause.noun, me.label, own=False)}"
-    if told.frame.field == "age" and re.search(r"\d$", body):
+    if told.frame.field == "age" and re.fullmatch(rf"(?:is|am) (?:almost |nearly |about )?{NUMBER}", body):
         body += " years old"
     lead = turn_persons(clause.lead, me.label, own=clause.kind == "self")
     lead = lead[:1].lower() + lead[1:]
@@ -191,7 +214,7 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     if found:
         yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
         return
-    slot = re.fullmatch(r"(?:my|our) (.+)", what, re.IGNORECASE)
+    slot = re.fullmatch(r"(?:my|our) (?:old |current |former )?(.+)", what, re.IGNORECASE)
     told = told_of_thing(Clause("thing", "is x", noun=slot[1], whose="my"), read_predicate("is x"), moment) if slot else None
     field = told.frame.field if told else None
     written = tidy(turn_persons(what, me.label, own=False))

@@ -19,9 +19,9 @@ LIKES = (
     frame(rf"be (?:\w+ )?(?:into|fond of|keen on|crazy about|obsessed with|passionate about|interested in|addicted to|hooked on|mad about) {_THING}", T, "likes", "likes"),
     frame(rf"be an? (?:\w+ )?(?:fan|lover|supporter) of {_THING}", T, "likes", "likes"),
     frame(r"be an? (?:\w+ )?(?P<value>[\w-]+(?: [\w-]+)? (?:fan|lover|person|addict|enthusiast|nerd|geek|buff|supporter))$", T, "likes"),
-    frame(r"be an? (?P<value>(?:morning|night|early|coffee|tea|dog|cat|beach|people|city) (?:person|owl|bird)|night owl|early bird|introvert|extrovert|foodie|gamer|bookworm|perfectionist|homebody|minimalist)$", T, "trait"),
+    frame(r"be (?:much of |more of )?an? (?P<value>(?:morning|night|early|coffee|tea|dog|cat|beach|people|city) (?:person|owl|bird)|night owl|early bird|introvert|extrovert|foodie|gamer|bookworm|perfectionist|homebody|minimalist)$", T, "trait"),
     frame(rf"(?:hate|dislike|despise|detest|loathe) {_THING}", T, "likes", "dislikes", negated=True),
-    frame(rf"be (?:\w+ )?(?:afraid|scared|terrified|frightened) of {_THING}", T, "fear", "fears"),
+    frame(rf"be (?:\w+ )?(?:afraid|scared|terrified|frightened) of (?P<value>(?:flying|driving|swimming|dying|public speaking|needles|(?!\w+ing\b)(?!it|that|this|the|you|my|our|your)\S+)(?: \S+){{0,2}})$", T, "fear", "fears"),
     frame(r"have (?P<value>(?:a|an) (?:\w+ )?(?:fear|phobia) of .+)", T, "fear"),
     frame(r"(?:get) (?P<value>(?:really |very |easily )?(?:car|sea|motion|air)[ -]?sick\b.*)", T, "health"),
 )
@@ -47,7 +47,9 @@ OWNED = (
     frame(r"(?:own|drive|ride) (?P<value>(?!to|past|home|by|there|up|me|us)\S.*)", "general", "owns", "owns"),
     frame(r"have (?P<value>(?:an?|two|three|my own) (?:[\w'-]+ ){0,4}?(?:car|bike|motorcycle|scooter|house|flat|apartment|garden|boat|van|truck|laptop|macbook|iphone|ipad|phone|camera|piano|guitar|violin|tattoo|blog|youtube channel|podcast|telescope|kindle|ps5|xbox|switch|3d printer|balcony|greenhouse|allotment|tesla|drone|synth|keyboard|server|nas|raspberry pi)\b.*)", "general", "owns", "owns"),
     frame(rf"(?:use|run|work with|write (?:mostly )?in|code in|program in|develop in) (?P<value>(?:an? )?(?:[A-Z][\w.+#-]*|{TOOLS}\b).*)", T, "uses", "uses"),
-    frame(r"wear (?P<value>(?:glasses|contacts|contact lenses|size .+|an? .+|hearing aids?|braces))", "user_profile", "health", tenses=PRESENT),
+    frame(r"wear (?P<value>(?:an? )?size .+)", "user_profile", "size", tenses=PRESENT),
+    frame(r"wear (?P<value>(?:glasses|contacts|contact lenses|hearing aids?|braces|dentures)\b.*)", "user_profile", "health", tenses=PRESENT),
+    frame(r"(?:run|use|execute|deploy with|build with|test with|release with|back up with) (?P<value>.*`[^`]+`.*)", "configuration", "command"),
 )
 HABITS = (
     frame(r"(?:get up|wake up|go to bed|go to sleep|start work|finish work|leave (?:for )?work|sleep|have (?:breakfast|lunch|dinner)) (?P<value>(?:early|late|around|at|before|after|between|about|by).+|early|late)$", "habit", "schedule"),

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 from memrecall.memory.extraction.facts import MemoryType
-from memrecall.memory.extraction.rules.dating import Moment, has_time
+from memrecall.memory.extraction.rules.dating import Moment, has_time, is_ahead
 from memrecall.memory.extraction.rules.english.clauses import Clause
 from memrecall.memory.extraction.rules.english.grammar import Predicate
 from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD
@@ -46,7 +46,7 @@ _SLOTS = {
     "time_zone": "time zone, timezone",
     "hobby": "hobby, hobbies, passion, passions, pastime",
     "budget": "budget",
-    "goal": "goal, dream, ambition, resolution, new year's resolution",
+    "goal": "goal, goals, dream, ambition, resolution, new year's resolution",
     "pronouns": "pronouns, preferred pronouns",
     "username": "username, handle, github, login, user name",
     "anniversary": "anniversary, wedding anniversary",
@@ -57,9 +57,8 @@ FAVOURITE = re.compile(r"(?:all-time |absolute )?favou?rite (?P<what>.+)|(?P<kin
 APPOINTED = re.compile(rf"(?:.* )?{APPOINTMENT}(?: (?:with|at|in|to|for|on|of|from) .+)?", re.IGNORECASE)
 # What names a setting: a path, an address, a version, an identifier, a number with a unit.
 TECHNICAL = re.compile(
-    r"`[^`]+`|[\w.-]*/[\w./-]+|\b\w+[._-]\w+\b|\b\d[\d.:]*\b|\b[A-Z][A-Z0-9_]{2,}\b|\b[a-z]+[A-Z]\w*"
-    rf"|\b{TOOLS}\b",
-    re.IGNORECASE,
+    r"`[^`]+`|\b[a-z]+\d\w*\b|[\w.-]*/[\w./-]+|\b\w+[._-]\w+\b|\b\d[\d.:]*\b|\b[A-Z][A-Z0-9_]{2,}\b|\b[a-z]+[A-Z]\w*"
+    rf"|\b(?i:{TOOLS})\b"
 )
 SYSTEMS = re.compile(
     r"\b(?:database|db|server|api|port|host|repo|repository|branch|project|app|backend|frontend|cluster|service"
@@ -79,13 +78,14 @@ SET_UP = frame(
     "configuration",
     tenses=NOW_OR_BEFORE,
 )
-RUN_COMMAND = frame(
-    r"(?:run|use|execute|type|call|deploy with|build with|test with|start (?:it )?with) (?P<value>.*`[^`]+`.*)", "configuration"
-)
 
 _OF_KIN = re.compile(rf"(?:[\w-]+ )*?(?P<who>{KIN_WORD}|{PET_WORD})'s (?P<what>.+)", re.IGNORECASE)
+_WHEN = re.compile(r" (?:for )?(?:this|next) (?:year|month|week)$| (?:in|for) \d{4}$| of all time$| right now$")
+_NUMBERED = re.compile(r"\d[\d ()-]{4,}")
+_CALLED = re.compile(r"(?:be )?(?:called|named) ")
+_DATED = re.compile(r"(?:be (?:on|at|from|due|scheduled|set|planned|postponed|moved|delayed)|expire|start|begin|end|arrive|run out|renew|leave)\b")
 _USES = re.compile(r"(?:use|run on|switch to|rely on|depend on) [A-Z]")
-_TELLING = re.compile(r"[A-Z0-9]|`")
+_TELLING = re.compile(r"\b(?!I\b)[A-Z]|\d|`")
 _LONGEST_NOUN = 5
 
 
@@ -99,6 +99,8 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
         return told
     if told := _set_up(clause, predicate):
         return told
+    if is_ahead(f"{predicate.core} {clause.lead}".strip(), moment) and _DATED.match(predicate.core):
+        return _first(SCHEDULED, predicate, clause, moment)
     if own and (told := _other_slot(noun, predicate)):
         return told
     if own and predicate.tense == "past":
@@ -108,12 +110,14 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
 
 def _slot(noun: str, predicate: Predicate) -> Told | None:
     of_kin = _OF_KIN.fullmatch(noun)
-    what = of_kin["what"] if of_kin else noun
+    what = _WHEN.sub("", of_kin["what"] if of_kin else noun)
     favourite = FAVOURITE.fullmatch(what)
-    slot = SLOT_OF.get(re.sub(r"^(?:new|current|full|real|old) ", "", what))
+    slot = SLOT_OF.get(re.sub(r"^(?:new|current|full|real|main|biggest) ", "", what))
     match = IS.pattern.match(predicate.core)
     if match is None or predicate.tense == "unreal" or not (favourite or slot):
         return None
+    if slot == "phone" and not _NUMBERED.search(match["value"]):
+        return None  # a phone, not its number
     kind: MemoryType = "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
     field = f"favourite {favourite['what'] or favourite['kind']}" if favourite else slot
     if of_kin:
@@ -132,6 +136,7 @@ def _set_up(clause: Clause, predicate: Predicate) -> Told | None:
     if match is None or predicate.tense not in SET_UP.tenses or predicate.modal:
         return None
     named = clause.whose in ("my", "our") and _USES.match(predicate.core)
+    named = named or (SYSTEMS.search(clause.noun) and _CALLED.match(predicate.core))
     technical = TECHNICAL.search(match["value"]) and SYSTEMS.search(f"{clause.noun} {predicate.core}")
     if not named and not technical:
         return None
@@ -145,7 +150,8 @@ def _other_slot(noun: str, predicate: Predicate) -> Told | None:
         return None
     if not _TELLING.search(match["value"]) or predicate.modal:
         return None
-    return _told(replace(IS, memory_type="general", field=_key(noun)), match, predicate)
+    field = None if noun in SLOT_OF else _key(noun)
+    return _told(replace(IS, memory_type="general", field=field), match, predicate)
 
 
 def _told(frame: Frame, match: re.Match[str], predicate: Predicate) -> Told:
@@ -159,7 +165,7 @@ def _first(
         match = one.pattern.match(predicate.core)
         if match is None or predicate.tense not in one.tenses:
             continue
-        if not one.timed or has_time(f"{predicate.core} {clause.lead}", moment):
+        if not one.timed or has_time(f"{predicate.core} {clause.lead}".strip(), moment):
             return Told(one, match["value"].strip(), predicate.negated, one.ended)
     return None
 
