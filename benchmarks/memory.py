@@ -126,7 +126,7 @@ def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], N
 def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[str]) -> Json:
     """Adds one by one, then by turns; then searches."""
     half = len(texts) // 2
-    memory.add(WARM_UP, user_id="somebody else", infer=False)  # whatever is made at the first call
+    memory.add(WARM_UP, user_id="nobody", infer=False)  # whatever is made at the first call
     say(f"{name}: adding")
     begun = time.perf_counter()
     for text in texts[:half]:
