@@ -44,6 +44,7 @@ class Settings:
     recalls_per_key: int = 4  # at once
     recall_queue: int = 16  # that wait behind them; 0: none
     recall_patience: float = 30.0  # seconds that they wait
+    telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
 
     def allowed_origins(self) -> frozenset[str]:
         """The web pages that may call the service."""

@@ -81,6 +81,20 @@ def test_autogen_memory(run: Runner) -> None:
     assert cleared == "cleared:   True"
 
 
+def test_chat_service(run: Runner) -> None:
+    fed, *turns = run("chat_service.py")
+    assert fed == "fed:       14 messages, and again 0"
+    peanuts, seat, passport = zip(*[iter(turns)] * 3, strict=True)
+    for said, steps, answer in (peanuts, seat, passport):
+        assert said.startswith("user:      ")
+        assert re.fullmatch(r"recall:    search_memories (→ \w+ )*→ handoff", steps)
+        assert answer.startswith("assistant: ")
+    assert peanuts[2] == f"assistant: You said: “{PEANUTS}”"
+    assert seat[2] == f"assistant: You said: “{SEAT}”"
+    assert "passport" in passport[2]
+    assert "You said" not in passport[2]
+
+
 def test_every_example_is_listed_and_run() -> None:
     files = {file.name for file in EXAMPLES.glob("*.py")}
     listed = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))

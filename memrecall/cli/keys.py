@@ -1,6 +1,7 @@
 """`keys`: make, list and revoke the keys of the service."""
 
 import re
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -12,6 +13,7 @@ from memrecall.errors import InvalidArgument
 keys = typer.Typer(help="Keys of the HTTP service: create, list, revoke.")
 
 _SPAN = re.compile(r"(\d{1,6})([mhdw])")
+_MOST_LOOKED_UP = 20
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -59,12 +61,27 @@ def create(
     granted = frozenset(permission for permission, wanted in named if wanted)
     users = _read_users(user or [], all_users, operator)
     made = _create(users, agent, read_only, granted, name, read_expiry(expires), db)
-    key, text = options.run(made)
+    done = options.run(made)
     if json:
-        output.print_json({"key": text, **key.as_dict()})
+        output.print_json({"key": done.text, **done.key.as_dict()})
         return
-    typer.echo(text)
-    output.console(errors=True).print(f"[dim]{_describe(key)}. It is not shown again.[/dim]")
+    typer.echo(done.text)
+    _explain(done)
+
+
+def _explain(made: "_Made") -> None:
+    """What a person should know of a new key, beside the key itself."""
+    terminal, key_id = output.console(errors=True), made.key.key_id
+    terminal.print(f"[dim]{_describe(made.key)}. It is not shown again.[/dim]")
+    terminal.print(f"[dim]Its id is {key_id}: `memrecall keys revoke {key_id}` closes it.[/dim]")
+    if made.is_first:
+        terminal.print(
+            "It is the first key: until now the service was open to every program on this machine;"
+            " from now on every request needs a key."
+        )
+    if made.strangers:
+        named = output.escape(", ".join(made.strangers))
+        terminal.print(f"[yellow]warning[/yellow]: nothing is stored yet for {named}")
 
 
 async def _create(
@@ -75,15 +92,27 @@ async def _create(
     name: str,
     expires_at: datetime | None,
     db: str | None,
-) -> tuple[Any, str]:
+) -> "_Made":
     from memrecall.store import Grant
 
     grant = Grant(users, agent, read_only, permissions)
     async with await options.open_library(db, create=True) as library:
-        made: tuple[Any, str] = await library.store.keys.create(
-            grant, name=name, expires_at=expires_at
-        )
-        return made
+        store = library.store
+        is_first = not await store.keys.exist()
+        key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
+        named = sorted(users or ())[:_MOST_LOOKED_UP]
+        strangers = [user for user in named if await store.feed(user).mark() is None]
+        return _Made(key, text, is_first, strangers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """A new key, its text, and what its maker may not know."""
+
+    key: Any
+    text: str
+    is_first: bool
+    strangers: list[str]  # users of it who have nothing stored
 
 
 def _read_users(users: list[str], all_users: bool, operator: bool) -> frozenset[str] | None:
@@ -100,7 +129,12 @@ def read_expiry(text: str | None) -> datetime | None:
         return None
     span = _SPAN.fullmatch(text.strip())
     if span is None:
-        return options.read_time("--expires", text)
+        try:
+            return options.read_time("--expires", text)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                error.message, hint="Write 90m, 12h, 30d or 8w, or a time: 2027-01-26T10:47:00Z"
+            ) from None
     try:
         return datetime.now(UTC) + timedelta(**{_UNITS[span[2]]: int(span[1])})
     except OverflowError:
@@ -114,7 +148,7 @@ def list_keys(
     limit: Annotated[int, typer.Option("--limit", help="How many.")] = 100,
     json: options.Json = False,
 ) -> None:
-    """List keys by id, revoked and expired ones too."""
+    """List keys, the oldest first, revoked and expired ones too."""
 
     async def work() -> Any:
         async with await options.open_library(db) as library:
@@ -126,7 +160,8 @@ def list_keys(
         output.print_json({"items": items, "next_after": found.next_after})
         return
     for key in found.items:
-        output.console().print(f"{key.key_id}  {_describe(key)}")
+        made = output.short_time(key.created_at)
+        output.console().print(f"{key.key_id}  [dim]{made}[/dim]  {_describe(key)}")
     if not found.items:
         output.console().print("none")
     if found.next_after:
@@ -135,7 +170,7 @@ def list_keys(
 
 @keys.command("revoke")
 def revoke(
-    key: Annotated[str, typer.Argument(help="The key's id: the part between the underscores.")],
+    key: Annotated[str, typer.Argument(help="Its id, mr_<id>, or the whole key.")],
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:

@@ -27,6 +27,10 @@ def serve(
             "--port", min=0, max=65535, help="0: any free one (8765).", show_default=False
         ),
     ] = None,
+    telemetry: Annotated[
+        bool | None,
+        typer.Option("--telemetry", help="Send OpenTelemetry spans, as OTEL_* say."),
+    ] = None,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
@@ -37,7 +41,7 @@ def serve(
     """
     from memrecall.settings import load_settings
 
-    arguments = {"host": host, "port": port or None, "db": db}
+    arguments = {"host": host, "port": port or None, "db": db, "telemetry": telemetry}
     settings = load_settings(arguments).settings
     if port == 0:
         from dataclasses import replace
@@ -82,12 +86,11 @@ def _announce(listening: Any) -> None:
 
 
 def try_it(listening: Any) -> str:
-    """A command that works as it stands."""
-    if not listening.is_open:
-        return f"curl {listening.url}/healthz"
+    """A command that works as it stands; where there are keys, with one of them for KEY."""
+    key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
     if listening.a_user is not None:
         path = f"/v1/users/{quote(listening.a_user, safe='')}/messages?page_size=3"
-        return f"curl {shlex.quote(listening.url + path)}"
+        return f"curl {shlex.quote(listening.url + path)}{key}"
     body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
     url = f"{listening.url}/v1/users/me/messages"
-    return f"curl {url} -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    return f"curl {url}{key} -H 'Content-Type: application/json' -d {shlex.quote(body)}"

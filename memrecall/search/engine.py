@@ -24,6 +24,7 @@ from memrecall.search.people import in_first_person, named_in
 from memrecall.search.request import Mode, SearchPage, SearchRequest
 from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
+from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
 
 Floats = npt.NDArray[np.float32]
@@ -55,6 +56,12 @@ class SearchEngine:
 
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """The best rows for a request, and in words why there are none."""
+        with trace_search(request.mode, request.query, request.limit) as span:
+            page = await self._search(scope, request)
+            span.set({"memrecall.search.results": len(page.results)})
+            return page
+
+    async def _search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         query = parse_query(request.query) if request.syntax == "query" else None
         vector, note = await self._embed(scope, request)
         async with self._cache.current(scope.user_id) as current:

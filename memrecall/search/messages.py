@@ -28,6 +28,7 @@ from memrecall.search.selection import Place, first_places, place_of
 from memrecall.search.terms import Terms, all_terms
 from memrecall.search.weighing import Weighing, score, weigh
 from memrecall.store import MessageFilter, Store, UserMark, open_cursor, seal_cursor
+from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.types import Message
@@ -70,6 +71,12 @@ class MessageSearch:
 
     async def by_words(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         """A page of the messages for which the query is true, the most relevant first."""
+        with trace_search("lexical", query.text, query.page_size) as span:
+            page = await self._by_words(scope, query)
+            span.set({"memrecall.search.results": len(page.items)})
+            return page
+
+    async def _by_words(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
         parsed = parse_query(query.text)
         words = positive_words(parsed)
         terms = all_terms("\n".join(words))
@@ -89,8 +96,11 @@ class MessageSearch:
                 check_dimensions(len(vector), columns.vectors.dimensions)
             return _closest(columns, scope, query, vector, mark.version)
 
-        places = await self._find(scope, find, _ROWS_FOR_A_THREAD["meaning"])
-        return await self._fetch(scope, places, ())
+        with trace_search("semantic", query.text or "", query.top_k) as span:
+            places = await self._find(scope, find, _ROWS_FOR_A_THREAD["meaning"])
+            page = await self._fetch(scope, places, ())
+            span.set({"memrecall.search.results": len(page.items)})
+            return page
 
     async def _find(
         self, scope: Scope, find: Callable[[Columns, UserMark], _Places], rows_for_a_thread: int

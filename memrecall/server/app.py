@@ -1,5 +1,6 @@
 """The application: routes behind a guard behind an edge."""
 
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -32,6 +33,9 @@ Messages of users, searched and recalled. Requests carry `Authorization: Bearer 
 one user's data, or several users'. Times are RFC 3339 in UTC. `X-Request-Id` is echoed.
 """
 
+# The framework's own spans and logs would name users (in paths) and quote what they sent.
+_NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+
 about = APIRouter(tags=["service"])
 _ROUTERS = (about, messages.router, recall.router)
 
@@ -59,11 +63,12 @@ def create_app(
     may_be_open: bool,
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
+    tracer: Any = None,
 ) -> Application:
     """The service over an opened library, which stays the caller's to close.
 
     With `may_be_open`, local callers need no key as long as the database has none: only for a
-    server that listens on the loopback address.
+    server that listens on the loopback address. A `tracer` of OpenTelemetry is told of requests.
     """
     settings = library.settings
     metrics = Metrics(library.cache.nbytes)
@@ -85,7 +90,7 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
-    return Application(Edge(inner, metrics), service)
+    return Application(Edge(inner, metrics, _template, tracer), service)
 
 
 class _Api(FastAPI):
@@ -113,6 +118,7 @@ def _routes() -> FastAPI:
         redoc_url=None,
         openapi_url=None,
         redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
         exception_handlers={
             RequestValidationError: _tell_validation,
             HTTPException: _tell_http,
@@ -130,17 +136,26 @@ async def _tell_validation(_request: Request, error: Exception) -> Response:
 
 async def _tell_http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 -- as registered
-    return problem_response(problem_of_http(error, _methods(request)))
+    return problem_response(problem_of_http(error, _methods(request.scope["path"])))
 
 
-def _methods(request: Request) -> str:
+def _methods(path: str) -> str:
     """What a path can be asked by: several routes may share it, and each knows its own alone."""
-    found: set[str] = set()
+    return ", ".join(
+        sorted({method for route in _matching(path) for method in route.methods or ()})
+    )
+
+
+def _template(path: str) -> str | None:
+    """The template that a path fits, whatever the method."""
+    return next((route.path for route in _matching(path)), None)
+
+
+def _matching(path: str) -> Iterator[APIRoute]:
     for router in _ROUTERS:
         for route in router.routes:
-            if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"]):
-                found |= route.methods or set()
-    return ", ".join(sorted(found))
+            if isinstance(route, APIRoute) and route.path_regex.match(path):
+                yield route
 
 
 @about.get(

@@ -76,7 +76,9 @@ class Doorkeeper:
 
     async def _verify(self, presented: str) -> Principal:
         scheme, _, text = presented.partition(" ")
-        key = await self._keys.verify(text.strip()) if scheme.lower() == "bearer" else None
+        if scheme.lower() != "bearer" or not text.strip():
+            raise _unauthenticated("the header must be: Authorization: Bearer KEY")
+        key = await self._keys.verify(text.strip())
         if key is None:
             raise _unauthenticated("the key is unknown, revoked or expired")
         return Principal.of(key)

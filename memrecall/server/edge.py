@@ -9,6 +9,7 @@ import re
 import secrets
 import time
 import traceback
+from collections.abc import Callable
 from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -19,6 +20,7 @@ from memrecall.server.errors import Problem, Refused, internal, problem_of
 from memrecall.server.guard import ClientGone
 from memrecall.server.metrics import Metrics
 from memrecall.server.wire import problem_response
+from memrecall.telemetry import Told, trace_request, tracing
 
 log = logging.getLogger("memrecall.server")
 
@@ -34,8 +36,9 @@ _HEADERS = (
 class Exchange:
     """One request and its answer, as the log and the metrics see them."""
 
-    def __init__(self, scope: Scope, send: Send) -> None:
+    def __init__(self, scope: Scope, send: Send, template: Callable[[str], str | None]) -> None:
         self._scope = scope
+        self._template = template
         self._send = send
         self._begun = time.perf_counter()
         self.request_id = _request_id(scope)
@@ -45,8 +48,9 @@ class Exchange:
 
     @property
     def route(self) -> str:
-        """The template of the path, without what is in it."""
-        return str(getattr(self._scope.get("route"), "path", UNMATCHED))
+        """The template of the path, without what is in it; also of what was refused at the door."""
+        route = self._scope.get("route")  # set by the framework, for what got as far
+        return getattr(route, "path", None) or self._template(self._scope["path"]) or UNMATCHED
 
     @property
     def seconds(self) -> float:
@@ -73,9 +77,17 @@ class Exchange:
 class Edge:
     """Wraps the whole application."""
 
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        template: Callable[[str], str | None],
+        tracer: Any = None,
+    ) -> None:
         self._app = app
         self._metrics = metrics
+        self._template = template
+        self._tracer = tracer
         self._running = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -83,7 +95,13 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        exchange = Exchange(scope, send)
+        with tracing(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
+            await self._exchange(span, scope, receive, send)
+
+    async def _exchange(self, span: Told, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, send, self._template)
+        if span.trace_id is not None:
+            exchange.notes["trace_id"] = span.trace_id
         self._running += 1
         try:
             await self._serve(exchange, scope, receive)
@@ -93,6 +111,8 @@ class Edge:
                 scope["method"], exchange.route, exchange.status, exchange.seconds
             )
             _log_request(exchange, scope["method"])
+            route = "" if exchange.route == UNMATCHED else exchange.route
+            span.answer(scope["method"], route, exchange.status)
 
     async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
         try:
@@ -101,6 +121,7 @@ class Edge:
             await self._app(scope, receive, exchange.send)
         except ClientGone:
             exchange.notes["client_gone"] = True
+            exchange.status = 0  # also where an answer had begun
         except Refused as refused:
             await _answer(exchange, scope, receive, refused.problem)
         except MemrecallError as error:
@@ -108,6 +129,7 @@ class Edge:
             await _answer(exchange, scope, receive, problem_of(error))
         except Exception as error:  # the outer edge: nobody above could tell the client
             log_bug(error, exchange.request_id)
+            exchange.notes["error"] = type(error).__name__
             await _answer(exchange, scope, receive, internal(exchange.request_id))
 
 

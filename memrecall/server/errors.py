@@ -4,6 +4,7 @@ A caller's mistake is told in full. What the world did (disk, lock, embedder) is
 alone: paths and addresses are for the log. What nobody foresaw is INTERNAL and the request's id.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
@@ -37,6 +38,21 @@ STATUS = {
 RETRY = "1"  # seconds
 _FAULTS_TOLD = 20
 _PYDANTIC_PREFIX = "Value error, "
+_LOST_PLUS = re.compile(r"\d \d\d:?\d\d$")  # an offset whose sign was read as a space
+_SAID = {
+    "missing": "is missing",
+    "extra_forbidden": "is not known here; /docs lists what is",
+    "string_pattern_mismatch": "is blank",  # the one pattern that a field here has
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items, and has {actual_length}",
+    "too_long": "must have at most {max_length} items",
+    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +140,19 @@ def _fault(item: Mapping[str, Any]) -> dict[str, str]:
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
     where: Sequence[Any] = item["loc"]
     name = ".".join(map(str, where[1:])) or str(where[0])
+    return {"field": name, "message": _say(item)}
+
+
+def _say(item: Mapping[str, Any]) -> str:
+    """What is wrong with a value, as people say it; the framework's words for the rest."""
+    kind, context = item["type"], item.get("ctx", {})
+    if kind in _SAID:
+        return _SAID[kind].format(**context)
     said = str(item["msg"]).removeprefix(_PYDANTIC_PREFIX).removeprefix(VALUE).strip()
-    return {"field": name, "message": said}
+    given = item.get("input")
+    if item["loc"][0] == "query" and isinstance(given, str) and _LOST_PLUS.search(given):
+        said += "; a + in a query is written %2B"
+    return said
 
 
 def _plain(details: Mapping[str, Any]) -> dict[str, Any]:

@@ -65,6 +65,7 @@ class RecallGate:
 
     def _full(self) -> Refused:
         self._metrics.count_refusal()
-        message = f"this key has {self._running} recalls under way already; try again"
+        recalls = "1 recall" if self._running == 1 else f"{self._running} recalls"
+        message = f"this key has {recalls} under way already; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}
         return Refused(Problem("RESOURCE_EXHAUSTED", message, headers=headers))

@@ -27,7 +27,12 @@ def log_to_stderr() -> None:
     """Send what memrecall and the server have to say to the error stream."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
-    for name, level in (("memrecall", logging.INFO), ("uvicorn", logging.WARNING)):
+    levels = {
+        "memrecall": logging.INFO,
+        "uvicorn": logging.WARNING,
+        "opentelemetry": logging.WARNING,
+    }
+    for name, level in levels.items():
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level)

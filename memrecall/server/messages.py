@@ -7,11 +7,13 @@ from typing import Annotated, Any, get_args
 from fastapi import APIRouter, Query, Response
 
 from memrecall.errors import CallerError
+from memrecall.scope import DEFAULT_NAME
 from memrecall.search import LexicalQuery, ScoredMessage, SemanticQuery
 from memrecall.server.answers import LexicalPage, MessagePage, NearMessages, Neighbors, WriteReceipt
-from memrecall.server.errors import Refused, problem_of
+from memrecall.server.errors import Problem, Refused, problem_of
 from memrecall.server.openapi import documented
 from memrecall.server.requests import (
+    IncomingMessage,
     LexicalSearchRequest,
     NeighborsQuery,
     PathId,
@@ -56,6 +58,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, asked: Asked) -> R
         for message in body.messages
     ]
     asked.notes["messages"] = len(entries)
+    _require_own_labels(entries, body.messages)
     try:
         written = await asked.library.add_entries(entries)
     except CallerError as error:
@@ -129,6 +132,22 @@ async def semantic_search(body: SemanticSearchRequest, asked: Asked) -> Response
     asked.service.metrics.count_search("semantic")
     fields = _asked_for(body.return_fields)
     return Json({"items": [_near(found, fields) for found in page.items]})
+
+
+def _require_own_labels(entries: Sequence[Entry], messages: Sequence[IncomingMessage]) -> None:
+    """What a read gives can be written back; whose it is, the path and the key say alone."""
+    for position, (entry, message) in enumerate(zip(entries, messages, strict=True)):
+        owner, label = entry.scope.user_id, entry.scope.agent_id or DEFAULT_NAME
+        if message.user_id not in (None, owner):
+            raise _mislabelled(position, "user_id", "is not the path's")
+        if message.agent_id not in (None, label):
+            raise _mislabelled(position, "agent_id", f"is not {label!r}, which this key writes as")
+
+
+def _mislabelled(position: int, name: str, why: str) -> Refused:
+    where = f"messages.{position}.{name}"
+    fault = {"field": where, "message": why}
+    return Refused(Problem("INVALID_ARGUMENT", f"{where}: {why}", {"fields": [fault]}))
 
 
 def _near(found: ScoredMessage, fields: Sequence[str]) -> dict[str, Any]:

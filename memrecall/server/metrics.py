@@ -1,6 +1,6 @@
 """What the service counts, for Prometheus. One registry an application: nothing is global."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client import (
@@ -12,6 +12,8 @@ from prometheus_client import (
     ProcessCollector,
     generate_latest,
 )
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -96,5 +98,17 @@ class Metrics:
 
     def render(self) -> bytes:
         """All of it in Prometheus's text format."""
-        text: Any = generate_latest(self._registry)
+        text: Any = generate_latest(_Plain(self._registry))
         return bytes(text)
+
+
+class _Plain(Collector):
+    """A registry's metrics without the `_created` series, which only double their number."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+
+    def collect(self) -> Iterator[Metric]:
+        for metric in self._registry.collect():
+            metric.samples = [s for s in metric.samples if not s.name.endswith("_created")]
+            yield metric

@@ -17,7 +17,7 @@ from memrecall.scope import Scope
 from memrecall.server.openapi import documented
 from memrecall.server.requests import PathId, RecallLimits, RecallRequest
 from memrecall.server.service import Asked, Asking
-from memrecall.server.streaming import EVENT_STREAM, EventStream
+from memrecall.server.streaming import EVENT_STREAM, EventStream, wants_events
 from memrecall.server.watching import while_listened
 from memrecall.server.wire import MEDIA_TYPE, StrictRoute
 from memrecall.text.leaks import filter_leaks
@@ -37,7 +37,7 @@ async def recall(user_id: PathId, body: RecallRequest, request: Request, asked: 
     asked.notes["query_chars"] = body.characters()
     run = RecallRun(asked, scope, body)
     closing = asked.service.closing
-    if EVENT_STREAM in request.headers.get("accept", ""):
+    if wants_events(request.headers.get("accept", "")):
         return EventStream(run.events, closing, run.deadline)
     result = await while_listened(run.result(), request.receive, closing)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
@@ -94,7 +94,10 @@ class RecallRun:
         recaller = Recaller(
             service.library, self.scope, service.model_client, options, caches=service.caches
         )
-        told = stream_recall(recaller, self.body.conversation(), as_of=self.body.as_of)
+        body = self.body
+        told = stream_recall(
+            recaller, body.conversation(), as_of=body.as_of, time_zone=body.time_zone
+        )
         async with aclosing(told) as events:
             async for event in events:
                 yield _without_places(event) if isinstance(event, TraceEvent) else event

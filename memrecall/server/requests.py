@@ -16,6 +16,7 @@ from memrecall.types import (
     Name,
     NewMessage,
     Role,
+    TimeZone,
 )
 
 LARGEST_BATCH = 1_000
@@ -171,6 +172,8 @@ class IncomingMessage(NewMessage):
         Name | None, BeforeValidator(lambda value: None if value == "" else value)
     ] = None
     session_id: SessionId | None = None
+    user_id: Annotated[Id | None, Field(description="If given, the path's.")] = None
+    agent_id: Annotated[Id | None, Field(description="If given, the key's.")] = None
 
 
 class WriteRequest(_Request):
@@ -187,6 +190,10 @@ class SaidMessage(_Request):
     speaker: Name | None = None
     ts: Moment | None = None
     message_id: Id | None = None
+
+
+def _asks(message: SaidMessage) -> bool:
+    return message.role is Role.USER and bool(message.content.strip())
 
 
 class RecallLimits(_Request):
@@ -216,6 +223,10 @@ class RecallRequest(_Request):
     as_of: Annotated[
         Moment | None, Field(description='"Now" is then, and nothing said later is seen.')
     ] = None
+    time_zone: Annotated[
+        TimeZone | None,
+        Field(description='Where "yesterday" is one, like Asia/Shanghai; else the user\'s own.'),
+    ] = None
     language: Literal["en", "zh"] | None = None
     limits: RecallLimits | None = None
 
@@ -223,6 +234,8 @@ class RecallRequest(_Request):
     def _one_question(self) -> "RecallRequest":
         if (self.query is None) == (self.messages is None):
             raise ValueError("give exactly one of query and messages")
+        if self.messages is not None and not any(map(_asks, self.messages)):
+            raise ValueError("messages: none is of the role user and says something")
         return self
 
     def conversation(self) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -10,13 +12,21 @@ from typing import Any
 
 import uvicorn
 
+from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.app import Application, create_app
 from memrecall.server.auth import is_loopback
 from memrecall.settings import Settings
+from memrecall.telemetry import exporting
+
+log = logging.getLogger("memrecall.server")
 
 _GRACE_SECONDS = 30  # for what runs when the server is told to stop
+_ADVICE = {
+    errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
+    errno.EACCES: "Choose a --port of 1024 or more",
+}
 _LARGEST_HEAD = 16 * 1024
 _LARGEST_PORT = 65_535
 _BACKLOG = 512
@@ -48,6 +58,8 @@ class _Server(uvicorn.Server):
         self._tell_started()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        running = len(self._application.service.gate)
+        log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
         self._application.begin_closing()
         await super().shutdown(sockets)
 
@@ -90,10 +102,12 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
             await library.vectors.prepare()  # refuses a database of another embedder now
             facts = await _facts(library, listener, not has_keys)
             client = client_of(settings)
+            spans = exporting(__version__) if settings.telemetry else contextlib.nullcontext()
             try:
-                app = create_app(library, may_be_open=local, model_client=client)
-                server = _Server(server_config(app), app, lambda: announce(facts))
-                await server.serve(sockets=[listener])
+                with spans as tracer:
+                    app = create_app(library, may_be_open=local, model_client=client, tracer=tracer)
+                    server = _Server(server_config(app), app, lambda: announce(facts))
+                    await server.serve(sockets=[listener])
             finally:
                 if client is not None:
                     await client.close()
@@ -105,7 +119,8 @@ def _bind(host: str, port: int) -> socket.socket:
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        raise InvalidArgument(f"the host {host!r} is not known", hint="Use an address") from None
+        hint = "Choose another --host: 127.0.0.1, or an address of this machine"
+        raise InvalidArgument(f"the host {host!r} is not known", hint=hint) from None
     family, kind, protocol, _, address = found[0]
     listener = socket.socket(family, kind, protocol)
     try:
@@ -113,8 +128,9 @@ def _bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
+        hint = _ADVICE.get(error.errno or 0, "Choose another --port")
         raise InvalidArgument(
-            f"cannot listen on {host}:{port}: {error.strerror}", hint="Choose another --port"
+            f"cannot listen on {host}:{port}: {error.strerror}", hint=hint
         ) from None
     return listener
 

@@ -1,6 +1,7 @@
 """A recall as server-sent events: one event for each step, pings between, one terminal event."""
 
 import asyncio
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
@@ -16,12 +17,29 @@ from memrecall.server.edge import log_bug, note_error
 from memrecall.server.errors import Problem, Refused, internal, problem_of
 from memrecall.server.guard import ClientGone
 from memrecall.server.watching import while_listened
+from memrecall.server.wire import MEDIA_TYPE
 
 EVENT_STREAM = "text/event-stream"
 PING_SECONDS = 15.0
+_WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 _PING = b": ping\n\n"
 
 Events = AsyncGenerator[TraceEvent | RecallResult, None]
+
+
+def wants_events(accept: str) -> bool:
+    """Whether an Accept header asks for events: by name, and no less than for JSON."""
+    weights = dict(map(_weight, accept.split(",")))
+    events = weights.get(EVENT_STREAM, 0.0)
+    return events > 0 and events >= weights.get(MEDIA_TYPE, 0.0)
+
+
+def _weight(part: str) -> tuple[str, float]:
+    """A media range and its q, which is 1 where it is not told or cannot be read."""
+    media, *parameters = (word.strip().lower() for word in part.split(";"))
+    told = [word[2:] for word in parameters if word.startswith("q=")]
+    weight = float(told[0]) if told and _WEIGHT.fullmatch(told[0]) else 1.0
+    return media, weight
 
 
 class EventStream(Response):
@@ -50,7 +68,7 @@ class EventStream(Response):
         except (Refused, MemrecallError) as error:
             if not self._begun:
                 raise
-            await self._fail(send, _problem(error, scope["state"]))
+            await self._fail(send, _problem(error, scope["state"]), scope["state"]["notes"])
         except ClientGone:
             if not self._ended:  # else it hung up because all was said
                 raise
@@ -58,7 +76,8 @@ class EventStream(Response):
             if not self._begun:
                 raise
             log_bug(error, scope["state"]["request_id"])
-            await self._fail(send, internal(scope["state"]["request_id"]))
+            problem = internal(scope["state"]["request_id"])
+            await self._fail(send, problem, scope["state"]["notes"])
 
     async def _serve(self, receive: Receive, send: Send) -> None:
         deadline = asyncio.timeout(self._deadline)
@@ -101,7 +120,8 @@ class EventStream(Response):
             self._ended = True
             await self._send(send, body, more=False)
 
-    async def _fail(self, send: Send, problem: Problem) -> None:
+    async def _fail(self, send: Send, problem: Problem, notes: dict[str, Any]) -> None:
+        notes.setdefault("error", problem.code)  # the status told 200 long ago
         await self._end(send, _event("error", to_json(problem.as_dict())))
 
 

@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 
-from memrecall.server.errors import Problem
+from memrecall.server.errors import Problem, Refused
 from memrecall.types import Message
 
 MEDIA_TYPE = "application/json"
@@ -75,8 +75,34 @@ class StrictRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The framework's handler, given our kind of request."""
         handle = super().get_route_handler()
+        known = [name for field in self.dependant.query_params for name in _names(field)]
 
         async def strictly(request: Request) -> Response:
+            _check_parameters(request.query_params.multi_items(), known)
             return await handle(StrictRequest(request.scope, request.receive))
 
         return strictly
+
+
+def _names(field: Any) -> Collection[str]:
+    """The query parameters of a model of them, or of a single one."""
+    models = getattr(field.field_info.annotation, "model_fields", None)
+    return [field.alias] if models is None else list(models)
+
+
+def _check_parameters(given: Sequence[tuple[str, str]], known: Collection[str]) -> None:
+    """Refuse a query parameter that nobody reads, or that says two things."""
+    seen: set[str] = set()
+    for name, _ in given:
+        if name not in known:
+            choice = f"known are {', '.join(known)}" if known else "this endpoint has none"
+            raise _bad_parameter(name, f"is not a known parameter; {choice}")
+        if name in seen:
+            raise _bad_parameter(name, "is given more than once")
+        seen.add(name)
+
+
+def _bad_parameter(name: str, why: str) -> Refused:
+    shown = name[:80]
+    fault = {"field": shown, "message": why}
+    return Refused(Problem("INVALID_ARGUMENT", f"{shown}: {why}", {"fields": [fault]}))

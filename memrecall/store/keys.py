@@ -7,13 +7,14 @@ Keys are revoked, never removed: a database that has ever had one does not fall 
 
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Row, bindparam, delete, exists, insert, literal, select, update
+from sqlalchemy import Row, bindparam, delete, exists, insert, literal, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -25,6 +26,7 @@ from memrecall.types import NAME_LENGTH, check_id, check_text
 MARK = "mr"
 MOST_USERS = 1_000
 LIST_SIZE = 100
+_ID = re.compile("[0-9a-f]{16}")
 _NO_SECRET = "0" * 64  # what an unknown key is compared with, so that it costs the same
 
 _JOINED = select(api_keys, api_key_users.c.user_id).outerjoin(
@@ -32,6 +34,7 @@ _JOINED = select(api_keys, api_key_users.c.user_id).outerjoin(
 )
 # Asked at every request: built once, because building costs as much as asking.
 _BY_ID = _JOINED.where(api_keys.c.key_id == bindparam("wanted_key"))
+_AGE = (api_keys.c.created_at, api_keys.c.key_id)
 _ANY = select(literal(1)).where(exists(select(api_keys.c.key_id)))
 
 
@@ -98,7 +101,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyList:
-    """Some keys in the order of their ids, and where to go on."""
+    """Some keys in the order they were made, and the id to go on after."""
 
     items: tuple[Key, ...]
     next_after: str | None = None
@@ -151,25 +154,39 @@ class Keys:
         return bool(await self._database.fetch(_ANY))
 
     async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyList:
-        """Keys by id, revoked and expired ones too."""
+        """Keys, the oldest first, revoked and expired ones too; `after` names one to go on from."""
         if not 1 <= limit <= 10_000:
             raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 10000")
-        ids = select(api_keys.c.key_id).where(api_keys.c.key_id > after)
-        rows = await self._database.fetch(ids.order_by(api_keys.c.key_id).limit(limit + 1))
+        ids = select(api_keys.c.key_id).order_by(*_AGE).limit(limit + 1)
+        if after:
+            last = await self._require(after)
+            made = literal(last.created_at, api_keys.c.created_at.type)
+            ids = ids.where(tuple_(*_AGE) > tuple_(made, literal(last.key_id)))
+        rows = await self._database.fetch(ids)
         wanted = [row.key_id for row in rows[:limit]]
         found = await self._database.fetch(_JOINED.where(api_keys.c.key_id.in_(wanted)))
         keys = {key_id: _to_key([r for r in found if r.key_id == key_id]) for key_id in wanted}
         return KeyList(tuple(keys.values()), wanted[-1] if len(rows) > limit else None)
 
-    async def revoke(self, key_id: str) -> Key:
-        """Close a key for good; one that is closed stays as it is."""
+    async def revoke(self, named: str) -> Key:
+        """Close a key for good; one that is closed stays as it is.
+
+        It is named by its id, by `mr_<id>`, or by the whole text that its holder has.
+        """
+        key_id = (await self._require(named)).key_id
         of_key = api_keys.c.key_id == key_id
         open_still = update(api_keys).where(of_key, api_keys.c.revoked_at.is_(None))
         statement = open_still.values(revoked_at=datetime.now(UTC))
         await self._database.transact(lambda connection: connection.execute(statement))
+        return await self._require(key_id)
+
+    async def _require(self, named: str) -> Key:
+        key_id = named.strip().removeprefix(f"{MARK}_").partition("_")[0]
+        if not _ID.fullmatch(key_id):  # perhaps a secret: it is not repeated
+            raise NotFound("that is no key's id", hint="`memrecall keys list` tells the ids")
         key = await self._find(key_id)
         if key is None:
-            raise NotFound(f"there is no key {key_id!r}", hint="`memrecall keys list`")
+            raise NotFound(f"there is no key {key_id}", hint="`memrecall keys list` tells the ids")
         return key
 
     async def _find(self, key_id: str) -> Key | None:

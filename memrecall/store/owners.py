@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Delete, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,6 +19,7 @@ from memrecall.store.erasing import erase_derived
 from memrecall.store.keys import withdraw_user
 from memrecall.store.memory_tables import knowledge
 from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
+from memrecall.types import check_time_zone
 
 LIST_SIZE = 100
 PURGE_SIZE = 500  # as many as a writer may have to wait for
@@ -97,12 +97,7 @@ class Owners:
 
     async def set_time_zone(self, user_id: str, time_zone: str) -> None:
         """Where the user lives: "yesterday" and days are read in that zone."""
-        try:
-            ZoneInfo(time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise InvalidArgument(
-                f"time zone {time_zone!r} is not known", hint="Write it like Asia/Shanghai"
-            ) from None
+        check_time_zone(time_zone)
         await self._set(users, {"user_id": user_id}, time_zone=time_zone)
 
     async def end_session(self, user_id: str, session_id: str) -> None:

@@ -51,9 +51,42 @@ def test_a_revoked_key_is_listed_as_such(shell: Shell, db: Path) -> None:
     assert "all users; read and write; revoked" in shell("keys", "list", "--db", db).out
     again = shell("keys", "revoke", made["key_id"], "--db", db, "--json").json
     assert again["revoked_at"] is not None
-    unknown = shell("keys", "revoke", "nothing", "--db", db)
+    unknown = shell("keys", "revoke", "0123456789abcdef", "--db", db)
     assert unknown.code == 2
-    assert "there is no key 'nothing'" in unknown.err
+    assert "there is no key 0123456789abcdef" in unknown.err
+
+
+def test_a_whole_key_can_be_revoked_and_is_never_repeated(shell: Shell, db: Path) -> None:
+    made = shell("keys", "create", "--all-users", "--db", db, "--json").json
+    secret = made["key"].split("_", 2)[2]
+    for wrong in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
+        refused = shell("keys", "revoke", wrong, "--db", db)
+        assert refused.code == 2
+        assert secret[1:] not in refused.err + refused.out
+    done = shell("keys", "revoke", made["key"], "--db", db)
+    assert f"key {made['key_id']} is revoked" in done.out
+
+
+def test_a_new_key_says_its_id_and_what_it_changes(shell: Shell, db: Path) -> None:
+    assert shell("add", "likes tea", "--user", "ann", "--db", db).code == 0
+    first = shell("keys", "create", "--user", "ann", "--user", "annn", "--db", db)
+    second = shell("keys", "create", "--user", "ann", "--db", db)
+
+    assert first.code == second.code == 0
+    key_id = first.out.split("_")[1]
+    assert f"memrecall keys revoke {key_id}" in first.err
+    assert "first key" in first.err
+    assert "nothing is stored yet for annn\n" in first.err
+    assert "first key" not in second.err
+    assert "nothing is stored" not in second.err
+
+
+def test_keys_are_listed_in_the_order_they_were_made(shell: Shell, db: Path) -> None:
+    for name in ("one", "two", "three", "four"):
+        shell("keys", "create", "--all-users", "--name", name, "--db", db)
+    lines = shell("keys", "list", "--db", db).out.splitlines()
+    assert [line.split()[3] for line in lines] == ["one:", "two:", "three:", "four:"]
+    assert datetime.now(UTC).strftime("  %Y-%m-%d ") in lines[0]
 
 
 def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
@@ -70,6 +103,7 @@ def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
         (["--user", "a", "--all-users"], "exclude each other"),
         (["--user", ""], "user_id ''"),
         (["--user", "a", "--expires", "soon"], "--expires 'soon' is not a time"),
+        (["--user", "a", "--expires", "2 days"], "90m, 12h, 30d"),
         (["--user", "a", "--expires", "0d"], "expired already"),
         (["--user", "a", "--expires", "2020-01-01"], "expired already"),
         (["--user", "a", "--name", "x" * 256], "256 characters"),

@@ -81,12 +81,20 @@ async def serving(
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     may_be_open: bool = True,
+    tracer: Any = None,
 ) -> AsyncIterator[Site]:
     """Serve a library while the block runs."""
     app = create_app(
-        library, may_be_open=may_be_open, model_client=model_client, body_limits=body_limits
+        library,
+        may_be_open=may_be_open,
+        model_client=model_client,
+        body_limits=body_limits,
+        tracer=tracer,
     )
-    listener = socket.create_server(("127.0.0.1", 0))
+    # With the protocol named, as the real one is: else asyncio leaves Nagle's algorithm on, and
+    # every answer waits 40 ms for the client's system to acknowledge its head.
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.bind(("127.0.0.1", 0))
     site = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", app, library)
     server = TestServer(server_config(app))
     running = asyncio.create_task(server.serve(sockets=[listener]))

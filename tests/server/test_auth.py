@@ -23,6 +23,9 @@ class TestKeys:
             answer = await site.client(Authorization=header).get(PATH)
             error(answer, 401, "UNAUTHENTICATED")
             assert answer.headers["www-authenticate"].startswith("Bearer")
+        for header in ("", "Bearer", "Bearer ", f"Basic {key}", key):
+            told = error(await site.client(Authorization=header).get(PATH), 401, "UNAUTHENTICATED")
+            assert told["message"] == "the header must be: Authorization: Bearer KEY"
         error(await site.client().get(PATH), 401, "UNAUTHENTICATED")
         error(await site.client().get("/v1/nothing/here"), 401, "UNAUTHENTICATED")
         await write(site.client(Authorization=f"bearer  {key}"), "ann", said(1))

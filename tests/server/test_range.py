@@ -97,6 +97,22 @@ async def test_a_wrong_value_is_named(lite: Site) -> None:
         assert told["message"].startswith(field)
 
 
+async def test_a_query_that_cannot_be_meant_is_explained(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+    recall = "/v1/users/ann/recall"
+    for method, path, words in [
+        ("GET", f"{PATH}?limit=5", "known are since, until, role, page_size, cursor"),
+        ("GET", f"{PATH}/m001/neighbors?limit=5", "known are before, after"),
+        ("GET", f"{PATH}?role=user&role=assistant", "role: is given more than once"),
+        ("GET", f"{PATH}?since=2026-01-26T10:00:00+08:00", "a + in a query is written %2B"),
+        ("POST", f"{recall}?stream=1", "this endpoint has none"),
+    ]:
+        answer = await ann.request(method, path, json={"query": "x"} if method == "POST" else None)
+        assert words in error(answer, 400, "INVALID_ARGUMENT")["message"]
+    assert (await ann.get(f"{PATH}?since=2026-01-26T10:00:00%2B08:00")).status_code == 200
+
+
 async def test_a_range_that_ends_before_it_begins_is_a_mistake(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1))

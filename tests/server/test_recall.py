@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -15,6 +16,7 @@ from autogen_core.models import CreateResult
 from memrecall.agent import RecallResult
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
+from memrecall.server.streaming import wants_events
 from memrecall.testing import Request, ScriptedClient, call, say
 
 from .site import Site, at, error, opened, said, serving, until, write
@@ -92,6 +94,42 @@ class TestResult:
         answer = (await ann.post(PATH, json=body)).json()
         assert answer["usage"]["tool_calls"] <= 1
 
+    @pytest.mark.parametrize("limit", ["model_calls", "tool_calls"])
+    @pytest.mark.parametrize("most", [0, 1])
+    async def test_a_limit_that_ends_a_run_is_named(
+        self, lite: Site, limit: str, most: int
+    ) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        for query in ("where does my sister live?", "我姐姐住在哪里？"):
+            body = {"query": query, "limits": {limit: most}}
+            answer = (await ann.post(PATH, json=body)).json()
+            assert answer["stop_reason"] == limit
+            assert answer["handoff"]["success"] is False
+            assert limit in answer["handoff"]["search_summary"]
+            assert "time" not in answer["handoff"]["search_summary"]
+
+    async def test_one_search_is_one_search(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
+        assert len(answer["queries"]) == 1
+        assert answer["handoff"]["reasoning"].endswith("after 1 search.")
+
+    async def test_days_can_be_those_of_a_time_zone(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        # At noon in UTC it is past midnight on Kiritimati: "yesterday" is another day there.
+        starts = {}
+        for zone in (None, "UTC", "Pacific/Kiritimati"):
+            body = {"query": "what did I say yesterday?", "as_of": at(5), "time_zone": zone}
+            answer = (await ann.post(PATH, json=body)).json()
+            starts[zone] = answer["times"][0]["start"]
+        assert starts[None] == starts["UTC"] == "2026-01-25T00:00:00Z"
+        assert starts["Pacific/Kiritimati"] == "2026-01-25T10:00:00Z"
+        assert answer["trace"]["events"][0]["time_zone"] == "Pacific/Kiritimati"
+        assert "2026-01-27T02:05:00+14:00" in json.dumps(answer["trace"])
+
     async def test_a_trace_is_kept(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
@@ -118,6 +156,12 @@ class TestResult:
             {"query": "x", "limits": {"money": 1}},
             {"query": "x", "as_of": "soon"},
             {"query": "x", "language": "fr"},
+            {"query": "x", "time_zone": "Mars/Olympus"},
+            {"query": "x", "time_zone": "../../etc/passwd"},
+            {"query": "x", "time_zone": ""},
+            {"query": "x", "time_zone": 8},
+            {"messages": [{"role": "assistant", "content": "which one?"}]},
+            {"messages": [{"role": "assistant", "content": "x"}, {"content": " "}]},
             {"query": "x", "user_id": "ben"},
             {"query": "x", "session_id": ""},
         ]
@@ -125,6 +169,24 @@ class TestResult:
             for headers in ({}, STREAM):
                 answer = await ann.post(PATH, json=body, headers=headers)
                 error(answer, 400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams"),
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream; q=0.5", True),
+        ("application/json, text/event-stream", True),
+        ("text/event-stream;q=0", False),
+        ("text/event-stream; q=0.000, application/json", False),
+        ("application/json, text/event-stream;q=0.5", False),
+        ("text/event-stream-x", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_events_come_to_who_asks_for_them(accept: str, streams: bool) -> None:
+    assert wants_events(accept) is streams
 
 
 class TestStream:
@@ -246,11 +308,22 @@ async def stalled_site(library: Library) -> AsyncIterator[tuple[Site, Stalled]]:
         yield site, model
 
 
+def _logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """What was logged of the one recall."""
+    lines = [record.__dict__["fields"] for record in caplog.records]
+    (line,) = [line for line in lines if line.get("route") == "/v1/users/{user_id}/recall"]
+    return dict(line)
+
+
 class TestGoingAway:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_who_hangs_up_cancels_the_run_within_a_second(
-        self, lite_library: Library, headers: dict[str, str]
+        self,
+        lite_library: Library,
+        headers: dict[str, str],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
+        caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_site(lite_library) as (site, model):
             ann = await site.holder("ann")
             await write(ann, "ann", *CHAT)
@@ -265,11 +338,18 @@ class TestGoingAway:
             told = (await operator.get("/metrics")).text
             assert 'memrecall_recalls_total{stop_reason="cancelled"} 1.0' in told
             assert "memrecall_recalls_running 0.0" in told
+            gone = _logged(caplog)
+            assert (gone["status"], gone["client_gone"]) == (0, True)
+            assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in told
 
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_a_server_that_closes_ends_runs_in_good_order(
-        self, lite_library: Library, headers: dict[str, str]
+        self,
+        lite_library: Library,
+        headers: dict[str, str],
+        caplog: pytest.LogCaptureFixture,
     ) -> None:
+        caplog.set_level(logging.INFO, "memrecall.server")
         async with stalled_site(lite_library) as (site, model):
             ann = await site.holder("ann")
             await write(ann, "ann", *CHAT)
@@ -283,6 +363,7 @@ class TestGoingAway:
                 events = [event async for event in read_events(answer)]
                 name, data = events[-1]
                 assert (name, data["error"]["code"]) == ("error", "UNAVAILABLE")
+                assert _logged(caplog)["error"] == "UNAVAILABLE"
             else:
                 error(answer, 503, "UNAVAILABLE")
 

@@ -63,9 +63,9 @@ async def running(
         await asyncio.wait_for(work, 30)
 
 
-async def make_key(folder: Path) -> str:
+async def make_key(folder: Path, user: str = "ann") -> str:
     async with await Store.open(str(folder / "a.db")) as store:
-        return (await store.keys.create(Grant(frozenset({"ann"}))))[1]
+        return (await store.keys.create(Grant(frozenset({user}))))[1]
 
 
 async def in_a_shell(line: str) -> Any:
@@ -87,10 +87,13 @@ async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
         assert listening.a_user == "me"
         (item,) = (await in_a_shell(try_it(listening)))["items"]
         assert item["user_id"] == "me"
-    await make_key(tmp_path)
+    key = await make_key(tmp_path, "me")
     async with running(tmp_path) as listening:
         assert not listening.is_open
-        assert (await in_a_shell(try_it(listening)))["status"] == "ok"
+        line = try_it(listening)
+        assert '-H "Authorization: Bearer KEY"' in line
+        (item,) = (await in_a_shell(line.replace("KEY", key)))["items"]
+        assert item["user_id"] == "me"
 
 
 def test_odd_names_are_quoted_for_the_shell() -> None:
@@ -139,6 +142,19 @@ async def test_a_taken_port_and_an_unknown_host_are_named(tmp_path: Path) -> Non
     with pytest.raises(InvalidArgument, match=r"'nowhere\.invalid' is not known"):
         async with running(tmp_path, host="nowhere.invalid"):
             pass
+    elsewhere = "192.0.2.1"  # reserved for documentation: no machine has it
+    with pytest.raises(InvalidArgument, match=f"cannot listen on {elsewhere}") as refusal:
+        async with running(tmp_path, host=elsewhere):
+            pass
+    assert "--host" in str(refusal.value)
+    assert "--port" not in str(refusal.value)
+
+
+def test_its_end_is_logged(tmp_path: Path) -> None:
+    with served(tmp_path, "--db", tmp_path / "a.db") as server:
+        assert server.stop() == 0
+        (line,) = [line for line in server.lines() if line["event"] == "shutdown"]
+    assert line["recalls_cancelled"] == 0
 
 
 async def test_another_embedders_database_is_refused_at_once(tmp_path: Path) -> None:

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
+from memrecall.memory import Library
+from memrecall.server.guard import BodyLimits
 from memrecall.server.logs import JsonLines
 
-from .site import OPERATOR, Site, said, write
+from .site import OPERATOR, Site, said, serving, write
+from .test_limits import head, talk
 
 SECRET = "zqsecretzq"
 
@@ -41,9 +44,9 @@ async def test_metrics_count_what_happened(lite: Site) -> None:
         f'memrecall_http_requests_total{{method="GET",route="{route}",status="200"}} 1.0',
         f'memrecall_http_requests_total{{method="GET",route="{route}",status="404"}} 1.0',
         f'memrecall_http_requests_total{{method="POST",route="{route}",status="200"}} 1.0',
-        'memrecall_http_requests_total{method="GET",route="unmatched",status="401"} 1.0',
+        f'memrecall_http_requests_total{{method="GET",route="{route}",status="401"}} 1.0',
         'memrecall_http_requests_total{method="GET",route="unmatched",status="404"} 1.0',
-        f'memrecall_http_request_seconds_count{{route="{route}"}} 3.0',
+        f'memrecall_http_request_seconds_count{{route="{route}"}} 4.0',
         'memrecall_searches_total{kind="lexical"} 1.0',
         'memrecall_searches_total{kind="semantic"} 1.0',
         'memrecall_searches_total{kind="neighbors"} 1.0',
@@ -56,13 +59,12 @@ async def test_metrics_count_what_happened(lite: Site) -> None:
     ]:
         assert line in told.splitlines(), line
     assert "memrecall_index_bytes" in told
+    assert "_created" not in told
     assert SECRET not in told
     assert "ann" not in told.replace("cannot", "")
 
 
 async def test_two_services_count_apart(lite: Site) -> None:
-    from .site import serving
-
     async with serving(lite.library) as other:
         await lite.client().get("/healthz")
         key = await lite.key(permissions=OPERATOR)
@@ -94,7 +96,31 @@ async def test_logs_tell_of_requests_but_not_what_they_said(
     assert recall["tools"][-1] == "handoff"
     assert recall["stop_reason"] == "handoff"
     assert by_route["POST", "/v1/users/{user_id}/messages", 200]["messages"] == 3
-    assert by_route["GET", "unmatched", 401]["key"] is None
+    assert by_route["GET", "/v1/users/{user_id}/messages", 401]["key"] is None
+
+
+async def test_what_is_refused_at_the_door_is_counted_under_its_route(
+    lite_library: Library, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "memrecall.server")
+    limits = BodyLimits(bytes_of_writes=100, seconds=0.05)
+    async with serving(lite_library, body_limits=limits) as site:
+        key = await site.key("a/b", permissions=OPERATOR)
+        client, path = site.client(key), "/v1/users/a%2Fb/messages"
+        slow = await talk(site, head(key, "Content-Length: 90", path=path), b"{")
+        answers = [
+            await site.client("mr_x_y").get(path),
+            await client.post(path, content=b"x" * 200),
+            await client.post(path, content=b"{}", headers={"Content-Type": "text/plain"}),
+            await client.put(path),
+        ]
+
+        assert slow.startswith(b"HTTP/1.1 408 ")
+        assert [answer.status_code for answer in answers] == [401, 413, 415, 405]
+        assert "unmatched" not in (await client.get("/metrics")).text
+    lines = [record.__dict__["fields"] for record in caplog.records]
+    told = [line["status"] for line in lines if line["route"] == "/v1/users/{user_id}/messages"]
+    assert told == [408, 401, 413, 415, 405]
 
 
 def test_an_exceptions_message_is_not_logged() -> None:

@@ -39,6 +39,47 @@ async def test_another_content_under_an_id_refuses_the_whole_batch(ann: httpx.As
     assert ids(await ann.get(PATH)) == ["m002", "m001"]
 
 
+async def test_what_differs_within_a_batch_is_said_so(ann: httpx.AsyncClient) -> None:
+    answer = await ann.post(PATH, json={"messages": [said(1), said(1), said(1, "other words")]})
+    told = error(answer, 409, "CONFLICT")
+    assert "comes twice in this batch, with another content" in told["message"]
+    assert set(told["details"]["faults"]) == {"2"}
+    error(await ann.get(PATH), 404, "NOT_FOUND")
+
+
+async def test_what_is_read_can_be_written_back(lite: Site) -> None:
+    for agent in (None, "helper"):
+        ann = await lite.holder("ann", agent_id=agent)
+        await write(ann, "ann", said(1, message_id=f"of-{agent}", metadata={"a": 1}))
+        items = [i for i in (await ann.get(PATH)).json()["items"] if i["agent_id"] == agent]
+        items = items or (await ann.get(PATH)).json()["items"]
+        assert (await write(ann, "ann", *items))["stored"] == 0
+        for wrong in ({"user_id": "ben"}, {"agent_id": "other"}):
+            answer = await ann.post(PATH, json={"messages": [said(2), said(3, **wrong)]})
+            told = error(answer, 400, "INVALID_ARGUMENT")
+            assert told["details"]["fields"][0]["field"] == f"messages.1.{next(iter(wrong))}"
+
+
+WORDED: list[tuple[Any, str]] = [
+    ([said(1)], "body: must be a JSON object"),
+    ({"messages": []}, "messages: must have at least 1 items, and has 0"),
+    ({"messages": [5]}, "messages.0: must be a JSON object"),
+    ({"messages": [{"role": "user"}]}, "messages.0.content: is missing"),
+    ({"messages": [said(1)], "mesages": 1}, "mesages: is not known here; /docs lists what is"),
+]
+
+
+async def test_a_mistake_is_told_in_words(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    for body, words in WORDED:
+        told = error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
+        assert told["message"] == words
+    blank = {"user_id": "ann", "query_text": "  "}
+    for kind in ("lexical", "semantic"):
+        answer = await ann.post(f"/v1/messages/{kind}_search", json=blank)
+        assert error(answer, 400, "INVALID_ARGUMENT")["message"] == "query_text: is blank"
+
+
 async def test_ids_and_times_are_given_where_they_lack(ann: httpx.AsyncClient) -> None:
     done = await write(ann, "ann", {"role": "user", "content": "now"})
     (item,) = (await ann.get(PATH)).json()["items"]

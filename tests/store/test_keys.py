@@ -59,8 +59,26 @@ async def test_a_revoked_key_opens_nothing_and_stays_listed(store: Store) -> Non
     assert await store.keys.revoke(key.key_id) == revoked  # again changes nothing
     assert (await store.keys.list()).items == (revoked,)
     assert await store.keys.exist()
-    with pytest.raises(NotFound, match="'nothing'"):
-        await store.keys.revoke("nothing")
+    with pytest.raises(NotFound, match="there is no key 0123456789abcdef"):
+        await store.keys.revoke("0123456789abcdef")
+
+
+async def test_a_key_is_named_by_its_id_or_by_all_of_it(store: Store) -> None:
+    for form in ("{id}", "mr_{id}", "{text}", " {text}\n"):
+        key, text = await store.keys.create(FOR_ANN)
+        revoked = await store.keys.revoke(form.format(id=key.key_id, text=text))
+        assert revoked.key_id == key.key_id
+        assert await store.keys.verify(text) is None
+
+
+async def test_a_secret_is_not_repeated_in_an_error(store: Store) -> None:
+    key, text = await store.keys.create(FOR_ANN)
+    secret = text.removeprefix(f"mr_{key.key_id}_")
+    for named in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
+        with pytest.raises(NotFound) as caught:
+            await store.keys.revoke(named)
+        assert secret[:8] not in str(caught.value)
+    assert await store.keys.verify(text) is not None
 
 
 async def test_a_key_expires(store: Store) -> None:
@@ -94,7 +112,9 @@ async def test_keys_are_listed_page_by_page(store: Store) -> None:
         page = await store.keys.list(after, limit=2)
         listed += page.items
         after = page.next_after
-    assert listed == sorted(made, key=lambda key: key.key_id)
+    assert listed == made  # in the order they were made
+    with pytest.raises(NotFound):
+        await store.keys.list("0123456789abcdef")
     with pytest.raises(InvalidArgument, match="limit 0"):
         await store.keys.list(limit=0)
 
