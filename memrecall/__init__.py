@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RecallTool,
     )
     from memrecall.budget import Limits
+    from memrecall.chat import GroupChat, SingleChat
     from memrecall.errors import MemrecallError
     from memrecall.memory import AsyncMemory, Importer, Library, Memory, recall
     from memrecall.scope import Permission, Scope
@@ -30,6 +31,7 @@ __version__ = "0.1.0"
 __all__ = [
     "MEMRECALL_TOOLS",
     "AsyncMemory",
+    "GroupChat",
     "Hit",
     "Importer",
     "Library",
@@ -52,6 +54,7 @@ __all__ = [
     "SearchPage",
     "SearchRequest",
     "Settings",
+    "SingleChat",
     "__version__",
     "load_settings",
     "recall",
@@ -68,6 +71,7 @@ _HOMES = {
         "RecallTool",
     ),
     "memrecall.budget": ("Limits",),
+    "memrecall.chat": ("GroupChat", "SingleChat"),
     "memrecall.errors": ("MemrecallError",),
     "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
     "memrecall.scope": ("Permission", "Scope"),

@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
-ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue"})
+ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue", "chat_recalls", "chat_history"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,12 @@ class Settings:
     recall_queue: int = 16  # that wait behind them; 0: none
     recall_patience: float = 30.0  # seconds that they wait
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
+    chat_recalls: int = 3  # in one turn of a chat, at most
+    chat_count_forced: bool = True  # the recall that every turn makes is one of them
+    chat_recall_seconds: float = 10.0  # of one recall; then the turn goes on without it
+    chat_recall_with_model: bool = False  # else the rules recall, and the model only answers
+    chat_seconds: float = 120.0  # of all answers of the model in one turn
+    chat_history: int = 20  # messages of the session that the model is shown; 0: none
 
     def allowed_origins(self) -> frozenset[str]:
         """The web pages that may call the service."""

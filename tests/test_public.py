@@ -9,6 +9,7 @@ import memrecall
 SURFACE = [
     "MEMRECALL_TOOLS",
     "AsyncMemory",
+    "GroupChat",
     "Hit",
     "Importer",
     "Library",
@@ -31,6 +32,7 @@ SURFACE = [
     "SearchPage",
     "SearchRequest",
     "Settings",
+    "SingleChat",
     "__version__",
     "load_settings",
     "recall",

@@ -8,6 +8,7 @@ import typer
 
 from memrecall import __version__
 from memrecall.cli import (
+    chat,
     evaluation,
     keys,
     memories,
@@ -36,6 +37,7 @@ app = typer.Typer(
 )
 messages.register(app)
 recall.register(app)
+chat.register(app)
 trace.register(app)
 search.register(app)
 memories.register(app)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
 from memrecall.memory import Library
-from memrecall.server import messages, recall
+from memrecall.server import chat, messages, recall
 from memrecall.server.answers import Health
 from memrecall.server.auth import Doorkeeper
 from memrecall.server.docs import docs_page
@@ -29,15 +29,15 @@ from memrecall.server.service import Asked, Service
 from memrecall.server.wire import Json, problem_response
 
 _DESCRIPTION = """\
-Messages of users, searched and recalled. Requests carry `Authorization: Bearer KEY`; a key opens
-one user's data, or several users'. Times are RFC 3339 in UTC. `X-Request-Id` is echoed.
+Messages of users, searched, recalled and answered. Requests carry `Authorization: Bearer KEY`; a
+key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Request-Id` is echoed.
 """
 
 # The framework's own spans and logs would name users (in paths) and quote what they sent.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 about = APIRouter(tags=["service"])
-_ROUTERS = (about, messages.router, recall.router)
+_ROUTERS = (about, messages.router, recall.router, chat.router)
 
 
 class Application:

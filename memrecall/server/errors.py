@@ -19,6 +19,7 @@ from memrecall.errors import (
     Disabled,
     EmbedderFailed,
     MemrecallError,
+    ModelFailed,
     NotFound,
     StorageBusy,
     StorageFull,
@@ -112,6 +113,8 @@ def problem_of(error: MemrecallError) -> Problem:
         return Problem("UNAVAILABLE", "the database is busy; try again", headers=again)
     if isinstance(error, EmbedderFailed):
         return Problem("UNAVAILABLE", "the embedder does not answer; try again", headers=again)
+    if isinstance(error, ModelFailed):
+        return Problem("UNAVAILABLE", "the model does not answer; try again", headers=again)
     return Problem("UNAVAILABLE", "the service cannot do this now; try again", headers=again)
 
 

@@ -66,7 +66,15 @@ class Metrics:
             ["family"],
             registry=registry,
         )
-        self.running = Gauge("memrecall_recalls_running", "Recalls under way.", registry=registry)
+        self.running = Gauge(
+            "memrecall_recalls_running", "Recalls and chat turns under way.", registry=registry
+        )
+        self._turns = Counter(
+            "memrecall_chat_turns", "Chat turns by how they ended.", ["outcome"], registry=registry
+        )
+        self._turn_seconds = Histogram(
+            "memrecall_chat_turn_seconds", "Time of a chat turn.", buckets=_SLOW, registry=registry
+        )
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
         """A request is over."""
@@ -87,6 +95,11 @@ class Metrics:
         self._recalls.labels(stop_reason).inc()
         if seconds is not None:
             self._recall_seconds.observe(seconds)
+
+    def count_turn(self, outcome: str, seconds: float) -> None:
+        """A chat turn is over."""
+        self._turns.labels(outcome).inc()
+        self._turn_seconds.observe(seconds)
 
     def count_refusal(self) -> None:
         """A recall was turned away."""

@@ -21,9 +21,9 @@ _MEANING = {
     409: "CONFLICT: a message_id is taken by another content; nothing was stored",
     413: "INVALID_ARGUMENT: the body is too large",
     415: "INVALID_ARGUMENT: the body is not plain JSON by its headers",
-    429: "RESOURCE_EXHAUSTED: too many recalls under way; see Retry-After",
+    429: "RESOURCE_EXHAUSTED: too many recalls or turns under way; see Retry-After",
     500: "INTERNAL: a bug; the log has more under the request's id",
-    503: "UNAVAILABLE: the database or the embedder does not answer, or the server closes",
+    503: "UNAVAILABLE: database, embedder or model do not answer, or the server closes",
     507: "RESOURCE_EXHAUSTED: the database is full",
 }
 _ERROR = {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}

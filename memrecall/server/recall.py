@@ -6,6 +6,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 
 from fastapi import APIRouter, Request, Response
+from pydantic_core import to_json
 
 from memrecall.agent import MEMRECALL_TOOLS, Recaller, RecallOptions, RecallResult
 from memrecall.agent.outcome import StopReason
@@ -17,7 +18,7 @@ from memrecall.scope import Scope
 from memrecall.server.openapi import documented
 from memrecall.server.requests import PathId, RecallLimits, RecallRequest
 from memrecall.server.service import Asked, Asking
-from memrecall.server.streaming import EVENT_STREAM, EventStream, wants_events
+from memrecall.server.streaming import EVENT_STREAM, EventStream, Told, wants_events
 from memrecall.server.watching import while_listened
 from memrecall.server.wire import MEDIA_TYPE, StrictRoute
 from memrecall.text.leaks import filter_leaks
@@ -38,7 +39,7 @@ async def recall(user_id: PathId, body: RecallRequest, request: Request, asked: 
     run = RecallRun(asked, scope, body)
     closing = asked.service.closing
     if wants_events(request.headers.get("accept", "")):
-        return EventStream(run.events, closing, run.deadline)
+        return EventStream(run.told, closing, run.deadline)
     result = await while_listened(run.result(), request.receive, closing)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
 
@@ -67,6 +68,15 @@ class RecallRun:
                 if isinstance(event, RecallResult):
                     return event
         raise AssertionError("a recall always ends in a result")
+
+    async def told(self) -> AsyncGenerator[Told, None]:
+        """The events as they are sent."""
+        async with aclosing(self.events()) as events:
+            async for event in events:
+                if isinstance(event, RecallResult):
+                    yield Told("done", event.model_dump_json().encode(), is_last=True)
+                else:
+                    yield Told(event.kind.value, to_json(event.as_dict()))
 
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
         """The events as they happen, then the result."""

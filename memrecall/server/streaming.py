@@ -1,17 +1,16 @@
-"""A recall as server-sent events: one event for each step, pings between, one terminal event."""
+"""Server-sent events: one for each step, pings between, one terminal event."""
 
 import asyncio
 import re
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import Response
 from pydantic_core import to_json
 from starlette.types import Receive, Scope, Send
 
-from memrecall.agent import RecallResult
-from memrecall.agent.trace import TraceEvent
 from memrecall.errors import MemrecallError
 from memrecall.server.edge import log_bug, note_error
 from memrecall.server.errors import Problem, Refused, internal, problem_of
@@ -24,7 +23,17 @@ PING_SECONDS = 15.0
 _WEIGHT = re.compile(r"[01](?:\.\d{0,3})?")
 _PING = b": ping\n\n"
 
-Events = AsyncGenerator[TraceEvent | RecallResult, None]
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """An event as it is sent: its name and its data, which is JSON."""
+
+    name: str
+    data: bytes
+    is_last: bool = False
+
+
+Events = AsyncGenerator[Told, None]
 
 
 def wants_events(accept: str) -> bool:
@@ -99,10 +108,10 @@ class EventStream(Response):
                         await self._send(send, _PING)
                         continue
                     event = coming.result()
-                    if isinstance(event, RecallResult):
-                        await self._end(send, _event("done", event.model_dump_json().encode()))
+                    if event.is_last:
+                        await self._end(send, _event(event.name, event.data))
                         break
-                    await self._send(send, _event(event.kind.value, to_json(event.as_dict())))
+                    await self._send(send, _event(event.name, event.data))
                     coming = asyncio.ensure_future(anext(events))
             finally:
                 coming.cancel()

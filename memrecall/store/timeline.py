@@ -90,7 +90,7 @@ class Timeline:
 
     async def page(
         self,
-        filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the seed's word; frozen
+        filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the query API's word; frozen
         *,
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,

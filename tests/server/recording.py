@@ -67,6 +67,15 @@ REQUESTS = {
     "recall": Example(
         PATH, {"query": "When is my dentist appointment?", "as_of": "2026-01-26T10:47:00Z"}
     ),
+    "chat": Example(
+        PATH,
+        {
+            "message": "When is my dentist appointment?",
+            "message_id": "m_0004",
+            "session_id": "s_3",
+            "language": "en",
+        },
+    ),
     "health": Example(),
 }
 

@@ -1,5 +1,6 @@
 """The OpenAPI document says what is so."""
 
+import json
 from html.parser import HTMLParser
 from typing import Any
 
@@ -17,6 +18,7 @@ OPERATIONS = {
     "lexical_search",
     "semantic_search",
     "recall",
+    "chat",
     "health",
     "metrics",
 }
@@ -43,6 +45,15 @@ def essence(result: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def turn(answer: dict[str, Any]) -> dict[str, Any]:
+    """What a chat turn comes to, without the id of the answer and how sure the recall is."""
+    (recall,) = answer["tools"]
+    events = json.loads(recall["content"])["events"]
+    told = {name: value for name, value in answer.items() if name not in ("message_id", "tools")}
+    found = [{name: event[name] for name in ("time", "speaker", "text", "key")} for event in events]
+    return {**told, "call": (recall["name"], recall["arguments"], recall["forged"]), "found": found}
+
+
 async def test_the_examples_are_true() -> None:
     shown, true = load_examples(), await recording.ask_all()
     assert shown.keys() == true.keys() == OPERATIONS - {"metrics"}
@@ -50,6 +61,8 @@ async def test_the_examples_are_true() -> None:
         assert (shown[name].parameters, shown[name].body) == (example.parameters, example.body)
         if name == "recall":
             assert essence(example.answer) == essence(shown[name].answer)
+        elif name == "chat":
+            assert turn(example.answer) == turn(shown[name].answer)
         else:
             assert steady(example.answer) == steady(shown[name].answer), name
     cursor = shown["read_messages"].answer["next_cursor"]
