@@ -38,6 +38,7 @@ class Stored:
     """The messages are safe: their ids, and the memories that they are themselves."""
 
     ids: tuple[str, ...]
+    fresh: int  # of the messages, those that were not there yet
     outcomes: tuple[Outcome, ...] = ()
 
 
@@ -57,7 +58,7 @@ class Adder:
         scope = addition.scope
         if addition.infer:
             written = await self._library.add_messages(scope, addition.messages)
-            return Stored(written.ids)
+            return Stored(written.ids, written.stored)
         await self._library.vectors.prepare()
         kept = [_as_memory(message, addition.marks) for message in addition.messages]
         written, keys = await self._library.store.write_turn(
@@ -71,7 +72,7 @@ class Adder:
                 rows.append((RowKey(scope.user_id, "message", name), message.content))
                 rows.append((RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
-        return Stored(written.ids, tuple(outcomes))
+        return Stored(written.ids, written.stored, tuple(outcomes))
 
     async def finish(
         self, addition: Addition, stored: Stored, missed: Sequence[str] = ()
@@ -98,6 +99,7 @@ class Adder:
         result: dict[str, Any] = {
             "results": [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"],
             "messages": list(stored.ids),
+            "stored": stored.fresh,
             "relations": relations,
             "problems": problems,
         }

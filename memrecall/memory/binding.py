@@ -46,6 +46,29 @@ class Binding:
             )
         return Scope(DEFAULT_NAME if user is None else user, agent, session, self.permissions)
 
+    def narrowed(
+        self,
+        user_id: str | None,
+        agent_id: str | None,
+        session_id: str | None,
+        permissions: Iterable[Permission] | None,
+    ) -> "Binding":
+        """The same with more bound, and no permission that this one has not."""
+        joined = (
+            self._join("user_id", self.user_id, user_id),
+            self._join("agent_id", self.agent_id, agent_id),
+            self._join("session_id", self.session_id, session_id),
+        )
+        wanted = (
+            self.permissions if permissions is None else frozenset(map(Permission, permissions))
+        )
+        if extra := sorted(wanted - self.permissions):
+            raise InvalidArgument(
+                f"this memory has not the permission {extra[0].value!r} that is to be bound",
+                hint="Make it with that permission",
+            )
+        return Binding.of(*joined, wanted)
+
     @property
     def has_user(self) -> bool:
         """Whether calls need not name a user."""

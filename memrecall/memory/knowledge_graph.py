@@ -10,6 +10,8 @@ from memrecall.store import Store, StoredRelation
 from memrecall.types import format_time
 
 DEEPEST = 6
+LARGEST_LIMIT = 1_000
+MOST_WAYS = 100
 MOST_ENTITIES = 2_000  # that one question walks over
 
 
@@ -32,29 +34,35 @@ class GraphView:
     def __init__(self, store: Store, scope: Scope) -> None:
         self._graph = store.graph(scope)
 
-    async def entities(self) -> list[dict[str, Any]]:
-        """All entities with their types and names."""
-        return [
+    async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
+        """Entities with their types and names, the earliest first, a page at a time."""
+        _check_limit(limit)
+        found = await self._graph.page(limit=limit + 1, after=cursor)
+        items = [
             {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
-            for entity in await self._graph.entities()
+            for entity in found[:limit]
         ]
+        following = found[limit - 1].entity_id if len(found) > limit else None
+        return {"entities": items, "next_cursor": following}
 
     async def neighbours(
-        self, name: str, *, depth: int = 1, as_of: datetime | None = None
+        self, name: str, *, depth: int = 1, as_of: datetime | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
         """The relations within so many steps of an entity, the nearest first."""
         _check_depth(depth)
+        _check_limit(limit)
         frontier = {entity.entity_id for entity in await self._graph.entities([name])}
-        seen, found = set(frontier), {}
+        seen = set(frontier)
+        found: dict[str, StoredRelation] = {}
         for _ in range(depth):
-            if not frontier or len(seen) > MOST_ENTITIES:
+            if not frontier or len(seen) > MOST_ENTITIES or len(found) >= limit:
                 break
             around = await self._graph.around(sorted(frontier), as_of)
             found.update({relation.relation_id: relation for _, _, relation in around})
             reached = {end for source, destination, _ in around for end in (source, destination)}
             frontier = reached - seen
             seen |= reached
-        return [relation_item(relation) for relation in found.values()]
+        return [relation_item(relation) for relation in list(found.values())[:limit]]
 
     async def paths(
         self, start: str, end: str, *, depth: int = 3, as_of: datetime | None = None
@@ -94,13 +102,18 @@ def _ways(
     open_ends: deque[tuple[str, list[StoredRelation]]] = deque(
         (name, []) for name in sorted(goal & set(steps))
     )
-    while open_ends and len(ways) < MOST_ENTITIES:
+    while open_ends and len(ways) < MOST_WAYS:
         name, way = open_ends.popleft()
         if name in begin:
             ways.append(way)
             continue
         open_ends.extend((here, [relation, *way]) for here, relation in steps[name])
     return ways
+
+
+def _check_limit(limit: int) -> None:
+    if not 1 <= limit <= LARGEST_LIMIT:
+        raise InvalidArgument(f"limit {limit} is out of range", hint=f"Use 1 to {LARGEST_LIMIT}")
 
 
 def _check_depth(depth: int) -> None:

@@ -1,5 +1,6 @@
 """Reading memories one by one and in lists, and finding out whose an id is."""
 
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from memrecall.store import MessageFilter, Store, Wanted
 
 LARGEST_LIMIT = 1_000
 _MESSAGES_A_PAGE = 200
+_USERS_A_PAGE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,17 @@ async def find_owner(store: Store, binding: Binding, memory_id: str, user_id: st
             f"{len(owners)} users have a memory {memory_id!r}", hint="Say whose: user_id=…"
         )
     return binding.scope(owners[0])
+
+
+async def each_user(store: Store) -> AsyncIterator[str]:
+    """Every user who is not disabled, by id: for operators, who go over owners one by one."""
+    after: str | None = ""
+    while after is not None:
+        page = await store.owners.list_users(limit=_USERS_A_PAGE, after=after)
+        for user in page.items:
+            if user["status"]:
+                yield str(user["user_id"])
+        after = page.next_after
 
 
 async def get_item(

@@ -1,6 +1,5 @@
 """The part of `AsyncMemory` that is about sessions and the graph."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -8,9 +7,10 @@ from typing import Any
 from memrecall.errors import MemrecallError
 from memrecall.memory.conversations import read_messages
 from memrecall.memory.extraction.facts import Utterance
+from memrecall.memory.face import Face
 from memrecall.memory.knowledge_graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
-from memrecall.memory.opening import Parts
+from memrecall.memory.opening import SessionKey
 from memrecall.memory.short_term import EVERY_MESSAGES, EVERY_SECONDS, Item, ShortTermMemory
 from memrecall.memory.summaries import SESSION, SessionSummaries
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -20,26 +20,9 @@ from memrecall.types import NewMessage, format_time, parse_time
 _LATEST = 50  # messages that `extract` reads when it is given none
 _SOURCES = 100  # messages that an experience names
 
-_Key = tuple[str, str | None, str]
 
-
-class SessionFace(ABC):
+class SessionFace(Face):
     """Sessions: what they have in mind, their summaries and their end; and the graph."""
-
-    def __init__(self) -> None:
-        self._sessions: dict[_Key, ShortTermMemory] = {}
-
-    @abstractmethod
-    async def _parts(self) -> Parts: ...
-
-    @abstractmethod
-    def _scope(
-        self,
-        user_id: str | None = None,
-        agent_id: str | None = None,
-        session_id: str | None = None,
-        run_id: str | None = None,
-    ) -> Scope: ...
 
     async def short_term(
         self,
@@ -53,12 +36,12 @@ class SessionFace(ABC):
         """What a session has in mind; from now on `add` to the session goes in there too."""
         scope = self._scope(user_id, agent_id, session_id)
         key = _key(scope)
-        if key not in self._sessions:
+        if key not in self._shared.sessions:
             store = (await self._parts()).library.store
-            self._sessions[key] = ShortTermMemory(
+            self._shared.sessions[key] = ShortTermMemory(
                 store, scope, every_messages=every_messages, every_seconds=every_seconds
             )
-        return self._sessions[key]
+        return self._shared.sessions[key]
 
     async def long_term(
         self, user_id: str | None = None, agent_id: str | None = None
@@ -141,7 +124,7 @@ class SessionFace(ABC):
             experience = await view.add(told[-1].text, success=success, source_message_ids=sources)
         mind = await self.short_term(user_id, agent_id, session_id)
         await mind.end()
-        del self._sessions[_key(scope)]
+        del self._shared.sessions[_key(scope)]
         await store.owners.end_session(scope.user_id, scope.session_id or DEFAULT_NAME)
         return {"experience": experience, "summaries": len(made), "success": success}
 
@@ -177,15 +160,23 @@ class SessionFace(ABC):
         to: str | None = None,
         depth: int | None = None,
         as_of: datetime | str | None = None,
+        limit: int = 100,
+        cursor: str | None = None,
     ) -> dict[str, Any]:
-        """The relations around an entity; the ways to another; or, of nobody, all entities."""
+        """The relations around an entity; the ways to another; or, of nobody, the entities.
+
+        `cursor` goes on with a list of entities; `limit` bounds it, and the relations.
+        """
         view = GraphView((await self._parts()).library.store, self._scope(user_id, agent_id))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
-            return {"entities": await view.entities()}
+            return await view.entities(limit=limit, cursor=cursor)
         if to is not None:
-            return {"paths": await view.paths(entity, to, depth=depth or 3, as_of=moment)}
-        return {"relations": await view.neighbours(entity, depth=depth or 1, as_of=moment)}
+            steps = 3 if depth is None else depth
+            return {"paths": await view.paths(entity, to, depth=steps, as_of=moment)}
+        steps = 1 if depth is None else depth
+        around = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
+        return {"relations": around}
 
     async def merge_entities(
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None
@@ -198,7 +189,7 @@ class SessionFace(ABC):
         self, scope: Scope, messages: Sequence[NewMessage], ids: Sequence[str]
     ) -> list[str]:
         """Hand new messages to the session's short-term memory, if any; what failed."""
-        mind = self._sessions.get(_key(scope))
+        mind = self._shared.sessions.get(_key(scope))
         if mind is None:
             return []
         fresh = [
@@ -211,12 +202,8 @@ class SessionFace(ABC):
             return [f"checkpoint: {error}"]
         return []
 
-    def _forget_sessions(self, user_id: str) -> None:
-        for key in [key for key in self._sessions if key[0] == user_id]:
-            del self._sessions[key]
 
-
-def _key(scope: Scope) -> _Key:
+def _key(scope: Scope) -> SessionKey:
     return scope.user_id, scope.agent_id, scope.session_id or DEFAULT_NAME
 
 

@@ -20,7 +20,6 @@ TURNS, CHUNKS, SESSION = 0, 1, 2
 MESSAGES_A_SUMMARY = 6
 SUMMARIES_A_CHUNK = 5
 _LIMITS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
-_BATCH = 600
 _LATEST = 200  # messages that a state looks at
 
 
@@ -64,7 +63,7 @@ class SessionSummaries:
         if max_tokens < 1:
             raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
         kept = await self._room.summaries()
-        latest = await self._latest()
+        latest = await self._room.last_messages(_LATEST)
         lines, cost, first = _last_words(latest, max_tokens * 2 // 3 if kept else max_tokens)
         chosen: list[str] = []
         for summary in _covering(kept, first):
@@ -75,14 +74,6 @@ class SessionSummaries:
             chosen.append(summary.text)
         text = "\n".join([*reversed(chosen), *lines])
         return State(text, cost, len(lines), len(chosen))
-
-    async def _latest(self) -> list[Message]:
-        found: list[Message] = []
-        after = 0
-        while batch := await self._room.messages_after(after, _BATCH):
-            found = [*found, *batch][-_LATEST:]
-            after = batch[-1].sequence_no
-        return found
 
     async def _turns(self, kept: Sequence[StoredSummary], whole: bool) -> list[StoredSummary]:
         after = kept[-1].last_sequence_no if kept else 0

@@ -22,6 +22,7 @@ class Memory:
     def __init__(self, **options: Any) -> None:
         self._inner = AsyncMemory(**options)
         self._thread = LoopThread()
+        self._first: Memory | None = None
         # Without a reference to self, or it would live until the end.
         self._finish = weakref.finalize(self, _close, self._inner, self._thread)
         self._finish.atexit = False
@@ -35,7 +36,16 @@ class Memory:
 
     def close(self) -> None:
         """Finish what is under way and give everything back."""
-        self._finish()
+        if self._first is None:
+            self._finish()
+
+    def bind(self, **scope: Any) -> "Memory":
+        """The same memory, opened once, for a narrower scope; it need not be closed."""
+        face = object.__new__(type(self))
+        face._inner = self._inner.bind(**scope)
+        face._thread = self._thread
+        face._first = self._first or self  # which must live as long as what shares its thread
+        return face
 
     def add(
         self,
@@ -67,6 +77,20 @@ class Memory:
     def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
         """The state of a job that `add` began in the background: running, done or failed."""
         return self._thread.run(self._inner.job(job_id, wait=wait))
+
+    def running_jobs(self, user_id: str | None = None) -> int:
+        """How many jobs of a user are under way."""
+        return self._inner.running_jobs(user_id)
+
+    @property
+    def user_id(self) -> str | None:
+        """The user that it is bound to."""
+        return self._inner.user_id
+
+    @property
+    def agent_id(self) -> str | None:
+        """The agent that it is bound to."""
+        return self._inner.agent_id
 
     def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
         """A memory or message by its id; None if there is none, or it is deleted."""

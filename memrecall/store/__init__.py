@@ -3,7 +3,7 @@
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
 from memrecall.store.filters import Filter, matches, read_filter
-from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name
+from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
 from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
 from memrecall.store.knowledge import KnowledgeEntry
@@ -64,6 +64,7 @@ __all__ = [
     "Wanted",
     "Written",
     "fold_name",
+    "fold_text",
     "matches",
     "measure_body",
     "open_cursor",

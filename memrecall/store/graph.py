@@ -18,8 +18,10 @@ from memrecall.scope import Scope
 from memrecall.store.claims import agent_of, claim
 from memrecall.store.engine import Database
 from memrecall.store.memory_tables import aliases, entities, relations
-from memrecall.store.statements import new_id, select_by_keys
+from memrecall.store.statements import chunks, new_id, select_by_keys
 from memrecall.types import NAME_LENGTH, check_text
+
+MOST_RELATIONS = 5_000  # that one look around brings
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +59,14 @@ class StoredRelation:
     source_message_ids: tuple[str, ...]
 
 
+def fold_text(text: str) -> str:
+    """A text in which names can be looked for: without width, case and runs of spaces."""
+    return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
+
+
 def fold_name(name: str) -> str:
     """A name as it is compared."""
-    return " ".join(unicodedata.normalize("NFKC", name).casefold().split())[:NAME_LENGTH]
+    return fold_text(name)[:NAME_LENGTH]
 
 
 class Graph:
@@ -88,16 +95,25 @@ class Graph:
             _check_name(one)
         await self._database.transact(lambda c: self._merge(c, name, alias))
 
-    async def entities(self, names: Iterable[str] | None = None) -> list[StoredEntity]:
-        """Entities by any of their names; without names, all."""
+    async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
+        """Entities by any of their names; it costs the names, not the size of the graph."""
         wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
-        if names is not None:
-            folded = sorted({fold_name(name) for name in names})
-            known = self._of_scope(select(aliases.c.entity_id), aliases)
-            wanted = wanted.where(
-                entities.c.entity_id.in_(known.where(aliases.c.alias.in_(folded)))
-            )
-        rows = await self._database.fetch(wanted)
+        known = self._of_scope(select(aliases.c.entity_id), aliases)
+        rows: dict[str, Any] = {}
+        for part in chunks(sorted({fold_name(name) for name in names} - {""})):
+            named = known.where(aliases.c.alias.in_(list(part)))
+            found = await self._database.fetch(wanted.where(entities.c.entity_id.in_(named)))
+            rows |= {row.entity_id: row for row in found}
+        return await self._with_names(list(rows.values()))
+
+    async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
+        """So many entities, the earliest first, beginning after the one of that id."""
+        wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
+        if after is not None:
+            wanted = wanted.where(entities.c.entity_id > after)
+        return await self._with_names(await self._database.fetch(wanted.limit(limit)))
+
+    async def _with_names(self, rows: Sequence[Any]) -> list[StoredEntity]:
         called = await self._names([row.entity_id for row in rows])
         return [
             StoredEntity(row.entity_id, row.name, row.type, tuple(called.get(row.entity_id, ())))
@@ -105,9 +121,9 @@ class Graph:
         ]
 
     async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None
+        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MOST_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """The relations that hold and touch one of the entities: source id, destination id, it."""
+        """The latest relations that hold and touch an entity: source id, destination id, it."""
         if not entity_ids:
             return []
         source, destination = entities.alias("source"), entities.alias("destination")
@@ -132,7 +148,8 @@ class Graph:
             relations, source.c.name.label("source"), destination.c.name.label("destination")
         ).select_from(joined)
         wanted = self._of_scope(wanted, relations).where(ends, _holds(as_of))
-        rows = await self._database.fetch(wanted.order_by(relations.c.relation_id))
+        latest = wanted.order_by(relations.c.relation_id.desc()).limit(limit)
+        rows = (await self._database.fetch(latest))[::-1]
         return [(row.source_id, row.destination_id, _stored(row)) for row in rows]
 
     async def is_empty(self) -> bool:

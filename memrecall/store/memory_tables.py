@@ -71,6 +71,7 @@ aliases = Table(
     Column("session_id", id_type()),
     PrimaryKeyConstraint("user_id", "agent_id", "alias"),
     Index("ix_aliases_entity", "user_id", "entity_id"),
+    Index("ix_aliases_alias", "user_id", "alias"),
 )
 
 relations = Table(

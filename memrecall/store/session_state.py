@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select
+from sqlalchemy import Select, delete, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
@@ -82,16 +82,25 @@ class SessionState:
 
     async def messages_after(self, sequence_no: int, limit: int) -> list[Message]:
         """The session's messages numbered above `sequence_no`, in their order."""
+        wanted = self._said().where(messages.c.sequence_no > sequence_no)
+        rows = await self._database.fetch(wanted.order_by(messages.c.sequence_no).limit(limit))
+        return [to_message(dict(row._mapping)) for row in rows]
+
+    async def last_messages(self, limit: int) -> list[Message]:
+        """The session's last messages, in their order."""
+        latest = self._said().order_by(messages.c.sequence_no.desc()).limit(limit)
+        rows = await self._database.fetch(latest)
+        return [to_message(dict(row._mapping)) for row in reversed(rows)]
+
+    def _said(self) -> Select[Any]:
         wanted = select(*(c for c in messages.c if c.name not in ("search_text", "change_no")))
         wanted = wanted.where(
             messages.c.user_id == self._scope.user_id,
             messages.c.session_id == self._key["session_id"],
-            messages.c.sequence_no > sequence_no,
         )
         if self._scope.agent_id is not None:
             wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
-        rows = await self._database.fetch(wanted.order_by(messages.c.sequence_no).limit(limit))
-        return [to_message(dict(row._mapping)) for row in rows]
+        return wanted
 
     async def save(self, state: dict[str, Any]) -> Checkpoint:
         """Keep a state; the last few are kept."""

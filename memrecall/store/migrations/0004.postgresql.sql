@@ -52,6 +52,8 @@ CREATE TABLE aliases (
 
 CREATE INDEX ix_aliases_entity ON aliases (user_id, entity_id);
 
+CREATE INDEX ix_aliases_alias ON aliases (user_id, alias);
+
 CREATE TABLE relations (
   user_id VARCHAR(64) COLLATE "C" NOT NULL,
   relation_id VARCHAR(64) COLLATE "C" NOT NULL,
