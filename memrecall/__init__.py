@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         RecallOptions,
         RecallResult,
         RecallTool,
+        memory_tools,
     )
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
@@ -57,6 +58,7 @@ __all__ = [
     "SingleChat",
     "__version__",
     "load_settings",
+    "memory_tools",
     "recall",
 ]
 
@@ -69,6 +71,7 @@ _HOMES = {
         "RecallOptions",
         "RecallResult",
         "RecallTool",
+        "memory_tools",
     ),
     "memrecall.budget": ("Limits",),
     "memrecall.chat": ("GroupChat", "SingleChat"),

@@ -35,6 +35,7 @@ SURFACE = [
     "SingleChat",
     "__version__",
     "load_settings",
+    "memory_tools",
     "recall",
 ]
 CONSTANTS = {"MEMRECALL_TOOLS", "__version__"}

@@ -13,7 +13,7 @@ from memrecall.memory.extraction.protocol import Extractor
 from memrecall.memory.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.store import Outcome, RowKey, Step, Wanted, read_filter
+from memrecall.store import Outcome, Step, Wanted, read_filter
 from memrecall.types import (
     NAME_LENGTH,
     Keyword,
@@ -84,8 +84,7 @@ class Learner:
             problems += [decided.problem] if decided.problem else []
             roles = {utterance.message_id: utterance for utterance in utterances}
             steps = [_step(decision, set(known), roles, marks) for decision in decided.decisions]
-            outcomes = await self._library.store.apply_plan(scope, steps, actor=ACTOR)
-        await embed_new(self._library, scope, outcomes)
+            outcomes = await self._library.apply_plan(scope, steps, actor=ACTOR)
         return Learned(tuple(outcomes), tuple(problems), told.by)
 
     async def _known(self, scope: Scope, facts: Sequence[Fact]) -> dict[str, Known]:
@@ -105,16 +104,6 @@ class Learner:
             if len(found) >= _KNOWN_IN_ALL:
                 break
         return found
-
-
-async def embed_new(library: Library, scope: Scope, outcomes: Sequence[Outcome]) -> None:
-    """Have the vectors of new memories made."""
-    rows = [
-        (RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
-        for outcome in outcomes
-        if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
-    ]
-    await library.vectors.submit(rows)
 
 
 def as_known(record: MemoryRecord) -> Known:
