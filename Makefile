@@ -33,6 +33,7 @@ test-model: $(VENV)/.installed-dev  ## run the tests that need a small language 
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
+	@$(BIN)/python -m tests.memory.extraction.scenarios
 
 check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
 	@$(BIN)/ruff format --check .

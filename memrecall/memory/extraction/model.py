@@ -79,7 +79,12 @@ class ModelExtractor:
         for group in groups:
             lines = [setting_line(now, zone, prompt), *talk.before(group), *group.values()]
             reply = await ask_prompt(
-                self._client, "extract_facts", talk.language, lines, FactsAnswer, seconds=self._seconds
+                self._client,
+                "extract_facts",
+                talk.language,
+                lines,
+                FactsAnswer,
+                seconds=self._seconds,
             )
             if reply.value is None:
                 problems.append(reply.problem)
@@ -155,7 +160,7 @@ class ModelExtractor:
         texts = [one if isinstance(one, str) else one.text for one in told]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        shown = [to_line({"limit": limit_characters})]
+        shown = [to_line({"limit": limit_characters, "language": language})]
         shown += [
             to_line({"text": one})
             if isinstance(one, str)

@@ -22,7 +22,8 @@ from memrecall.text.times import TimeSpan, find_times
 Dates = Literal["all", "steady", "relative", "none"]
 
 _VAGUE = re.compile(
-    r"\b(?:recent|late|just now|now|lately|these days|nowadays|so far|in the past|one day|ago\b.*few"
+    r"\b(?:recent|late|just now|now|lately|these days|nowadays|so far|in the past|one day"
+    r"|ago\b.*few"
     r"|few|couple|several)|最近|近来|近期|刚|目前|现在|这几|前几|前阵|这阵|这段|那段|几天|几个|几年"
     r"|多年|^以前$|^之前$|后来",
     re.IGNORECASE,
@@ -114,8 +115,10 @@ def write_dates(
 
 _PLURAL_PART = re.compile(r" (?:mornings|afternoons|evenings|nights)\b", re.IGNORECASE)
 _NO_NOUN = re.compile(
-    r"\s+(?:and|or|but|at|in|on|with|to|for|from|by|because|so|as|about|after|before|until|when|while|if|of"
-    r"|we|i|he|she|they|my|our|the|a|an|again|too|already|instead|together|onwards?|through|between|via)\b",
+    r"\s+(?:and|or|but|at|in|on|with|to|for|from|by|because|so|as|about|after|before"
+    r"|until|when|while|if|of"
+    r"|we|i|he|she|they|my|our|the|a|an|again|too|already|instead|together|onwards?"
+    r"|through|between|via)\b",
     re.IGNORECASE,
 )
 
@@ -126,7 +129,9 @@ def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bo
         return False
     if _PLURAL_PART.match(text, end):
         return True
-    before = re.search(r"\b(?:the|a|an|my|our|their|his|her|\w+'s) (?:\w+ )?$", text[: span.position])
+    before = re.search(
+        r"\b(?:the|a|an|my|our|their|his|her|\w+'s) (?:\w+ )?$", text[: span.position]
+    )
     led = re.match(r"(?:\w+ )?(?:the|my|our|a) ", span.text, re.IGNORECASE)
     follows = re.match(r"\s+[a-z]", text[end:]) and not _NO_NOUN.match(text, end)
     return bool((before or led) and follows)
@@ -143,14 +148,15 @@ def _wanted(span: TimeSpan, dates: Dates) -> bool:
 def _write(span: TimeSpan, moment: Moment, language: Language, tense: Tense) -> str | None:
     """The written form with its preposition, or None to leave it as it is."""
     if span.start is not None and span.end is not None:
-        lead = _LEAD.match(span.text) if language == "en" else None
-        words = span.text[lead.end() :] if lead else span.text
-        return _write_core(span, words, lead.group() if lead else "", moment, language)
+        led = _LEAD.match(span.text) if language == "en" else None
+        lead, words = (led.group(), span.text[led.end() :]) if led else ("", span.text)
+        return _write_core(span, words, lead, moment, language)
     for lead, core, tail in _openings(span.text, language):
         found = times_in(core, moment, tense)
         closed = [one for one in found if one.start and one.end and one.text == core]
         if closed:
-            written = _write_core(closed[0], core, lead, moment, language)
+            until = tail in ("之前", "以前", "前")
+            written = _write_core(closed[0], core, lead, moment, language, until=until)
             return None if written is None else written + tail
     return None
 
@@ -167,13 +173,19 @@ def _openings(words: str, language: Language) -> Iterator[tuple[str, str, str]]:
 
 
 def _write_core(
-    span: TimeSpan, words: str, lead: str, moment: Moment, language: Language
+    span: TimeSpan,
+    words: str,
+    lead: str,
+    moment: Moment,
+    language: Language,
+    *,
+    until: bool = False,
 ) -> str | None:
     start, end = (
         edge.astimezone(moment.zone) for edge in (span.start, span.end) if edge is not None
     )
     if language == "zh":
-        written = in_chinese(start, end, span.grain, words)
+        written = in_chinese(start, end, span.grain, words, until=until)
         return written and lead + written
     return in_english(start, end, span.grain, words, lead)
 

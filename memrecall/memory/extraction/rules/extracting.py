@@ -1,5 +1,6 @@
 """From utterances to facts: who speaks, what each sentence tells, when, and what was corrected."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
@@ -112,12 +113,17 @@ def _fact(telling: Telling) -> Fact:
         text=dated.text,
         subject=said.subject,
         memory_type=said.memory_type,
-        field=said.field,
+        field=slot_name(said.field),
         source_ids=tuple(dict.fromkeys(_sources(telling))),
         valid_from=since,
         negated=said.negated,
         keywords=telling_words(said.text, said.subject),
     )
+
+
+def slot_name(field: str | None) -> str | None:
+    """A slot as an identifier: "staging port" is staging_port."""
+    return re.sub(r"\s+", "_", field.strip().lower()) or None if field else None
 
 
 def _sources(telling: Telling) -> Iterator[str]:

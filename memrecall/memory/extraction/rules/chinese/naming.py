@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
-from memrecall.memory.extraction.rules.chinese.frames import frame
 from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
 from memrecall.memory.extraction.rules.chinese.names import is_name
+from memrecall.memory.extraction.rules.chinese.table import frame
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge, Statement
@@ -19,10 +19,17 @@ _ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
 _NAMED = "[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)?"
 
 
-SELF_NAME = (frame("是(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$", "user_profile", "name", whom="speaker"),)
-_KIN_IS = frame(f"(?:名字)?(?:叫|名叫|是|叫做)(?P<value>{_NAMED})$", "relationship", "family", whom="speaker")
+SELF_NAME = (
+    frame(
+        "是(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$", "user_profile", "name", whom="speaker"
+    ),
+)
+_KIN_IS = frame(
+    f"(?:名字)?(?:叫|名叫|是|叫做)(?P<value>{_NAMED})$", "relationship", "family", whom="speaker"
+)
 _TRAILING = re.compile(
-    "(?:了|的|呢|啊|吧|呀|哦|这边|那边|这里|附近|已经|现在|目前|[，,。！!~]|快?[一二两三四五六七八九十\\d]+(?:多)?(?:个?[年月周天]|个星期)了?"
+    "(?:了|的|呢|啊|吧|呀|哦|这边|那边|这里|附近|已经|现在|目前|[，,。！!~]"
+    "|快?[一二两三四五六七八九十\\d]+(?:多)?(?:个?[年月周天]|个星期)了?"
     "|(?:做|当|担任|写)[^，]{1,10}$|(?:因为|但|不过|而且|所以).*$)+$"
 )
 _LEADING = re.compile("^(?:一只|一条|一个|一位|两只|一些|了|着|过)")
@@ -64,7 +71,8 @@ def introduced(clause: Clause, core: str) -> Told | None:
 
 
 _NAMING = re.compile(
-    "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
+    "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作"
+    "|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
     "|(?:另|还有)?一[只条个](?:叫|是)(?P<one>[\u4e00-\u9fffA-Za-z]{1,8})$"
 )
 

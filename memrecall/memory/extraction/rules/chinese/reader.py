@@ -10,13 +10,6 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
     read_thing,
     strip_markers,
 )
-from memrecall.memory.extraction.rules.chinese.frames import (
-    AGES,
-    DECIDED,
-    PROFILE,
-    TASTES,
-    frame,
-)
 from memrecall.memory.extraction.rules.chinese.moods import asserted
 from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_name, is_place
 from memrecall.memory.extraction.rules.chinese.naming import (
@@ -37,13 +30,17 @@ from memrecall.memory.extraction.rules.chinese.orders import (
 )
 from memrecall.memory.extraction.rules.chinese.plans import (
     CANCELLED,
+    DECIDED,
     EVENTS,
     HABIT,
     PAST_WORDS,
     PLANS,
 )
+from memrecall.memory.extraction.rules.chinese.profile import AGES, PROFILE
+from memrecall.memory.extraction.rules.chinese.table import frame
+from memrecall.memory.extraction.rules.chinese.tastes import TASTES
 from memrecall.memory.extraction.rules.chinese.things import SLOT_OF, told_of_thing
-from memrecall.memory.extraction.rules.dating import Moment, has_time, is_ahead
+from memrecall.memory.extraction.rules.dating import Moment, has_time, is_ahead, times_in
 from memrecall.memory.extraction.rules.frames import Frame, Tense, Told
 from memrecall.memory.extraction.rules.speech import Sentence
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
@@ -51,17 +48,29 @@ from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
 
 _ADVERB = re.compile(
-    "(?:家里?(?=有|养)|也|都|还|就|真的|真|其实|一直以来|一直|已经|现在|目前|如今|特别|非常|很|比较|超级|超|挺|蛮|有点儿?|有些|刚刚|刚|又|才|总是|经常|常常|平时|平常|一般|通常"
-    "|偶尔|从来|从小就?|以前|曾经|之前|本来|原来|最近|近来|后来|终于|确实|的确|本身|最|主要|基本上?|大部分时间|周末|早上|晚上|下班后|睡前|同时|明明|正|周末都|全家|一家人?"
-    "|每天早上|每天晚上|每天|每周末?|每个?月|每年|每晚|每次|天天|习惯|好|太|再|去年|今年|明年|差不多|马上|突然|不小心|一般都|老|特|巨|贼|可|蛮)"
+    "(?:家里?(?=有|养)|也|都|还|就|真的|真|其实|一直以来|一直|已经|现在|目前|如今|特别"
+    "|非常|很|比较|超级|超|挺|蛮|有点儿?|有些|刚刚|刚|又|才|总是|经常|常常|平时|平常|一般"
+    "|通常"
+    "|偶尔|从来|从小就?|以前|曾经|之前|本来|原来|最近|近来|后来|终于|确实|的确|本身|最"
+    "|主要|基本上?|大部分时间|周末|早上|晚上|下班后|睡前|同时|明明|正|周末都|全家|一家人?"
+    "|每天早上|每天晚上|每天|每周末?|每个?月|每年|每晚|每次|天天|习惯|好|太|再|去年|今年"
+    "|明年|差不多|马上|突然|不小心|一般都|老|特|巨|贼|可|蛮)"
 )
 # What is said to somebody stays between the two.
 _YOU = re.compile("你|您")
-_NO_HABIT = re.compile("觉得|感觉|想|不想|怀念|担心|总不能|以为|知道|认为|[^，]*的(?:那|这)[些个种]|好$|可以|能不能")
-_NOT_TELLING = re.compile("感觉|觉得|想起|知道|发现|看来|聊|听|说|以为|担心|希望这|看到|看了[一下些]?")
+_NO_HABIT = re.compile(
+    "比如|除了|可以|每?次?[0-9一二三两几]+(?:分钟|次|个|-)|左右|挺|一步|觉得|感觉|想|不想"
+    "|怀念|担心|总不能|以为|知道|认为|[^，]*的(?:那|这)[些个种]|好$|可以|能不能"
+)
+_NOT_TELLING = re.compile(
+    "感觉|觉得|想起|知道|发现|看来|聊|听|说|以为|担心|希望这|看到|看了[一下些]?"
+)
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
+_ABOUT_TO = re.compile("就要|快要|马上|要|将|打算|准备|计划|会|得|想")
 _HABIT_FRAME = frame("(?P<value>.+)", "habit")
-_PARTICLES = re.compile("(?:啊|呀|哦|啦|嘛|哈|呢|吧|喔|咯|哟|噢|滴|呐|哒|的说|来着|而已|[~～!！.…、]|\\s)+$")
+_PARTICLES = re.compile(
+    "(?:啊|呀|哦|啦|嘛|哈|呢|吧|喔|咯|哟|噢|滴|呐|哒|的说|来着|而已|[~～!！.…、]|\\s)+$"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +101,9 @@ def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterat
         yield _instruction(*order, me)
         return
     if choice := read_choice(text):
-        yield Statement(tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future")
+        yield Statement(
+            tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future"
+        )
         return
     remembered = read_remember(text)
     found = list(_tell(remembered or text, scene, moment, asks=sentence.asks))
@@ -134,10 +145,12 @@ def _elided(
     person = before if before is not None and before.kind != "thing" else Clause("self", "")
     clause = replace(person, said=piece, lead="", elided=True)
     statement = _state(clause, scene, moment)
-    if statement is not None and statement.memory_type in _NEEDS_SUBJECT:
-        if begins_with_noun(_read_predicate(clause, moment).core):
-            return clause, None  # it has a subject of its own: 锅炉保养过了
-    return clause, statement
+    has_subject = (
+        statement is not None
+        and statement.memory_type in _NEEDS_SUBJECT
+        and begins_with_noun(_read_predicate(clause, moment).core)
+    )
+    return clause, None if has_subject else statement  # 锅炉保养过了 is not about the speaker
 
 
 def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
@@ -193,7 +206,8 @@ def _read_predicate(clause: Clause, moment: Moment) -> _Predicate:
         core = core[adverb.end() :].lstrip("，, ")
     before = said[: len(said) - len(core)]
     past = bool(PAST_WORDS.search(before)) and not re.search("不|没", core[:2])
-    tense: Tense = "past" if past or _happened(said, moment) else "present"
+    happened = _happened(said, moment) and not _ABOUT_TO.match(core)
+    tense: Tense = "past" if past or happened else "present"
     habit = HABIT.match(before + core[:4]) is not None and not _NO_HABIT.match(core)
     return _Predicate(said, core, tense, habit)
 
@@ -210,17 +224,23 @@ def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
     if aged and _AGED.search(predicate.said[: -len(predicate.core)]):
         return Told(AGES[0], predicate.core.rstrip("了"), negated=False)
     match = _ORIGIN.pattern.fullmatch(predicate.core) if clause.elided else None
-    return Told(_ORIGIN, match["value"], negated=False) if match and is_place(match["value"]) else None
+    return (
+        Told(_ORIGIN, match["value"], negated=False) if match and is_place(match["value"]) else None
+    )
 
 
 def _happened(said: str, moment: Moment) -> bool:
-    return bool(re.search("[了过]", said)) and not is_ahead(said, moment, "present")
+    spans = times_in(said, moment, "present")
+    ahead = any(span.start is not None and span.start > moment.now for span in spans)
+    return bool(re.search("[了过]", said)) and not ahead
 
 
 def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | None:
     """What a predicate of a person tells, if it is something that lasts."""
     said, core = predicate.said, predicate.core
-    over = bool(PAST_WORDS.search(said[: len(said) - len(core)])) and not core.startswith(("不", "没"))
+    over = bool(PAST_WORDS.search(said[: len(said) - len(core)])) and not core.startswith(
+        ("不", "没")
+    )
     told = _first((*PROFILE, *TASTES), predicate, moment) or _bare(predicate, clause)
     if told is not None and told.frame.field in _STEPS and is_ahead(said, moment, "present"):
         told = Told(replace(_HABIT_FRAME, memory_type="plan"), core, negated=False)
@@ -237,7 +257,7 @@ def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | No
     if told := _first(CANCELLED, predicate, moment):
         return replace(told, negated=True)
     told = _first(DECIDED, predicate, moment)
-    if told is None and (not predicate.tense == "past" or is_ahead(said, moment)):
+    if told is None and predicate.tense != "past":
         told = _plan(predicate, moment)
     if told is None and not _NOT_TELLING.match(core):
         told = _first(EVENTS, predicate, moment)
@@ -257,10 +277,15 @@ def _first(frames: Iterable[Frame], predicate: _Predicate, moment: Moment) -> To
         if match is None or (one.timed and not has_time(predicate.said, moment)):
             continue
         denied = match.groupdict().get("neg") or ""
-        if denied and (one.negated or one.memory_type in ("plan", "event", "decision")) and not one.ended:
+        if (
+            denied
+            and (one.negated or one.memory_type in ("plan", "event", "decision"))
+            and not one.ended
+        ):
             continue
         ended = one.ended or (bool(denied) and _ends(denied, predicate.core))
-        return Told(one, match["value"].strip(), bool(denied) or one.negated or one.ended, ended)
+        value = match["value"] or match.groupdict().get("other") or ""
+        return Told(one, value.strip(), bool(denied) or one.negated or one.ended, ended)
     return None
 
 
@@ -273,7 +298,9 @@ def _person(clause: Clause, scene: Scene) -> Person | None:
     if clause.kind == "self":
         return me
     if clause.kind == "kin":
-        person = Person(f"{me.label}的{clause.noun}{clause.name}", clause.name or f"{me.label}的{clause.noun}")
+        person = Person(
+            f"{me.label}的{clause.noun}{clause.name}", clause.name or f"{me.label}的{clause.noun}"
+        )
         scene.introduced.setdefault(clause.name or clause.noun, person)
         return person
     if clause.kind == "named":
@@ -301,7 +328,9 @@ def _write(clause: Clause, predicate: _Predicate, scene: Scene) -> str:
 def _instruction(text: str, kind: str, field: str | None, me: Person) -> Statement:
     if kind == "remind":
         about = turn_persons(re.sub("^.*?提醒我", "", text), me.label, own=True)
-        return Statement(tidy(f"{me.label}要求提醒{about}"), me.key, "zh", "plan", value=about, tense="future")
+        return Statement(
+            tidy(f"{me.label}要求提醒{about}"), me.key, "zh", "plan", value=about, tense="future"
+        )
     phrase = re.sub("我们|我", me.label, phrase_order(text, kind))
     phrase = f"在{phrase}" if kind == "when_i" and phrase.startswith(me.label) else phrase
     written = tidy(f"{me.label}希望助手{phrase}")
@@ -314,7 +343,10 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     text = what if re.match("我|[^我]{0,6}我", what) else f"我{what}"
     found = list(_tell(text, scene, moment, asks=False))
     if found:
-        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
+        yield from (
+            replace(one, memory_type="retraction", negated=False, edges=(), name="")
+            for one in found
+        )
         return
     noun = re.sub("^我?的?", "", what)
     written = tidy(turn_persons(what, me.label, own=False))

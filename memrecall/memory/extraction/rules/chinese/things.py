@@ -5,8 +5,14 @@ from dataclasses import replace
 
 from memrecall.memory.extraction.facts import MemoryType
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
-from memrecall.memory.extraction.rules.chinese.frames import frame
-from memrecall.memory.extraction.rules.chinese.plans import APPOINTMENT, CALLED_OFF, EVENTS, HABIT, SCHEDULED
+from memrecall.memory.extraction.rules.chinese.plans import (
+    APPOINTMENT,
+    CALLED_OFF,
+    EVENTS,
+    HABIT,
+    SCHEDULED,
+)
+from memrecall.memory.extraction.rules.chinese.table import frame
 from memrecall.memory.extraction.rules.dating import Moment, has_time
 from memrecall.memory.extraction.rules.frames import ANY, Frame, Told
 
@@ -47,13 +53,26 @@ _SLOTS = {
 }
 SLOT_OF = {noun: slot for slot, nouns in _SLOTS.items() for noun in nouns.split()}
 _FAVOURITE = re.compile("最(?:喜欢|爱)的?(?P<what>.+)")
-_IS = frame("(?:现在|已经|目前)?(?P<neg>不)?(?:是|为|叫|：|:|改成了?|改为|换成了?|在|大概是?|有)(?P<value>.+)", "user_profile", tenses=ANY)
+_IS = frame(
+    "(?:现在|已经|目前)?(?P<neg>不)?(?:是|为|叫|：|:|改成了?|改为|换成了?|在|大概是?"
+    "|有)(?P<value>.+)",
+    "user_profile",
+    tenses=ANY,
+)
 _SYSTEMS = re.compile(
-    "数据库|服务器|接口|端口|仓库|分支|项目|后端|前端|集群|服务|密钥|密码|口令|令牌|配置|设置|版本|超时|连接池|队列|域名|网址|链接|命令|脚本|环境|变量|容器|镜像|流水线"
-    "|部署|构建|缓存|表|测试环境|生产环境|预发|系统|路由器|网络|IP|ip|打印机|目录|路径|文件|默认|上限|框架|技术栈|代码|编辑器|电脑|wifi|WiFi|Wi-Fi|门禁|API|api|日志|备份|前缀|后缀|规范|格式"
+    "数据库|服务器|接口|端口|仓库|分支|项目|后端|前端|集群|服务|密钥|密码|口令|令牌|配置"
+    "|设置|版本|超时|连接池|队列|域名|网址|链接|命令|脚本|环境|变量|容器|镜像|流水线"
+    "|部署|构建|缓存|表|测试环境|生产环境|预发|系统|路由器|网络|IP|ip|打印机|目录|路径"
+    "|文件|默认|上限|框架|技术栈|代码|编辑器|电脑|wifi|WiFi|Wi-Fi|门禁|API|api|日志|备份"
+    "|前缀|后缀|规范|格式"
 )
 _TECHNICAL = re.compile(r"[A-Za-z0-9][\w./:@-]*")
-_SET_UP = frame("(?:已经|现在|目前|统一|默认|都)*(?:是|为|用的是|使用|用|跑在|运行在|部署在|监听|设成|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|在|：|:|叫)(?P<value>.+)", "configuration", tenses=ANY)
+_SET_UP = frame(
+    "(?:已经|现在|目前|统一|默认|都)*(?:是|为|用的是|使用|用|跑在|运行在|部署在|监听|设成"
+    "|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|在|：|:|叫)(?P<value>.+)",
+    "configuration",
+    tenses=ANY,
+)
 _ENDS = re.compile("到期|过期|截止")
 _NUMBERED = re.compile(r"\d[\d-]{4,}")
 _APPOINTED = re.compile(f".*{APPOINTMENT}(?:时间)?")
@@ -83,9 +102,13 @@ def _slot(clause: Clause) -> Told | None:
         return None
     if slot == "phone" and not _NUMBERED.search(match["value"]):
         return None  # a phone, not its number
-    kind: MemoryType = "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
+    kind: MemoryType = (
+        "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
+    )
     field = f"最喜欢的{favourite['what']}" if favourite else slot
-    return Told(replace(_IS, memory_type=kind, field=field), match["value"].strip(), bool(match["neg"]))
+    return Told(
+        replace(_IS, memory_type=kind, field=field), match["value"].strip(), bool(match["neg"])
+    )
 
 
 def _scheduled(clause: Clause, moment: Moment) -> Told | None:
@@ -110,4 +133,9 @@ def _other(clause: Clause, moment: Moment) -> Told | None:
     return None
 
 
-_NAMED_AS = frame("(?:是|叫)(?P<value>(?!什么|谁|哪|怎|不是|因为|我|你|这|那|真|很|最|为了|想|要|说|在)[^，]{1,16})$", "general", tenses=ANY)
+_NAMED_AS = frame(
+    "(?:是|叫)(?P<value>(?!什么|谁|哪|怎|不是|因为|我|你|这|那|真|很|最|为了|想|要|说"
+    "|在)[^，]{1,16})$",
+    "general",
+    tenses=ANY,
+)

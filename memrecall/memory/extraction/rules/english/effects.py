@@ -4,19 +4,27 @@ import re
 
 from memrecall.memory.extraction.facts import MemoryType
 
-_WHAT = r"(?P<what>(?!(?:i|we|you|he|she|it|they|this|that|which|what|who|my|your|the idea)\b)[\w' -]{3,40}?)"
+_WHAT = (
+    r"(?P<what>(?!(?:i|we|you|he|she|it|they|this|that|which|what|who|my|your|the "
+    r"idea)\b)[\w' -]{3,40}?)"
+)
 _ILL = re.compile(
-    rf"{_WHAT} (?:always |often |sometimes |usually |really )?(?:makes?|gives?|leaves?) me .*\b(?:sick|hives|rash|headaches?|migraines?|cramps?|bloated"
-    r"|nauseous|itch\w*|swell|break out|dizzy|heartburn|stomach\w*|sneez\w+|diarrh\w+|breathless|throat|anxious|sleepy)\b.*",
+    rf"{_WHAT} (?:always |often |sometimes |usually |really )?(?:makes?|gives?|leaves?) "
+    rf"me .*\b(?:sick|hives|rash|headaches?|migraines?|cramps?|bloated"
+    r"|nauseous|itch\w*|swell|break out|dizzy|heartburn|stomach\w*|sneez\w+|diarrh\w+"
+    r"|breathless|throat|anxious|sleepy)\b.*",
     re.IGNORECASE,
 )
 _DISLIKED = re.compile(
-    rf"{_WHAT} (?:always |really )?(?:freaks? me out|scares? me|terrif(?:y|ies) me|bores? me|annoys? me|drives? me (?:crazy|mad|nuts)"
+    rf"{_WHAT} (?:always |really )?(?:freaks? me out|scares? me|terrif(?:y|ies) me|bores? "
+    rf"me|annoys? me|drives? me (?:crazy|mad|nuts)"
     r"|grosses? me out|stresses? me out)\b.*",
     re.IGNORECASE,
 )
 _LIKED = re.compile(
-    rf"{_WHAT} (?:always |really )?(?:cheers? me up|relaxes? me|calms? me(?: down)?|makes? me (?:happy|smile))\b.*", re.IGNORECASE
+    rf"{_WHAT} (?:always |really )?(?:cheers? me up|relaxes? me|calms? me(?: down)?"
+    rf"|makes? me (?:happy|smile))\b.*",
+    re.IGNORECASE,
 )
 
 

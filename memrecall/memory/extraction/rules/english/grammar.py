@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from memrecall.memory.extraction.rules.english.verbs import lemma, looks_past, third_person
-from memrecall.memory.extraction.rules.frames import Tense
+from memrecall.memory.extraction.rules.frames import Tense, words
 
 _CONTRACTIONS = tuple(
     (re.compile(pattern, re.IGNORECASE), full)
@@ -34,7 +34,7 @@ _CONTRACTIONS = tuple(
         (r"\bi\b(?!\.)", "I"),
     )
 )
-_ADVERBS = frozenset(
+_ADVERBS = words(
     """
     really also still just always usually often never sometimes mostly mainly currently now
     actually even already both only rarely hardly seldom generally normally typically recently
@@ -42,15 +42,18 @@ _ADVERBS = frozenset(
     sorta probably personally honestly too strictly severely frequently occasionally almost
     permanently temporarily soon then ever originally previously formerly once first last all
     regularly happily proudly deeply particularly especially secretly primarily nearly
-    """.split()
+    """
 )
+_DETERMINERS = words("the a an my our his her their this that")
 _BE = {"am", "is", "are"}
 _WAS = {"was", "were"}
 _MODALS = {"can", "cannot", "could", "may", "might", "must", "should", "would", "shall", "will"}
 _UNREAL = {"could", "may", "might", "would", "should"}
-_STATES = set("love like hate enjoy prefer live work own play use speak want know be".split())
+_STATES = words("love like hate enjoy prefer live work own play use speak want know be")
 _SINCE = re.compile(r"\b(?:since|for)\b", re.IGNORECASE)
-_AGO = re.compile(r"\b(?:ago|last|yesterday|this morning|on \w+day|in (?:19|20)\d\d)\b", re.IGNORECASE)
+_AGO = re.compile(
+    r"\b(?:ago|last|yesterday|this morning|on \w+day|in (?:19|20)\d\d)\b", re.IGNORECASE
+)
 _ENDED = re.compile(r"\b(?:any ?more|any longer)\b", re.IGNORECASE)
 
 
@@ -215,14 +218,17 @@ class _Reader:
     def _main(self) -> str:
         verb, form = lemma(self._word())
         self.at += 1
-        if form in ("past", "part") or (looks_past(verb) and _AGO.search(self._rest())) or verb == "quit":
+        if (
+            form in ("past", "part")
+            or (looks_past(verb) and _AGO.search(self._rest()))
+            or verb == "quit"
+        ):
             self.tense = "past"
         return f"{verb} {self._rest()}".strip()
 
     def _is_verb(self, ahead: int) -> bool:
-        return lemma(self._word(ahead))[1] == "base" and self._word(ahead) not in (
-            "the a an my our his her their this that".split()
-        )
+        word = self._word(ahead)
+        return lemma(word)[1] == "base" and word not in _DETERMINERS
 
 
 def read_predicate(said: str) -> Predicate:

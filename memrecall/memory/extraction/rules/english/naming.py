@@ -7,32 +7,64 @@ from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.english.clauses import Clause
 from memrecall.memory.extraction.rules.english.grammar import Predicate
 from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
-from memrecall.memory.extraction.rules.english.profile import NAME, frame
+from memrecall.memory.extraction.rules.english.table import NAME, frame
 from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge
 
 _UNFOLDING = (
-    (re.compile(r"\b(?:everyone|everybody|people|my friends|friends|they all|most people|my family) calls? me (?=[A-Z])", re.IGNORECASE), "I go by "),
+    (
+        re.compile(
+            r"\b(?:everyone|everybody|people|my friends|friends|they all|most people|my family) "
+            r"calls? me (?=[A-Z])",
+            re.IGNORECASE,
+        ),
+        "I go by ",
+    ),
     (re.compile(rf"^I am ({NAME}), (?=\d{{1,3}}\b)"), r"I am \1, I am "),
-    (re.compile(r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently (?:working|living|studying)) )"), "I am "),
-    (re.compile(r"\b((?:I|he|she|\w+) )?(am|is) an? (\d{1,3})[- ]year[- ]old(?: (?!from|and|in\b)(\w.*))?$"), r"\1\2 \3 years old and I am a \4"),
+    (
+        re.compile(
+            r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently "
+            r"(?:working|living|studying)) )"
+        ),
+        "I am ",
+    ),
+    (
+        re.compile(
+            r"\b((?:I|he|she|\w+) )?(am|is) an? (\d{1,3})[- ]year[- ]old(?: (?!from|and"
+            r"|in\b)(\w.*))?$"
+        ),
+        r"\1\2 \3 years old and I am a \4",
+    ),
     (re.compile(rf"\bI am ({NAME}), (?:and )?(?:I am )?(an? .+)"), r"I am \1, I am \2"),
     (re.compile(rf"\bI am ({NAME}) from "), r"I am \1, I am from "),
     (re.compile(r"\bI am (an? [\w -]{3,40}?) from (?=[A-Z])"), r"I am \1, I am from "),
-    (re.compile(r"\bI am (an? [\w -]{3,40}?) (?:based|living|who lives) in "), r"I am \1, I live in "),
-    (re.compile(r"\b(work(?:s|ed)?|working) ((?:at|for) [^,]+?) as (an? [^,]+)"), r"\1 \2, I work as \3"),
+    (
+        re.compile(r"\bI am (an? [\w -]{3,40}?) (?:based|living|who lives) in "),
+        r"I am \1, I live in ",
+    ),
+    (
+        re.compile(r"\b(work(?:s|ed)?|working) ((?:at|for) [^,]+?) as (an? [^,]+)"),
+        r"\1 \2, I work as \3",
+    ),
     (re.compile(r"\bwork as (an? [^,]+?) (at|for) (?=[A-Z])"), r"work as \1, I work \2 "),
     (re.compile(r"\bI am (\d{1,3}), (?:and )?(an? .+)"), r"I am \1, I am \2"),
     (re.compile(r"\bI am (\d{1,3}) and from "), r"I am \1, I am from "),
     (re.compile(r"\b([Tt]he (?:user|User))\b"), "User"),
 )
 _TRAILING = re.compile(
-    r"(?:[,;]? (?:now|currently|too|as well|though|these days|at the moment|right now|already|again|so much"
-    r"|a lot|very much|most of all|(?:ever )?since .+|for (?:\d|a |an |many |over |about |almost |\w+ (?:year|month|week)).*"
-    r"|any ?more|any longer|fluently|well|(?:over|than|rather than|instead of) .+|as an? .+|at home|on (?:my|the) .+|with (?:my|our) .+|and (?:I|we|it|that) .+|because .+|but .+|when .+|where .+|which .+|who .+"
-    r"|(?:last|next|this) (?:week|month|year|\w+day|spring|summer|fall|autumn|winter)|yesterday|today|tomorrow|recently"
-    r"|on (?:mon|tues|wednes|thurs|fri|satur|sun)\w*|in (?:19|20)\d\d|in (?:January|February|March|April|May|June|July"
-    r"|August|September|October|November|December).*|\d+ (?:years?|months?|weeks?|days?) ago)|[.!?,;:…])+$",
+    r"(?:[,;]? (?:now|currently|too|as well|though|these days|at the moment|right now"
+    r"|already|again|so much"
+    r"|a lot|very much|most of all|(?:ever )?since .+|for (?:\d|a |an |many |over |about "
+    r"|almost |\w+ (?:year|month|week)).*"
+    r"|any ?more|any longer|fluently|well|(?:over|than|rather than|instead of) .+|as an? "
+    r".+|at home|on (?:my|the) .+|with (?:my|our) .+|and (?:I|we|it|that) .+|because .+"
+    r"|but .+|when .+|where .+|which .+|who .+"
+    r"|(?:last|next|this) (?:week|month|year|\w+day|spring|summer|fall|autumn|winter)"
+    r"|yesterday|today|tomorrow|recently"
+    r"|on (?:mon|tues|wednes|thurs|fri|satur|sun)\w*|in (?:19|20)\d\d|in (?:January"
+    r"|February|March|April|May|June|July"
+    r"|August|September|October|November|December).*|\d+ (?:years?|months?|weeks?|days?) "
+    r"ago)|[.!?,;:…])+$",
     re.IGNORECASE,
 )
 _ARTICLE = re.compile(r"^(?:an?|the|my|our|some|to|playing|eating|drinking) ", re.IGNORECASE)
@@ -40,7 +72,9 @@ _CALLED = re.compile(rf"(?:named|called|,|:) (?P<names>{NAME}(?:(?:, |,? and |,?
 _AND = re.compile(r", and |, | and | & ")
 _ONE_OF_A_KIND = re.compile(rf"^.{{0,30}}?\b(?:called|named) (?P<name>{NAME})")
 _LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
-_KIN_IS = frame(rf"be (?:called |named )?(?P<value>{NAME})$", "relationship", "family", whom="speaker")
+_KIN_IS = frame(
+    rf"be (?:called |named )?(?P<value>{NAME})$", "relationship", "family", whom="speaker"
+)
 _COUNTED = re.compile(
     rf"\b(?:an?|one|two|three|four|five|my|our|\d) (?:[\w-]+ )*?(?P<noun>{KIN_WORD}|{PET_WORD})\b"
     rf"(?P<rest>.*?)(?=,? and an? |$)"

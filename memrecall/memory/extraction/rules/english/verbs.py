@@ -2,22 +2,25 @@
 
 from typing import Literal
 
+from memrecall.memory.extraction.rules.frames import words
+
 Form = Literal["base", "s", "past", "part", "ing"]
 
 # Base, past and, where it differs, participle.
 _IRREGULAR = """
-be was been; become became become; begin began begun; bite bit bitten; bleed bled; break broke broken
-bring brought; build built; burn burnt; buy bought; catch caught; choose chose chosen; come came come
-cost cost; cut cut; deal dealt; do did done; draw drew drawn; dream dreamt; drink drank drunk
-drive drove driven; eat ate eaten; fall fell fallen; feed fed; feel felt; fight fought; find found
-fly flew flown; forget forgot forgotten; get got gotten; give gave given; go went gone
-grow grew grown; hang hung; have had; hear heard; hide hid hidden; hit hit; hold held; hurt hurt
-keep kept; know knew known; lead led; learn learnt; leave left; lend lent; let let; lose lost
-make made; mean meant; meet met; pay paid; put put; quit quit; read read; ride rode ridden
-rise rose risen; run ran run; say said; see saw seen; sell sold; send sent; set set; sing sang sung
-sit sat; sleep slept; speak spoke spoken; spend spent; stand stood; steal stole stolen
-swim swam swum; take took taken; teach taught; tell told; think thought; throw threw thrown
-understand understood; wake woke woken; wear wore worn; win won; write wrote written
+be was been; become became become; begin began begun; bite bit bitten; bleed bled; bring brought
+build built; burn burnt; buy bought; catch caught; choose chose chosen; cost cost; cut cut
+break broke broken; come came come; deal dealt; do did done; draw drew drawn; dream dreamt
+drink drank drunk; drive drove driven; eat ate eaten; fall fell fallen; feed fed; feel felt
+fight fought; find found; fly flew flown; forget forgot forgotten; get got gotten
+give gave given; go went gone; grow grew grown; hang hung; have had; hear heard; hide hid hidden
+hit hit; hold held; hurt hurt; keep kept; know knew known; lead led; learn learnt; leave left
+lend lent; let let; lose lost; make made; mean meant; meet met; pay paid; put put; quit quit
+read read; ride rode ridden; rise rose risen; run ran run; say said; see saw seen; sell sold
+send sent; set set; sing sang sung; sit sat; sleep slept; speak spoke spoken; spend spent
+stand stood; steal stole stolen; swim swam swum; take took taken; teach taught; tell told
+think thought; throw threw thrown; understand understood; wake woke woken; wear wore worn
+win won; write wrote written
 """
 _REGULAR = """
 accept ache achieve add admire adopt adore agree aim appear apply appreciate arrive ask attend avoid
@@ -40,8 +43,8 @@ weigh welcome wish wonder work worry reschedule reorganise cancel adhd skate cli
 volunteer bike row row code program debug host self-host sponsor audit draft swap shift delay
 propose engage date split separate pause resume renew expire rely struggle
 """
-_DOUBLING = frozenset("jog plan shop skip stop swim run sit put cut set get let hit ship quit pet".split())
-_SAME_PAST = frozenset("cost cut hit hurt let put quit read set".split())
+_DOUBLING = words("jog plan shop skip stop swim run sit put cut set get let hit ship quit pet")
+_SAME_PAST = words("cost cut hit hurt let put quit read set")
 
 
 def third_person(verb: str) -> str:
@@ -88,7 +91,11 @@ def _build() -> dict[str, tuple[str, Form]]:
         for form, name in made:
             forms[form] = (verb, name)
     # Both forms are written; and a past that looks like the base is told by its company.
-    forms |= {"learned": ("learn", "past"), "dreamed": ("dream", "past"), "burned": ("burn", "past")}
+    forms |= {
+        "learned": ("learn", "past"),
+        "dreamed": ("dream", "past"),
+        "burned": ("burn", "past"),
+    }
     forms |= {"travelled": ("travel", "past"), "travelling": ("travel", "ing")}
     forms |= {"cancelled": ("cancel", "past"), "cancelling": ("cancel", "ing")}
     forms |= {"enrolled": ("enroll", "past"), "programming": ("program", "ing")}
@@ -97,6 +104,12 @@ def _build() -> dict[str, tuple[str, Form]]:
 
 FORMS = _build()
 """Every known form with its verb and what form it is."""
+
+
+def form_of(word: str) -> Form | None:
+    """Which form of a known verb a word is; None if it is none."""
+    known = FORMS.get(word.lower())
+    return known[1] if known else None
 
 
 def lemma(word: str) -> tuple[str, Form]:
