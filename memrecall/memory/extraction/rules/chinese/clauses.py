@@ -28,7 +28,8 @@ _TIME_LEAD = (
     "(?P<lead>(?:现在|目前|最近|近来|平时|平常|一般|通常|以前|之前|曾经|小时候|从小|当年"
     "|后来|周末|早上|晚上|中午|下午|上午|今年|明年"
     "|去年|前年|今天|明天|后天|昨天|前天|今晚|明晚|昨晚|上周|下周|这周|本周|上个月|下个月"
-    "|这个月|每天|每周|每个月|每年|每晚|年底|年初|月底"
+    "|这个月|每天|每周|每个月|每年|每晚|最后|后来|清明节?|端午节?|中秋节?|元旦|除夕"
+    "|圣诞节?|七夕|情人节|年底|年初|月底"
     "|其实|一直|已经|刚刚|刚|暑假|寒假|春节|国庆|五一|过年|放假|下班后?|睡前|饭后"
     "|每[^我他她你，]{1,7}?"
     "|[0-9一二三四五六七八九十两零〇年月日号点半前后周星期礼拜天内末底初下上这个本]{2,14}?"
@@ -44,7 +45,8 @@ _STARTS = (
     "原曾过正将快马到回给让把被因为的超挺真病摔出参辞升当姓信属教跟和同约定改]|生[了孩下病于在]|$)"
 )
 _KIN = re.compile(
-    f"{_TIME_LEAD}{_I}(?:家里?的?|的)?(?P<adjective>大|小|二|三|亲|前|最好的|现在的|新)?"
+    f"{_TIME_LEAD}{_I}(?:家里?的?|的)?(?P<adjective>大|小|二|三|亲|前|最好的|现在的|新"
+    f"|直属|部门|顶头)?"
     f"(?P<noun>{KIN_WORD}|{PET_WORD})(?P<name>[{_HAN}]{{2,3}}?|[A-Za-z]+(?: "
     f"[A-Z][a-z]+)?)??(?P<said>{_STARTS}.+)"
 )
@@ -60,10 +62,14 @@ _OWNED = re.compile(
     f"{_TIME_LEAD}{_I}(?:家里?的?|的)(?P<noun>[^是叫在为：:]{{1,14}}?)"
     "(?P<said>(?:[昨今明前后上下刚这本0-9一二三四五六七八九十][^是叫在]{0,6}?)?(?:一般"
     "|现在|目前|已经|都|也|就|突然|又)*(?:是|叫|为|在|用|：|:|改|定|设|跑|放|部署|取消"
-    "|推迟|提前|延期|到期|过期|截止|有|坏|丢|超过|大概是?|不).*)"
+    "|推迟|提前|延期|到期|过期|截止|记|存|需要|要求|依赖|有|坏|丢|超过|大概是?|不).*)"
 )
+# Things so much one's own that they need no 的: 我签证, 我们房子.
+_THINGS = "房子|房租|车|车子|手机|电脑|护照|签证|身份证|驾照|保险|合同|会员|店里?|公司|笔记"
+_OWNED_BARE = re.compile(_OWNED.pattern.replace("的?|的)", f"的?|的|(?={_THINGS}))", 1))
 _SLOT = (
-    "名字|姓名|英文名|全名|小名|网名|昵称|生日|出生日期|电话|手机号?|手机号码|微信号?"
+    "名字|姓名|英文名|全名|小名|网名|昵称|生日|出生日期|电话|手机号?|手机号码|新?号码"
+    "|新电话|新地址|新邮箱|微信号?"
     "|邮箱|邮件地址|地址|住址|家庭住址|身高|体重|年龄|职业|工作|岗位"
     "|公司|单位|专业|学校|老家|籍贯|家乡|母语|国籍|民族|信仰|星座|血型|鞋码|尺码|衣服尺码"
     "|时区|爱好|兴趣|预算|目标|梦想|愿望|口味|饮食习惯"
@@ -122,7 +128,7 @@ def read_clause(text: str, people: Collection[str]) -> Clause | None:
         if name and is_no_name(name):
             return Clause("kin", name + match["said"], _lead(match), noun)
         return Clause("kin", match["said"], _lead(match), noun, name)
-    if match := _OWNED.fullmatch(text):
+    if match := _OWNED_BARE.fullmatch(text):
         return Clause("thing", match["said"], _lead(match), match["noun"])
     if match := _SELF.fullmatch(text):
         return Clause("self", match["said"], _lead(match))
@@ -132,6 +138,19 @@ def read_clause(text: str, people: Collection[str]) -> Clause | None:
     if match and (match["name"] in people or is_name(match["name"])):
         return Clause("named", match["said"], name=match["name"])
     return None
+
+
+_OBJECT_FIRST = re.compile(
+    "(?P<what>[^我你他她，是]{1,6})(?:我|本人)(?P<did>(?:从来|一般|真的|都|是"
+    "|也)*(?:吃不了|喝不了|不吃|不喝"
+    "|不喜欢|不爱吃|吃不惯|受不了|特别喜欢|最喜欢|很喜欢|喜欢|爱吃|不能吃|不能喝))(?:的|了)?$"
+)
+
+
+def turn_round(text: str) -> str:
+    """牛奶我喝不了 as 我喝不了牛奶."""
+    match = _OBJECT_FIRST.fullmatch(text)
+    return f"我{match['did']}{match['what']}" if match else text
 
 
 def read_thing(text: str) -> Clause | None:

@@ -20,6 +20,7 @@ _RELATIONS = {
     "lives_with": "室友 舍友",
     "neighbour_of": "邻居",
     "treated_by": "医生 牙医 主治医生",
+    "served_by": "保姆 月嫂 家教 房东 律师 理财顾问",
     "teaches": "学生 徒弟",
 }
 _PETS = """

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from memrecall.memory.extraction.rules.chinese.clauses import split_clauses
+from memrecall.memory.extraction.rules.chinese.clauses import split_clauses, turn_round
 
 _ASKS = re.compile(
     "[吗么嘛]$|呢$|(?<!没)(?<!没有)什么(?!都|也|的)|怎么(?!也|都)|怎样"
@@ -23,7 +23,7 @@ _GUESSES = re.compile(
     "可能|也许|大概会|说不定|好像|似乎|估计|没准|或许|不确定|不一定|开玩笑|骗你的"
 )
 _REPORTS = re.compile(
-    "^(?!我(?:说|觉得))(?:[^，]{0,8}?)(?:说(?!明|话|法|服|好|起来|不|得|是)|告诉我|跟我说"
+    "^(?!我(?:说|觉得))(?:[^，]{0,8}?)(?:说(?!错|明|话|法|服|好|起来|不|得|是)|告诉我|跟我说"
     "|问我|写道|写着|认为|听说|据说|传闻|声称|建议我|劝我|夸我|骂我|以为|提到)"
     "|^(?:听说|据说|网上|新闻|书上|文章|歌词|台词|有人|人家|别人)"
 )
@@ -59,4 +59,4 @@ def asserted(text: str, *, asks: bool) -> Iterator[str]:
             or _GUESSES.search(clause)
             or _REQUESTS.match(clause)
         ):
-            yield clause
+            yield turn_round(clause)

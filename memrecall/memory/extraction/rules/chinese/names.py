@@ -66,6 +66,8 @@ def is_no_name(text: str) -> bool:
     """Whether what stands where a name could is a word of another kind: 终于, 特别."""
     from rjieba import tag  # loading its dictionary takes a moment
 
+    if len(text) == 2 and text[0] == text[1]:
+        return False  # 朵朵, 乐乐
     kinds = [kind[:1] for _, kind in tag(text)]
     return not text.isascii() and len(kinds) == 1 and kinds[0] not in "naixzjl"
 

@@ -67,6 +67,7 @@ _NOT_TELLING = re.compile(
 )
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _ABOUT_TO = re.compile("就要|快要|马上|要|将|打算|准备|计划|会|得|想")
+_DAY = re.compile("(?:周|星期|礼拜)[一二三四五六日天末]")
 _HABIT_FRAME = frame("(?P<value>.+)", "habit")
 _PARTICLES = re.compile(
     "(?:啊|呀|哦|啦|嘛|哈|呢|吧|喔|咯|哟|噢|滴|呐|哒|的说|来着|而已|[~～!！.…、]|\\s)+$"
@@ -208,7 +209,7 @@ def _read_predicate(clause: Clause, moment: Moment) -> _Predicate:
     past = bool(PAST_WORDS.search(before)) and not re.search("不|没", core[:2])
     happened = _happened(said, moment) and not _ABOUT_TO.match(core)
     tense: Tense = "past" if past or happened else "present"
-    habit = HABIT.match(before + core[:4]) is not None and not _NO_HABIT.match(core)
+    habit = HABIT.match(before + core[:8]) is not None and not _NO_HABIT.match(core)
     return _Predicate(said, core, tense, habit)
 
 
@@ -231,7 +232,10 @@ def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
 
 def _happened(said: str, moment: Moment) -> bool:
     spans = times_in(said, moment, "present")
-    ahead = any(span.start is not None and span.start > moment.now for span in spans)
+    # A bare weekday beside 了 is the last one.
+    ahead = any(
+        span.start and span.start > moment.now and not _DAY.match(span.text) for span in spans
+    )
     return bool(re.search("[了过]", said)) and not ahead
 
 

@@ -20,7 +20,7 @@ _SLOTS = {
     "name": "名字 姓名 全名",
     "nickname": "小名 网名 昵称 英文名",
     "birthday": "生日 出生日期",
-    "phone": "电话 手机 手机号 手机号码",
+    "phone": "电话 手机 手机号 手机号码 号码",
     "wechat": "微信 微信号",
     "email": "邮箱 邮件地址",
     "address": "地址 住址 家庭住址",
@@ -51,6 +51,7 @@ _SLOTS = {
     "staff_number": "工号",
     "licence_plate": "车牌 车牌号",
 }
+_NEW_SLOT = re.compile("^(?:新的?|现在的?)")
 SLOT_OF = {noun: slot for slot, nouns in _SLOTS.items() for noun in nouns.split()}
 _FAVOURITE = re.compile("最(?:喜欢|爱)的?(?P<what>.+)")
 _IS = frame(
@@ -69,7 +70,8 @@ _SYSTEMS = re.compile(
 _TECHNICAL = re.compile(r"[A-Za-z0-9][\w./:@-]*")
 _SET_UP = frame(
     "(?:已经|现在|目前|统一|默认|都)*(?:是|为|用的是|使用|用|跑在|运行在|部署在|监听|设成"
-    "|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|在|：|:|叫)(?P<value>.+)",
+    "|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|记在|存放在|写在|需要|要求|依赖"
+    "|在|：|:|叫)(?P<value>.+)",
     "configuration",
     tenses=ANY,
 )
@@ -87,7 +89,8 @@ def told_of_thing(clause: Clause, moment: Moment) -> Told | None:
         return told
     clause = replace(clause, noun=re.sub("(?:就|都|也|已经|现在)$", "", clause.noun))
     match = _SET_UP.pattern.match(clause.said)
-    if match and _TECHNICAL.search(match["value"]) and _SYSTEMS.search(clause.noun + clause.said):
+    system = clause.own or _SYSTEMS.search(clause.noun + clause.said)
+    if match and system and _TECHNICAL.search(match["value"]) and not _APPOINTED.match(clause.noun):
         return Told(replace(_SET_UP, field=clause.noun), match["value"], negated=False)
     if clause.own:
         return _other(clause, moment)
@@ -96,7 +99,7 @@ def told_of_thing(clause: Clause, moment: Moment) -> Told | None:
 
 def _slot(clause: Clause) -> Told | None:
     favourite = _FAVOURITE.fullmatch(clause.noun)
-    slot = SLOT_OF.get(clause.noun)
+    slot = SLOT_OF.get(_NEW_SLOT.sub("", clause.noun))
     match = _IS.pattern.match(clause.said)
     if match is None or not (favourite or slot):
         return None

@@ -73,7 +73,7 @@ FAMILY = (
 PETS = (
     frame(
         rf"have (?P<value>(?:an?|{NUMBER}|some|several|no) (?:[\w-]+,? "
-        rf"){{0,4}}?(?:{PET_WORD})\b.*)",
+        rf"){{0,4}}?(?i:{PET_WORD})\b.*)",
         R,
         "pet",
         "owns",
@@ -81,7 +81,7 @@ PETS = (
     ),
     frame(
         rf"(?:adopt|get|foster|rescue|buy) (?P<value>(?:an?|{NUMBER}) (?:[\w-]+,? "
-        rf"){{0,4}}?(?:{PET_WORD})\b.*)",
+        rf"){{0,4}}?(?i:{PET_WORD})\b.*)",
         R,
         "pet",
         "owns",
@@ -90,6 +90,20 @@ PETS = (
     ),
 )
 HEALTH = (
+    frame(
+        r"develop (?P<value>an? (?:[\w-]+ )?(?:allergy|intolerance|sensitivity)\b.*)",
+        P,
+        "allergy",
+        tenses=NOW_OR_BEFORE,
+    ),
+    frame(r"weigh (?:about |around |roughly )?(?P<value>\d.*)", P, "weight"),
+    frame(
+        r"have (?P<value>(?:my|his|her) (?:appendix|tonsils|gallbladder|wisdom teeth|\w+) "
+        r"(?:out|removed)\b.*)",
+        "event",
+        "health",
+        tenses=PAST,
+    ),
     frame(
         r"be (?:\w+ly |very |deathly |super )*allergic to (?P<value>.+)",
         P,

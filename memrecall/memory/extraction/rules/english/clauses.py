@@ -72,7 +72,8 @@ _LEADING = (
 _SELF = re.compile(rf"{_LEADING}(?:I|[Ww]e|User) (?P<said>.+)")
 _NAME = r"[A-Z][\w'’.-]+(?: (?:van |de |von |al-)?[A-Z][\w'’-]+){0,2}"
 _KIN = re.compile(
-    rf"{_LEADING}(?:[Mm]y|[Oo]ur) (?P<adjective>(?:[a-z]+(?:-[a-z]+)* ){{0,3}}?)"
+    rf"{_LEADING}(?:[Bb]oth )?(?:[Mm]y|[Oo]ur) (?P<former>late |ex-|former )?"
+    rf"(?P<adjective>(?:[a-z]+(?:-[a-z]+)* ){{0,3}}?)"
     rf"(?P<noun>{KIN_WORD}|{PET_WORD})\b(?P<gap>,? (?P<name>{_NAME}),?| (?=\w))?"
     rf" ?,? ?(?P<said>{_ADVERB}{_FINITE}\b.*)"
 )
@@ -124,7 +125,7 @@ def strip_markers(text: str) -> str:
 _TAIL = re.compile(
     r"(?:,| -)? (?:but|though|although|even (?:though|if|when)|either|such as|especially"
     r"|which|while|whereas|now that|so that|except"
-    r"|however|otherwise|unless)\b.*$"
+    r"|however|otherwise|unless|so (?:no|nothing|please|not|any|maybe))\b.*$"
 )
 _FILLER = re.compile(
     r"(?:[ ,]+(?:btw|by the way|though|lol|haha+|fyi|please|thanks|thank you|you know"
@@ -148,7 +149,7 @@ def read_clause(text: str) -> Clause | None:
     if match := _SELF.fullmatch(text):
         return Clause("self", match["said"], _lead(match))
     if match := _KIN.fullmatch(text):
-        noun = ((match["adjective"] or "") + match["noun"]).strip()
+        noun = "".join(match[part] or "" for part in ("former", "adjective", "noun")).strip()
         return Clause("kin", match["said"], _lead(match), noun, match["name"] or "", "my")
     if match := _PRONOUN.fullmatch(text):
         kind: SubjectKind = "it" if match["word"].lower() == "it" else "named"

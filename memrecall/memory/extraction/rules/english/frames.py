@@ -18,12 +18,18 @@ from memrecall.memory.extraction.rules.english.plans import (
     TIMETABLE,
     WISHES,
 )
-from memrecall.memory.extraction.rules.english.profile import PROFILE, SELF_NAME
+from memrecall.memory.extraction.rules.english.profile import PROFILE, SELF_NAME, WHAT_ELSE
 from memrecall.memory.extraction.rules.english.table import frame
 from memrecall.memory.extraction.rules.english.tastes import DENIED, TASTES
 from memrecall.memory.extraction.rules.frames import Frame, Told
 
 _HABIT = frame(r"(?P<value>.+)", "habit")
+_CANNOT_HAVE = frame(
+    r"have (?P<value>(?!it\b|that\b|this\b|any\b|both\b|a\b|an\b|the\b|my\b)\w+(?: \w+)?)$",
+    "user_preference",
+    "avoids",
+    "avoids",
+)
 _STEADY = re.compile(
     r"(?:live|work|study|learn|date|teach|stay|train|prepare|save|plan|look for|think"
     r"|consider|hope|wait)\b"
@@ -43,7 +49,7 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
             if predicate.modal == "would"
             else None
         )
-    denied = _first(DENIED, predicate, moment, lead) if predicate.negated else None
+    denied = _first(_denials(predicate), predicate, moment, lead) if predicate.negated else None
     if denied is not None:
         return replace(denied, negated=True, ended=predicate.ended)
     if predicate.ended and predicate.tense == "past":
@@ -56,7 +62,13 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
     told = told or _habit(predicate, lead)
     told = told or _first((*TASTES, *DECISIONS, *CANCELLED, *PLANS), predicate, moment, lead)
     told = told or _step(predicate, moment, lead)
+    told = told or _first(WHAT_ELSE, predicate, moment, lead)
     return _denied(told, predicate) if told else None
+
+
+def _denials(predicate: Predicate) -> tuple[Frame, ...]:
+    # "I cannot have dairy" is about food, "I do not have a car" is not.
+    return (_CANNOT_HAVE, *DENIED) if predicate.modal == "cannot" else DENIED
 
 
 def _under_way(predicate: Predicate, moment: Moment, lead: str) -> Told | None:

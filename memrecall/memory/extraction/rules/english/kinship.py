@@ -7,13 +7,14 @@ _RELATIONS = {
     "child_of": "mother father mom mum dad mommy daddy parents parent mama papa",
     "parent_of": "son daughter kid kids child children baby toddler twins stepson stepdaughter",
     "sibling_of": "brother sister sibling siblings brothers sisters twin half-brother half-sister",
-    "grandchild_of": "grandma grandmother grandpa grandfather grandparents granny nan",
+    "grandchild_of": "grandma grandmother grandpa grandfather grandad granddad"
+    " grandparents granny gran nan",
     "grandparent_of": "grandson granddaughter grandchild grandchildren grandkids",
     "relative_of": "uncle aunt cousin cousins nephew niece in-laws mother-in-law father-in-law "
     "brother-in-law sister-in-law",
     "friend_of": "friend friends buddy bestie ex",
     "colleague_of": "colleague coworker co-worker teammate cofounder co-founder",
-    "managed_by": "boss manager supervisor lead",
+    "managed_by": "boss manager supervisor lead line-manager",
     "advised_by": "advisor adviser mentor tutor",
     "taught_by": "teacher professor coach instructor",
     "lives_with": "roommate flatmate housemate",

@@ -12,6 +12,11 @@ from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge
 
 _UNFOLDING = (
+    (re.compile(r"\b(I|we) cannot get enough of "), r"\1 love "),
+    (
+        re.compile(r"^(big|huge|massive) ([\w' ]{2,30}) fan(?: here)?$", re.IGNORECASE),
+        r"I am a \1 \2 fan",
+    ),
     (
         re.compile(
             r"\b(?:everyone|everybody|people|my friends|friends|they all|most people|my family) "
@@ -120,8 +125,10 @@ def dates_of(frame: Frame, predicate: Predicate) -> Dates:
     """Which times of its facts become dates."""
     if frame.field and frame.field.endswith(("birthday", "anniversary")):
         return "relative"
-    if frame.memory_type in ("habit", "user_preference") and predicate.tense == "present":
+    if predicate.tense == "present" and frame.memory_type in ("habit", "user_preference"):
         return "relative"
+    if predicate.tense == "present" and frame.memory_type == "user_profile":
+        return "steady"
     return "all"
 
 

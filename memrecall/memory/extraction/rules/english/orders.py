@@ -17,37 +17,86 @@ _STYLE = (
     r"|caveats?|italics|bold|latex|em[- ]dashes|flattery|compliments|metaphors|first "
     r"names?|nicknames?)"
 )
-_LASTING = re.compile(
-    r"^(?:please )?(?P<when>from now on|going forward|in (?:the )?future|from today(?: "
-    r"on)?|henceforth"
-    r"|for (?:all )?(?:future|every|the rest)[^,]*|as a (?:general )?rule|by default),? "
-    r"?(?:please )?(?:I (?:want|would like|need) you to )?(?P<what>.+)"
-    r"|^(?:please |make sure (?:to|you|that you) |you (?:should|must) |I (?:want|need"
-    r"|would like|expect|prefer|ask) (?:for )?you to "
-    r"|(?:could|can|would) you (?:please )?|remember to )*(?P<always>(?:always|never|do "
-    r"not ever) .+?)\??$"
-    r"|^(?:please )?(?P<stop>(?:do not|stop|avoid|no need to|no more) (?:ever )?(?:us(?:e"
-    r"|ing)|add(?:ing)?|includ(?:e|ing)|writ(?:e|ing)"
-    rf"|send(?:ing)?|giv(?:e|ing)(?: me)?|put(?:ting)?|end(?:ing)? (?:with|your)"
-    rf"|start(?:ing)? (?:with|your))? ?(?:any |so many |me )?(?:[\w-]+ )?{_STYLE}\b.*)"
-    rf"|^(?:please )?(?P<no>no {_STYLE}\b.*)"
-    r"|^(?:please )?(?P<again>(?:do not|stop) .+ (?:any ?more|again|ever again|in the future)$)"
-    r"|^(?:please |you can |you may |just |feel free to )*(?P<call>(?:call|address) me "
-    r"(?:as |by )?.+)"
-    rf"|^(?:please )?(?P<tongue>(?:only |just )?(?:answer|reply|respond|speak|talk"
-    rf"|communicate|write back|chat)(?: to me| with me)?(?: only)? in (?:simple |plain "
-    rf")?{_LANGUAGES}\b.*)"
-    rf"|^(?:please )?(?P<keep>(?:keep|make) (?:(?:your|the|all|my) )?{_ANSWER} .+)"
-    r"|^(?:please )?(?P<units>use (?:the )?(?:metric|imperial|celsius|fahrenheit|24[- "
-    r"]hour|12[- ]hour|british|american|kilomet\w+|kg|miles|formal|informal|simple|plain"
-    r"|tabs|spaces)\b.*)"
-    r"|^(?:I (?:want|need|would like|expect) you to (?P<want>(?:be|act|speak|talk|answer"
-    r"|reply|respond|explain|ask|give|keep|check|use|write|treat|remember|address|call) "
-    r".+))"
-    r"|^(?P<whenever>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write"
-    r"|send|share|paste|mention|give))\b.+)"
-    r"|^(?:please )?(?P<remind>remind me (?:every|each|to|about|of|that) .+)",
-    re.IGNORECASE,
+_PLEASE = r"(?:please )?"
+# How an order that lasts is given; the group is what shall be done.
+_ORDERS = tuple(
+    (kind, re.compile(pattern, re.IGNORECASE))
+    for kind, pattern in (
+        (
+            "later",
+            r"(?:please )?(?P<what>(?!I\b|we\b|my\b|our\b|he\b|she\b)[a-z].+? (?:from now on"
+            r"|going forward|in (?:the )?future)(?: please)?)$",
+        ),
+        (
+            "when",
+            r"(?:please )?(?:from now on|going forward|in (?:the )?future|from today(?: on)?"
+            r"|henceforth|for (?:all )?(?:future|every|the rest)[^,]*|as a (?:general )?rule"
+            r"|by default),? ?(?:please )?(?:I (?:want|would like|need) you to )?(?P<what>.+)",
+        ),
+        (
+            "always",
+            r"(?:please |make sure (?:to|you|that you) |you (?:should|must) |(?:could|can|would) "
+            r"you"
+            r" (?:please )?|I (?:want|need|would like|expect|prefer|ask) (?:for )?you to"
+            r" |remember to )*(?P<what>(?:always|never|do not ever) .+?)\??$",
+        ),
+        (
+            "stop",
+            rf"{_PLEASE}(?P<what>(?:do not|stop|avoid|no need to|no more) (?:ever )?(?:us(?:e|ing)"
+            r"|add(?:ing)?|includ(?:e|ing)|writ(?:e|ing)|send(?:ing)?|giv(?:e|ing)(?: me)?"
+            r"|put(?:ting)?|end(?:ing)? (?:with|your)|start(?:ing)? (?:with|your))? ?(?:any "
+            rf"|so many |me )?(?:[\w-]+ )?{_STYLE}\b.*)",
+        ),
+        ("no", rf"{_PLEASE}(?P<what>no {_STYLE}\b.*)"),
+        (
+            "again",
+            rf"{_PLEASE}(?P<what>(?:do not|stop) .+ (?:any ?more|again|ever again|in the future))$",
+        ),
+        (
+            "cease",
+            r"(?:can|could|would|will) you (?:please )?(?P<what>(?:stop \w+ing|not) .*(?:all the "
+            r"time"
+            r"|every time|so much|always|constantly|in every .+|again|any ?more))\??$",
+        ),
+        (
+            "only",
+            r"(?P<what>(?:just|only) (?:give|show|send|tell) me (?:the |an? )?\w+,? (?:no|without"
+            r"|do not) .+)",
+        ),
+        (
+            "call",
+            r"(?:please |you can |you may |just |feel free to )*"
+            r"(?P<what>(?:call|address) me (?:as |by )?.+)",
+        ),
+        (
+            "tongue",
+            rf"{_PLEASE}(?P<what>(?:only |just )?(?:answer|reply|respond|speak|talk|communicate"
+            r"|write back|chat)(?: to me| with me)?(?: only)? in (?:simple |plain )?"
+            rf"{_LANGUAGES}\b.*)",
+        ),
+        ("keep", rf"{_PLEASE}(?P<what>(?:keep|make) (?:(?:your|the|all|my) )?{_ANSWER} .+)"),
+        (
+            "units",
+            rf"{_PLEASE}(?P<what>use (?:the )?(?:metric|imperial|celsius|fahrenheit|24[- ]hour"
+            r"|12[- ]hour|british|american|kilomet\w+|kg|miles|formal|informal|simple|plain|tabs"
+            r"|spaces)\b.*)",
+        ),
+        (
+            "want",
+            r"I (?:want|need|would like|expect) you to (?P<what>(?:be|act|speak|talk|answer|reply"
+            r"|respond|explain|ask|give|keep|check|use|write|treat|remember|address|call) .+)",
+        ),
+        (
+            "wish",
+            r"I (?:would )?(?:prefer|like|appreciate|love) it (?:if|when) (?P<what>you .+)",
+        ),
+        (
+            "whenever",
+            r"(?P<what>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write|send|share"
+            r"|paste|mention|give))\b.+)",
+        ),
+        ("remind", rf"{_PLEASE}(?P<what>remind me (?:every|each|to|about|of|that) .+)"),
+    )
 )
 # A wish for one answer only is no rule for all.
 _ONCE = re.compile(
@@ -110,20 +159,23 @@ _TO_DO = re.compile(
 
 def read_order(text: str) -> tuple[str, str, str | None] | None:
     """A lasting instruction: its verb phrase, how it was said, and its slot; None if it is none."""
-    match = _LASTING.match(text)
-    if match is None or (_ONCE.search(text) and not match["when"]):
+    found = ((kind, pattern.match(text)) for kind, pattern in _ORDERS)
+    kind, match = next(((kind, match) for kind, match in found if match), ("", None))
+    if match is None:
         return None
-    kind, what = next(
-        (name, found) for name, found in match.groupdict().items() if found and name != "when"
-    )
-    if kind == "what" and re.match(r"(?:I|we|my|our|he|she|it|they|the)\b", what):
+    what = match["what"].strip()
+    if kind != "when" and _ONCE.search(text):
+        return None
+    if kind == "when" and re.match(r"(?:I|we|my|our|he|she|it|they|the)\b", what):
         return None
     field = next((name for name, pattern in _FIELDS if pattern.search(what)), None)
-    return what.strip(), kind, field
+    return what, kind, field
 
 
 def phrase_order(what: str, kind: str) -> str:
     """The instruction as what the assistant shall do: "not use emojis"."""
+    if kind == "wish":
+        what = re.sub(r"^you\b", "the assistant", what)
     what = re.sub(r"\byou\b", "it", re.sub(r"\byour\b", "its", what))
     text = re.sub(r"^do not (?:ever )?", "not ", what, flags=re.IGNORECASE)
     text = re.sub(r"^stop (\w+ing)\b", r"stop \1", text, flags=re.IGNORECASE)

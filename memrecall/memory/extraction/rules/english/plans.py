@@ -54,7 +54,7 @@ _MILESTONE = (
 
 PLANS = (
     frame(
-        r"(?:plan|intend|aim|hope|expect|be planning|be hoping|be about|be supposed|be "
+        r"(?:plan|intend|aim|hope|expect|be planning|be hoping|be about|be meant|be supposed|be "
         r"scheduled|be due) to (?P<value>(?!see if|know|hear|get (?:this|it)|find out"
         r"|understand)\S.*)",
         "plan",
@@ -69,6 +69,7 @@ PLANS = (
         rf"(?:want|wish|dream) (?:of |about )?(?:to )?(?P<value>{_GOAL_VERB}.*|\w+ing .+)",
         "plan",
         "goal",
+        tenses=NOW_OR_BEFORE,
     ),
     frame(
         rf"try to (?P<value>(?:cut (?:down|back|out)|reduce|limit|be more|eat|drink (?:less"
@@ -188,7 +189,8 @@ TIMETABLE = (
 """What is told in the present with a time to come: "she starts school in September"."""
 
 HABIT_ADVERBS = words(
-    "always usually often never sometimes normally typically generally rarely regularly frequently"
+    "hardly seldom always usually often never sometimes normally typically generally "
+    "rarely regularly frequently"
 )
 HABIT_TIME = re.compile(
     r"\b(?:every|each) (?:other |single )?(?:day|morning|night|evening|afternoon|week"

@@ -13,6 +13,7 @@ _NATIONS = (
     r"|Slovene|Croat|Serb|Afghan|Filipino|Nepali|Bengali|Emirati)"
 )
 NAMES = (
+    frame(r"change my (?:last name|surname|name) to (?P<value>[A-Z].+)", P, "surname", tenses=PAST),
     frame(rf"go by (?P<value>{NAME})", P, "nickname"),
     frame(rf"be (?:called|known as) (?P<value>{NAME})", P, "name", whom="anybody"),
     frame(rf"be named (?P<value>{NAME})", P, "name"),
@@ -45,6 +46,12 @@ AGES = (
     frame(r"be born (?:on|in) (?P<value>.*\d.*)", P, "birthday", tenses=PAST),
 )
 HOMES = (
+    frame(r"be back in (?P<value>[A-Z].*)", P, "home", "lives_in", "place"),
+    frame(
+        r"share (?P<value>(?:an?|my|the) (?:flat|apartment|house|room|place) with .+)",
+        P,
+        "household",
+    ),
     frame(
         r"live (?:together )?(?:in|at|on|near|outside(?: of)?|close to|just outside) "
         r"(?P<value>(?!the moment|fear|peace)\S.*)",
@@ -88,6 +95,24 @@ HOMES = (
     ),
     frame(r"live (?:in|at|near|with) (?P<value>.+)", "event", None, tenses=PAST),
 )
+FAITHS = (
+    frame(
+        r"be (?:an? )?(?P<value>(?:devout |practising |practicing )?(?:Muslim|Jewish|Hindu|Buddhist"
+        r"|Christian|Catholic|Protestant|Sikh|atheist|agnostic|Mormon|Quaker|Orthodox))\b",
+        P,
+        "religion",
+    ),
+)
+WHAT_ELSE = (
+    frame(
+        r"be (?:an?|the|more of an?|much of an?) (?P<value>(?!bit|little|lot|few|mess|wreck|fool"
+        r"|idiot|genius|liar|joke|same|one\b|only|kind|type|sort|person|way|case|problem|reason"
+        r"|point|time|best|worst|first|last|big|huge|total|complete|good|great|nice)\S+(?: \S+)*)$",
+        P,
+    ),
+)
+"""What somebody is in words of his own: "a light sleeper", "the oldest of five"."""
+
 MEMBERSHIP = (
     frame(
         r"be (?:an? |the )?(?:\w+ )?(?:member|captain|president|chair|treasurer|secretary"
@@ -124,5 +149,17 @@ LANGUAGES = (
         "field",
     ),
 )
-PROFILE = (*NAMES, *AGES, *HEALTH, *MEMBERSHIP, *FAMILY, *PETS, *SCHOOL, *HOMES, *WORK, *LANGUAGES)
+PROFILE = (
+    *FAITHS,
+    *NAMES,
+    *AGES,
+    *HEALTH,
+    *MEMBERSHIP,
+    *FAMILY,
+    *PETS,
+    *SCHOOL,
+    *HOMES,
+    *WORK,
+    *LANGUAGES,
+)
 """All of them, the more telling first."""

@@ -41,7 +41,7 @@ from memrecall.memory.extraction.rules.statements import Person, Scene, Statemen
 # What is said to somebody stays between the two.
 _YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.IGNORECASE)
 _ADVERBS = re.compile(
-    r"^(?:(?:just|finally|already|recently|also|still|officially|now) )+", re.IGNORECASE
+    r"^(?:(?:just|finally|already|recently|also|still|officially|now|currently) )+", re.IGNORECASE
 )
 _DIARY = re.compile(
     r"(?:(?:just|finally|already|recently|also|still|really|never|officially) )*"
@@ -227,7 +227,8 @@ def _instruction(what: str, kind: str, field: str | None, me: Person) -> Stateme
         text = tidy(f"{me.label} wants to be reminded {about}")
         return Statement(text, me.key, "en", "plan", value=about, tense="future")
     phrase = turn_persons(phrase_order(what, kind), me.label, own=True)
-    text = tidy(f"{me.label} wants the assistant to {phrase}")
+    wants = "would prefer that" if kind == "wish" else "wants the assistant to"
+    text = tidy(f"{me.label} {wants} {phrase}")
     return Statement(text, me.key, "en", "instruction", field, value=what, dates="none")
 
 

@@ -75,6 +75,14 @@ AVOIDED = (
     ),
 )
 DENIED = (
+    frame(r"be to (?P<value>[A-Z].*)", "general", "travel"),
+    frame(r"be with (?P<value>[A-Z]\w+)(?: any ?more)?$", "relationship", "partner"),
+    frame(
+        r"(?:take|put|add) (?P<value>(?:sugar|milk|salt|cream|sweetener)\b.*)",
+        T,
+        "avoids",
+        "avoids",
+    ),
     frame(rf"(?:stand|bear|tolerate) {_THING}", T, "likes", "dislikes"),
     frame(
         r"(?:eat|drink|smoke|wear|drive|consume|touch) (?P<value>(?!there|here|that|it|this"
@@ -111,6 +119,13 @@ HOBBIES = (
     ),
 )
 OWNED = (
+    frame(
+        r"(?:keep|store|track|manage|write) (?P<what>(?:my|our|all my) \S+(?: \S+)?) (?:in|with|on)"
+        r" (?P<value>[A-Z]\S*)",
+        T,
+        "uses",
+        "uses",
+    ),
     frame(
         r"(?:own|drive|ride) (?P<value>(?!to|past|home|by|there|up|me|us)\S.*)",
         "general",

@@ -89,7 +89,8 @@ SET_UP = frame(
     r"|at|on|in|under|called"
     r"|named|written in|deployed (?:to|on|with)|pinned to)?|run(?: on| in| at| with)?"
     r"|listen on|use|live (?:in|at|under"
-    r"|on)|sit (?:in|at)|point (?:to|at)|require|need|depend on|deploy (?:to|with|on)"
+    r"|on)|sit (?:in|at)|point (?:to|at)|require|need|take|change to|switch to|depend on"
+    r"|deploy (?:to|with|on)"
     r"|expect|default to|support) ?(?P<value>.+)",
     "configuration",
     tenses=NOW_OR_BEFORE,
@@ -114,7 +115,7 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
     """What is told of something that belongs to the speaker, or of "the" something."""
     noun = clause.noun.lower()
     own = clause.whose in ("my", "our", "user's")
-    if own and (told := _slot(noun, predicate)):
+    if own and (told := _slot(noun, predicate) or _condition(noun, predicate)):
         return told
     if APPOINTED.fullmatch(noun) and (told := _scheduled(predicate, clause, moment)):
         return told
@@ -126,6 +127,37 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
         return told
     if own and predicate.tense == "past":
         return _first(EVENTS[1:], predicate, clause, moment)
+    return None
+
+
+_BODY = re.compile(
+    r"(?:(?:left|right|lower|upper) )?(?:knees?|back|shoulders?|hips?|ankles?|neck|heart|eyesight"
+    r"|hearing|stomach|wrists?|blood pressure|cholesterol|blood sugar|skin|memory|sleep)"
+)
+_AILING = frame(
+    r"be (?:really |pretty |quite |very |a bit |not )?(?P<value>(?:bad|weak|terrible|poor|awful"
+    r"|sensitive|injured|high|low|dodgy|damaged|great|good)\b.*)",
+    "user_profile",
+    "health",
+)
+_TONGUE = re.compile(
+    r"(?:spoken |written )?(?:english|spanish|french|german|italian|chinese|mandarin|japanese"
+    r"|korean|portuguese|russian|arabic|hindi|dutch|swedish|polish|turkish)"
+)
+_SPOKEN = frame(
+    r"be (?:really |pretty |quite |very |a bit |not )*(?P<value>(?:basic|fluent|rusty|good|bad|poor"
+    r"|decent|okay|ok|limited|intermediate|beginner|advanced|native)\b.*)",
+    "user_profile",
+    "language",
+)
+
+
+def _condition(noun: str, predicate: Predicate) -> Told | None:
+    """ "My knees are bad", "my Spanish is basic"."""
+    for nouns, one in ((_BODY, _AILING), (_TONGUE, _SPOKEN)):
+        match = one.pattern.match(predicate.core)
+        if match and nouns.fullmatch(noun) and predicate.tense == "present":
+            return _told(one, match, predicate)
     return None
 
 

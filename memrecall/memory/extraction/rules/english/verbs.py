@@ -23,25 +23,25 @@ think thought; throw threw thrown; understand understood; wake woke woken; wear 
 win won; write wrote written
 """
 _REGULAR = """
-accept ache achieve add admire adopt adore agree aim appear apply appreciate arrive ask attend avoid
-bake bank base believe belong bike book borrow brew brush call camp cancel care celebrate change
-check clean climb close coach collect commute complete configure consider cook crash crave create
-cycle dance date decide deliver deploy deserve despise detest develop die diet dine discover dislike
-divorce donate dye earn edit email employ end enjoy enroll enrol exercise expect explore fail fancy
-fast finish fish fix focus follow foster found freelance garden graduate guess handle happen hate
-have head help hike hire hope host identify include injure intend interview invest join jog juggle
-jump kayak knit label lack land launch like limit list listen live loathe look love maintain major
-manage marry mention migrate mind miss move name need object offer open operate order own pack paint
-park participate pass phone pick plan plant play postpone practice practise pray prefer prepare
-promote publish raise reach realise realize receive recommend record recover reduce relax release
-relocate rely remember rename rent repair replace report reschedule research reside resign respect
-retire return review sail sample save schedule separate serve settle share shave ship shop show sign
-skate skip ski smoke snore sort sound specialise specialize stack start stay stop store stream
-stretch study suffer suggest support surf switch talk taste tend thank track trade train transfer
-travel treat try turn type upgrade use vacation visit volunteer wait walk want wash waste watch
-weigh welcome wish wonder work worry reschedule reorganise cancel adhd skate climb tutor mentor
-volunteer bike row row code program debug host self-host sponsor audit draft swap shift delay
-propose engage date split separate pause resume renew expire rely struggle
+accept ache achieve add admire adopt adore agree aim appear apply appreciate arrive ask attend
+avoid bake bank base believe belong bike book borrow brew brush call camp cancel care celebrate
+change check clean climb close coach collect commute complete configure consider cook crash crave
+create cycle dance date decide deliver deploy deserve despise detest develop die diet dine
+discover dislike divorce donate dye earn edit email employ end enjoy enroll enrol exercise expect
+explore fail fancy fast finish fish fix focus follow foster found freelance garden graduate guess
+handle hand happen hate have head help hike hire hope host identify include injure intend
+interview invest join jog juggle jump kayak knit label lack land launch like limit list listen
+live loathe look love maintain major manage marry mention migrate mind miss move name need object
+offer open operate order own pack paint park participate pass phone pick plan plant play postpone
+practice practise pray prefer prepare promote publish raise reach realise realize receive
+recommend record recover reduce relax release relocate rely remember rename rent repair replace
+report reschedule research reside resign respect retire return review sail sample save schedule
+separate serve settle share shave ship shop show sign skate skip ski smoke snore sort sound
+specialise specialize stack start stay stop store stream stretch study suffer suggest support surf
+switch talk taste tend thank track trade train transfer travel treat try turn type upgrade use
+vacation visit volunteer wait walk want wash waste watch weigh welcome wish wonder work worry
+reorganise adhd tutor mentor row code program debug self-host sponsor audit draft swap shift delay
+propose engage split pause resume renew expire struggle
 """
 _DOUBLING = words("jog plan shop skip stop swim run sit put cut set get let hit ship quit pet")
 _SAME_PAST = words("cost cut hit hurt let put quit read set")

@@ -28,6 +28,27 @@ _SCHOOL = (
 )
 WORK = (
     frame(
+        r"hand in (?P<value>(?:my|their) (?:notice|resignation)\b.*)",
+        "event",
+        "job",
+        tenses=PAST,
+        ended=True,
+    ),
+    frame(
+        r"be with (?P<value>[A-Z]\S+(?: [A-Z]\S+)*) for .+",
+        P,
+        "employer",
+        "works_at",
+        "organization",
+    ),
+    frame(r"report to (?P<value>[A-Z].+)", P, "manager", "managed_by", "person"),
+    frame(
+        r"work (?P<value>(?:mon|tues|wednes|thurs|fri|satur|sun)day(?:s| to| through|,).*"
+        r"|(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)day(?:s| to| through|,).*)",
+        P,
+        "work_style",
+    ),
+    frame(
         r"work (?:\w+[- ]time )?(?:as|like) (?:an? |the )?(?P<value>.+)",
         P,
         "job",
@@ -156,7 +177,7 @@ SCHOOL = (
         tenses=NOW_OR_BEFORE,
     ),
     frame(
-        r"have (?P<value>(?:an?|my|two) (?:[\w'-]+ )?(?:degree|phd|master'?s|bachelor'?s|mba"
+        r"have (?P<value>(?:an?|my|two) (?:[\w'-]+ )?(?:degree|PhD|phd|master'?s|bachelor'?s|mba"
         r"|diploma|licen[cs]e|certificate|pilot'?s licen[cs]e) ?(?:in|from|of|as)?\b.*)",
         P,
         "education",
@@ -170,7 +191,7 @@ SCHOOL = (
         tenses=PAST,
     ),
     frame(
-        r"(?:do|pursue|finish|work on|write|complete|start) (?:my|a|an) (?P<value>(?:phd"
+        r"(?:do|pursue|finish|work on|write|complete|start) (?:my|a|an) (?P<value>(?:PhD|phd|MBA|MSc|BSc"
         r"|ph\.d\.?|doctorate|master'?s?|mba|bachelor'?s?|degree|thesis|dissertation"
         r"|internship|apprenticeship|residency)\b.*)",
         P,
