@@ -3,14 +3,16 @@
     python benchmarks/extraction.py                 # both tables, by language
     python benchmarks/extraction.py --show zh03     # what is found in one conversation
 
-`tests/memory/extraction/conversations.py` is the table that the rules were written with; the file
-`fixtures/extraction/heldout.jsonl` was written before they were tuned and is not looked at while
-tuning. A fact counts if it is about the right one and has all the words that are wanted.
+`tests/memory/extraction/conversations.py` is the table that the rules were written with. In
+`fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` when
+they were done; neither is looked at while tuning. A fact counts if it is about the right one and
+has all the words that are wanted.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -22,7 +24,9 @@ from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance
 from memrecall.memory.extraction.rules import RuleExtractor
 from memrecall.types import Role
 
-HELD_OUT = Path(__file__).parents[1] / "fixtures" / "extraction" / "heldout.jsonl"
+REPOSITORY = Path(__file__).resolve().parents[1]
+HELD_OUT = REPOSITORY / "fixtures" / "extraction" / "heldout.jsonl"
+AFTERWARDS = REPOSITORY / "fixtures" / "extraction" / "afterwards.jsonl"
 HELD_OUT_NOW = datetime(2026, 5, 14, 12, tzinfo=UTC)
 
 
@@ -91,9 +95,9 @@ def judge(case: Case, facts: Iterable[Fact], score: Score) -> None:
     score.missed += [f"{case.name}: {one.words}" for one in open_ones]
 
 
-def held_out() -> Iterator[Case]:
-    """The conversations of the held-out file."""
-    for line in HELD_OUT.read_text("utf-8").splitlines():
+def held_out(file: Path = HELD_OUT) -> Iterator[Case]:
+    """The conversations of a held-out file."""
+    for line in file.read_text("utf-8").splitlines():
         case = json.loads(line)
         said = tuple(
             Utterance(f"m{at}", one.get("speaker"), Role(one["role"]), one["text"], HELD_OUT_NOW)
@@ -109,9 +113,10 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 def tuned() -> Iterator[Case]:
     """The conversations of the tests: a fact must have the very words."""
-    from tests.memory.extraction.conversations import CONVERSATIONS, NOW
+    sys.path.insert(0, str(REPOSITORY))  # the tests are no package that is installed
+    from tests.memory.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
-    for at, (language, said, texts) in enumerate(CONVERSATIONS):
+    for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
         wanted = tuple(Wanted(None, ((text,),)) for text in texts)
         yield Case(f"{language}-{at}", language, NOW, tuple(said), wanted)
 
@@ -143,9 +148,20 @@ def main() -> None:
     parser.add_argument("--missed", action="store_true", help="list what was not found")
     asked = parser.parse_args()
     if asked.show:
-        asyncio.run(show(next(case for case in held_out() if case.name == asked.show)))
+        asyncio.run(
+            show(
+                next(
+                    case for case in [*held_out(), *held_out(AFTERWARDS)] if case.name == asked.show
+                )
+            )
+        )
         return
-    for title, cases in (("written with the rules", tuned()), ("held out", held_out())):
+    tables = (
+        ("written with the rules", tuned()),
+        ("held out before tuning", held_out()),
+        ("written after tuning", held_out(AFTERWARDS)),
+    )
+    for title, cases in tables:
         print(title)
         for name, score in sorted(asyncio.run(measure(cases)).items()):
             print(f"  {name:4} {score.line()}")

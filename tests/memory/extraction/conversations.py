@@ -1,6 +1,7 @@
 """Conversations and the facts that the rules find in them, word for word."""
 
 from .conversations_zh import CHINESE
+from .statements_chat import CHAT_EN, CHAT_ZH
 from .statements_en import STATEMENTS_EN
 from .statements_zh import STATEMENTS_ZH
 from .talking import NOW, Conversation, talk
@@ -240,7 +241,10 @@ CONVERSATIONS: list[Conversation] = [*ENGLISH, *CHINESE]
 
 SINGLE: list[Conversation] = [
     (language, talk(said), facts)
-    for language, table in (("en", STATEMENTS_EN), ("zh", STATEMENTS_ZH))
+    for language, table in (
+        ("en", [*STATEMENTS_EN, *CHAT_EN]),
+        ("zh", [*STATEMENTS_ZH, *CHAT_ZH]),
+    )
     for said, facts in table
 ]
 """Single messages."""

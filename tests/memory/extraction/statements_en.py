@@ -261,8 +261,7 @@ STATEMENTS_EN: list[tuple[str, list[str]]] = [
     (
         "When I ask for recipes, assume metric units.",
         [
-            "User wants the assistant to follow this: When they ask for recipes, assume metric "
-            "units."
+            "User wants the assistant to follow this: When they ask for recipes, assume metric units."
         ],
     ),
     (
@@ -329,119 +328,4 @@ STATEMENTS_EN: list[tuple[str, list[str]]] = [
     ),
     ("I have a peanut allergy.", ["User has a peanut allergy."]),
     ("I hate flying.", ["User hates flying."]),
-    (
-        "We've just had our second baby, a boy called Arlo, on the 2nd of March.",
-        ["User has just had their second baby, a boy called Arlo, on 2026-03-02."],
-    ),
-    (
-        "Got any tips for a first-time marathoner? I'm running Manchester in April.",
-        ["User is running Manchester in April 2026."],
-    ),
-    ("My knees are bad so nothing high impact please.", ["User's knees are bad."]),
-    ("I'm the oldest of five siblings.", ["User is the oldest of five siblings."]),
-    ("Both my parents are dentists.", ["User's parents are dentists."]),
-    (
-        "My ex-wife has the kids every other weekend.",
-        ["User's ex-wife has the kids every other weekend."],
-    ),
-    (
-        "I've got a Labrador who's scared of fireworks.",
-        ["User has got a Labrador who is scared of fireworks."],
-    ),
-    ("My Spanish is pretty basic.", ["User's Spanish is pretty basic."]),
-    ("I've lived in this house since 1998.", ["User has lived in this house since 1998."]),
-    (
-        "I'm originally Polish but grew up in Chicago.",
-        ["User is originally Polish.", "User grew up in Chicago."],
-    ),
-    ("I did my PhD at Edinburgh.", ["User did their PhD at Edinburgh."]),
-    ("I'm in my final year of law school.", ["User is in their final year of law school."]),
-    ("I hardly ever eat breakfast.", ["User hardly ever eats breakfast."]),
-    ("I'm Muslim, so no alcohol.", ["User is Muslim."]),
-    (
-        "I turned vegetarian after watching that documentary.",
-        ["User turned vegetarian after watching that documentary."],
-    ),
-    ("I gave up meat three years ago.", ["User gave up meat in 2023."]),
-    ("I can't have dairy.", ["User cannot have dairy."]),
-    ("I've developed an intolerance to gluten.", ["User has developed an intolerance to gluten."]),
-    ("I weigh about 82 kilos.", ["User weighs about 82 kilos."]),
-    ("I had my appendix out when I was ten.", ["User had their appendix out when they were ten."]),
-    ("I'm a light sleeper.", ["User is a light sleeper."]),
-    ("Big Arsenal fan here.", ["User is a Big Arsenal fan."]),
-    ("I'm more of a tea drinker.", ["User is more of a tea drinker."]),
-    ("I'm obsessed with Korean dramas lately.", ["User is obsessed with Korean dramas lately."]),
-    ("I can't get enough of true crime podcasts.", ["User loves true crime podcasts."]),
-    ("Crowds make me anxious.", ["Crowds make User anxious."]),
-    (
-        "I do yoga twice a week and swim on Saturdays.",
-        ["User does yoga twice a week.", "User swims on Saturdays."],
-    ),
-    ("I work Tuesday to Saturday.", ["User works Tuesday to Saturday."]),
-    ("My visa runs out in November.", ["User's visa runs out in November 2026."]),
-    ("Our tenancy ends on June 30.", ["User's tenancy ends on 2026-06-30."]),
-    (
-        "I'm meant to be giving a talk in Prague on April 16.",
-        ["User is meant to be giving a talk in Prague on 2026-04-16."],
-    ),
-    (
-        "I've signed up for a pottery class starting next week.",
-        ["User has signed up for a pottery class starting the week of 2026-03-16."],
-    ),
-    (
-        "We're going with the blue tiles for the bathroom.",
-        ["User is going with the blue tiles for the bathroom."],
-    ),
-    ("The server's IP changed to 10.2.0.9.", ["The server's IP changed to 10.2.0.9."]),
-    ("I keep my notes in Obsidian.", ["User keeps their notes in Obsidian."]),
-    ("My code editor is Zed.", ["User's code editor is Zed."]),
-    ("Our build takes Node 20 or higher.", ["User's build takes Node 20 or higher."]),
-    (
-        "Use British spelling with me.",
-        ["User wants the assistant to use British spelling with them."],
-    ),
-    (
-        "Just give me the code, no explanations.",
-        ["User wants the assistant to just give them the code, no explanations."],
-    ),
-    (
-        "Can you stop apologising all the time?",
-        ["User wants the assistant to stop apologising all the time."],
-    ),
-    (
-        "Please reply in bullet points from now on.",
-        ["User wants the assistant to reply in bullet points from now on."],
-    ),
-    (
-        "I'd prefer it if you asked before deleting anything.",
-        ["User would prefer that the assistant asked before deleting anything."],
-    ),
-    ("My name's spelled Cathryn with a C.", ["User's name is spelled Cathryn with a C."]),
-    ("My pronouns are they/them.", ["User's pronouns are they/them."]),
-    (
-        "I changed my last name to Okafor after the wedding.",
-        ["User changed their last name to Okafor after the wedding."],
-    ),
-    ("I'm not with Sam any more.", ["User is not with Sam any more."]),
-    ("I'm back in London now.", ["User is back in London now."]),
-    ("I no longer take sugar in my coffee.", ["User no longer takes sugar in their coffee."]),
-    ("Scrap that, the party's on Saturday, not Friday.", ["The party is on 2026-03-14."]),
-    ("My brother-in-law works for the council.", ["User's brother-in-law works for the council."]),
-    (
-        "My niece Ella is studying medicine in Cork.",
-        ["User's niece Ella is studying medicine in Cork."],
-    ),
-    ("Our nanny is called Beatriz.", ["User's nanny is called Beatriz."]),
-    ("My team lead is Joanne.", ["User's team lead is Joanne."]),
-    ("I report to Marcus.", ["User reports to Marcus."]),
-    ("I share a flat with two Italians.", ["User shares a flat with two Italians."]),
-    ("I'm a night-shift nurse at St Thomas'.", ["User is a night-shift nurse at St Thomas'."]),
-    ("I've been with IBM for eleven years.", ["User has been with IBM for eleven years."]),
-    ("I own a small café in Tallinn.", ["User owns a small café in Tallinn."]),
-    ("I drive a 2015 Golf.", ["User drives a 2015 Golf."]),
-    ("I bought my sister's old Vespa.", ["User bought their sister's old Vespa."]),
-    ("I won the office raffle on Friday.", ["User won the office raffle on 2026-03-06."]),
-    ("I moved house on Saturday.", ["User moved house on 2026-03-07."]),
-    ("I've never been to Asia.", ["User has never been to Asia."]),
-    ("I always wanted to learn sailing.", ["User always wanted to learn sailing."]),
 ]

@@ -191,7 +191,8 @@ SCHOOL = (
         tenses=PAST,
     ),
     frame(
-        r"(?:do|pursue|finish|work on|write|complete|start) (?:my|a|an) (?P<value>(?:PhD|phd|MBA|MSc|BSc"
+        r"(?:do|pursue|finish|work on|write|complete|start) (?:my|a|an)"
+        r" (?P<value>(?:PhD|phd|MBA|MSc|BSc"
         r"|ph\.d\.?|doctorate|master'?s?|mba|bachelor'?s?|degree|thesis|dissertation"
         r"|internship|apprenticeship|residency)\b.*)",
         P,
