@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD
-from memrecall.memory.extraction.rules.chinese.names import is_name, is_no_name
+from memrecall.memory.extraction.rules.chinese.names import is_name, is_no_name, opens_with_name
 
 SubjectKind = Literal["self", "kin", "named", "thing", "it"]
 
@@ -135,7 +135,7 @@ def read_clause(text: str, people: Collection[str]) -> Clause | None:
     if match := _PRONOUN.fullmatch(text):
         return Clause("it" if match["word"] == "它" else "named", match["said"], _lead(match))
     match = _NAMED.fullmatch(text)
-    if match and (match["name"] in people or is_name(match["name"])):
+    if match and (match["name"] in people or _is_named(text, match["name"])):
         return Clause("named", match["said"], name=match["name"])
     return None
 
@@ -151,6 +151,10 @@ def turn_round(text: str) -> str:
     """牛奶我喝不了 as 我喝不了牛奶."""
     match = _OBJECT_FIRST.fullmatch(text)
     return f"我{match['did']}{match['what']}" if match else text
+
+
+def _is_named(text: str, name: str) -> bool:
+    return is_name(name) and opens_with_name(text, name)
 
 
 def read_thing(text: str) -> Clause | None:

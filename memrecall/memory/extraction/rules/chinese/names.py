@@ -80,6 +80,30 @@ def begins_with_noun(text: str) -> bool:
     return first[1].startswith(("n", "r")) and not first[1].startswith("nt")
 
 
+def says_more_than_when(text: str) -> bool:
+    """Whether a text has words that are no time, number or measure: 周日下午 has none."""
+    from rjieba import tag
+
+    return any(kind[:1] not in "tmqfux" for _, kind in tag(text))
+
+
+def is_bare_noun(text: str) -> bool:
+    """Whether a clause only names somebody or something: 小温, 另一家店."""
+    from rjieba import tag
+
+    kinds = [kind for _, kind in tag(text)]
+    return len(text) <= 8 and kinds[:1] != [] and all(kind[0] in "nrmqbuj" for kind in kinds)
+
+
+def opens_with_name(text: str, name: str) -> bool:
+    """Whether a clause begins with this name, as far as its words can be told."""
+    from rjieba import tag
+
+    if name.isascii() or _TITLED.fullmatch(name):
+        return True
+    return next(iter(tag(text)), ("", "")) == (name, "nr")
+
+
 def is_place(text: str) -> bool:
     """Whether a word is the name of a place."""
     from rjieba import tag

@@ -11,7 +11,13 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
     strip_markers,
 )
 from memrecall.memory.extraction.rules.chinese.moods import asserted
-from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_name, is_place
+from memrecall.memory.extraction.rules.chinese.names import (
+    begins_with_noun,
+    is_bare_noun,
+    is_name,
+    is_place,
+    says_more_than_when,
+)
 from memrecall.memory.extraction.rules.chinese.naming import (
     SELF_NAME,
     dates_of,
@@ -42,7 +48,7 @@ from memrecall.memory.extraction.rules.chinese.tastes import TASTES
 from memrecall.memory.extraction.rules.chinese.things import SLOT_OF, told_of_thing
 from memrecall.memory.extraction.rules.dating import Moment, has_time, is_ahead, times_in
 from memrecall.memory.extraction.rules.frames import Frame, Tense, Told
-from memrecall.memory.extraction.rules.speech import Sentence
+from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
@@ -67,6 +73,7 @@ _NOT_TELLING = re.compile(
 )
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _ABOUT_TO = re.compile("就要|快要|马上|要|将|打算|准备|计划|会|得|想")
+_NOT_OVER = re.compile("过(?:来|去|年|敏|得|程|于|分|期|节|生日)|不行了")
 _DAY = re.compile("(?:周|星期|礼拜)[一二三四五六日天末]")
 _HABIT_FRAME = frame("(?P<value>.+)", "habit")
 _PARTICLES = re.compile(
@@ -117,6 +124,7 @@ def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterat
 def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[Statement]:
     before: Clause | None = None
     last: Statement | None = None
+    topic = False
     people = {*scene.others, *scene.introduced}
     for piece in asserted(text, asks=asks):
         order = read_order(piece)
@@ -124,12 +132,15 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
             yield _instruction(*order, scene.me("zh"))
             continue
         clause = read_clause(piece, people)
+        topic = topic and clause is None
         statement = _state(clause, scene, moment) if clause else None
         named = naming_of(piece, last) if clause is None else None
         if named is not None:
             clause, statement = named, _state(named, scene, moment)
-        elif clause is None:
+        elif clause is None and not topic:
             clause, statement = _elided(piece, before, scene, moment)
+            # 小温，下周一入职: what follows is about it
+            topic = statement is None and is_bare_noun(piece)
         if clause is not None and (not clause.elided or statement is not None):
             before = replace(clause, elided=False)
         if statement is not None:
@@ -170,7 +181,7 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
     else:
         told = introduced(clause, predicate.core) if clause.kind == "kin" else None
         told = told or _told_by(predicate, clause, moment)
-    if told is None or _YOU.search(predicate.said):
+    if told is None or _YOU.search(predicate.said) or not is_balanced(predicate.said):
         return None
     if person is not None and clause.kind in ("kin", "named"):
         scene.last = person
@@ -221,7 +232,7 @@ _ORIGIN = frame("(?P<value>[^，]{2,6}?)人$", "user_profile", "origin", "from",
 
 def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
     """What stands alone in a list about oneself: 今年32, 大阪人."""
-    aged = re.fullmatch("[0-9一二三四五六七八九十]{2,3}了?", predicate.core)
+    aged = re.fullmatch("(?:1[01][0-9]|[0-9]{2}|[一二三四五六七八九十]{2,3})了?", predicate.core)
     if aged and _AGED.search(predicate.said[: -len(predicate.core)]):
         return Told(AGES[0], predicate.core.rstrip("了"), negated=False)
     match = _ORIGIN.pattern.fullmatch(predicate.core) if clause.elided else None
@@ -232,6 +243,7 @@ def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
 
 def _happened(said: str, moment: Moment) -> bool:
     spans = times_in(said, moment, "present")
+    said = _NOT_OVER.sub("", said)
     # A bare weekday beside 了 is the last one.
     ahead = any(
         span.start and span.start > moment.now and not _DAY.match(span.text) for span in spans
@@ -254,7 +266,11 @@ def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | No
     if over and told is not None:
         frame = replace(told.frame, field=None, memory_type="event")
         return replace(told, frame=frame, negated=True, ended=True)
-    if predicate.habit and (told is None or told.frame.field in ("uses", "learning", "hobby")):
+    if (
+        predicate.habit
+        and says_more_than_when(core)
+        and (told is None or told.frame.field in ("uses", "learning", "hobby"))
+    ):
         return Told(_HABIT_FRAME, core, negated=bool(re.match("不|没|从不", core)))
     if told is not None:
         return told
@@ -280,6 +296,8 @@ def _first(frames: Iterable[Frame], predicate: _Predicate, moment: Moment) -> To
         match = one.pattern.match(predicate.core)
         if match is None or (one.timed and not has_time(predicate.said, moment)):
             continue
+        if one.timed and not _has_content(match["value"], moment):
+            continue
         denied = match.groupdict().get("neg") or ""
         if (
             denied
@@ -291,6 +309,13 @@ def _first(frames: Iterable[Frame], predicate: _Predicate, moment: Moment) -> To
         value = match["value"] or match.groupdict().get("other") or ""
         return Told(one, value.strip(), bool(denied) or one.negated or one.ended, ended)
     return None
+
+
+def _has_content(value: str, moment: Moment) -> bool:
+    """Whether a plan or event says more than when it is."""
+    for span in times_in(value, moment):
+        value = value.replace(span.text, "")
+    return len(re.sub("[的了在到约订有个\\s]", "", value)) > 0
 
 
 def _ends(denied: str, core: str) -> bool:

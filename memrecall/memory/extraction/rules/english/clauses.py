@@ -82,7 +82,7 @@ _OWNED = re.compile(
     rf"(?P<said>{_ADVERB}{_FINITE}\b.*)"
 )
 _NAMED = re.compile(rf"{_LEADING}@?(?P<name>{_NAME}),? (?P<said>{_ADVERB}{_FINITE}\b.*)")
-_PRONOUN = re.compile(rf"{_LEADING}(?P<word>[Hh]e|[Ss]he|[Tt]hey|[Ii]t) (?P<said>.+)")
+_PRONOUN = re.compile(rf"{_LEADING}(?P<word>[Hh]e|[Ss]he|[Ii]t) (?P<said>.+)")
 # Words that begin sentences with a capital and name nobody.
 _NOT_NAMES = words(
     """

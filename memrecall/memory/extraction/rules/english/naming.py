@@ -28,13 +28,6 @@ _UNFOLDING = (
     (re.compile(rf"^I am ({NAME}), (?=\d{{1,3}}\b)"), r"I am \1, I am "),
     (
         re.compile(
-            r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently "
-            r"(?:working|living|studying)) )"
-        ),
-        "I am ",
-    ),
-    (
-        re.compile(
             r"\b((?:I|he|she|\w+) )?(am|is) an? (\d{1,3})[- ]year[- ]old(?: (?!from|and"
             r"|in\b)(\w.*))?$"
         ),
@@ -55,6 +48,10 @@ _UNFOLDING = (
     (re.compile(r"\bI am (\d{1,3}), (?:and )?(an? .+)"), r"I am \1, I am \2"),
     (re.compile(r"\bI am (\d{1,3}) and from "), r"I am \1, I am from "),
     (re.compile(r"\b([Tt]he (?:user|User))\b"), "User"),
+)
+_ALSO_AM = re.compile(
+    r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently "
+    r"(?:working|living|studying)) )"
 )
 _TRAILING = re.compile(
     r"(?:[,;]? (?:now|currently|too|as well|though|these days|at the moment|right now"
@@ -96,6 +93,8 @@ def unfold(text: str) -> str:
     """Appositions as clauses: "I'm Anna, a nurse" as "I am Anna, I am a nurse"."""
     for pattern, full in _UNFOLDING:
         text = pattern.sub(full, text)
+    if text.startswith("I am "):
+        text = _ALSO_AM.sub("I am ", text)
     text = re.sub(r", not (?!to\b|only\b|just\b|really\b|that\b|because\b)[^,]{1,30}$", "", text)
     return text.removesuffix(" and I am a ")
 

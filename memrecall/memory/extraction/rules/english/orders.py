@@ -93,7 +93,7 @@ _ORDERS = tuple(
         (
             "whenever",
             r"(?P<what>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write|send|share"
-            r"|paste|mention|give))\b.+)",
+            r"|paste|mention|give))\b[^,]+, .+)",
         ),
         ("remind", rf"{_PLEASE}(?P<what>remind me (?:every|each|to|about|of|that) .+)"),
     )

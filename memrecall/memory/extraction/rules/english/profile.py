@@ -80,8 +80,9 @@ HOMES = (
     frame(r"(?:settle(?: down)?) in (?P<value>.+)", P, "home", "lives_in", "place", tenses=PAST),
     frame(r"live (?P<value>alone|by myself|on my own|abroad|with .+)", P, "household"),
     frame(
-        r"(?:be (?:originally )?from|come from|hail from) (?P<value>(?!now|then|home|work"
-        r"|today|the (?:start|beginning|team|same)|scratch|my|our|your)\S.*)",
+        r"(?:be (?:originally )?from|come from|hail from) (?P<value>(?!\d|now|then|home|work"
+        r"|today|January|February|March|April|May|June|July|August|September|October|November"
+        r"|December|Monday|Tuesday|the (?:start|beginning|team|same)|scratch|my|our|your)\S.*)",
         P,
         "origin",
         "from",
@@ -105,7 +106,7 @@ FAITHS = (
 )
 WHAT_ELSE = (
     frame(
-        r"be (?:an?|the|more of an?|much of an?) (?P<value>(?!bit|little|lot|few|mess|wreck|fool"
+        r"be (?:an?|the|more of an?|much of an?) (?P<value>(?!\d|bit|little|lot|few|mess|wreck|fool"
         r"|idiot|genius|liar|joke|same|one\b|only|kind|type|sort|person|way|case|problem|reason"
         r"|point|time|best|worst|first|last|big|huge|total|complete|good|great|nice)\S+(?: \S+)*)$",
         P,

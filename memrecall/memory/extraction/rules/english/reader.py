@@ -31,11 +31,12 @@ from memrecall.memory.extraction.rules.english.orders import (
     read_order,
     read_remember,
 )
+from memrecall.memory.extraction.rules.english.profile import WHAT_ELSE
 from memrecall.memory.extraction.rules.english.table import NUMBER
 from memrecall.memory.extraction.rules.english.things import told_of_thing
 from memrecall.memory.extraction.rules.english.verbs import form_of
 from memrecall.memory.extraction.rules.frames import Tense, Told
-from memrecall.memory.extraction.rules.speech import Sentence
+from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 
 # What is said to somebody stays between the two.
@@ -104,6 +105,8 @@ def _elided(piece: str, before: Clause | None, tense: Predicate | None) -> Claus
     if before is not None and tense is not None:
         if first == "like":
             return None  # more often "such as" than a taste
+        if form == "s" and before.kind == "self":
+            return None  # "I ordered a disk, comes on Friday"
         if form == "ing":
             return replace(before, said=f"am {piece}", lead="") if tense.progressive else None
         if (
@@ -136,7 +139,8 @@ def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -
         told = told or told_by(
             predicate, moment, of_speaker=clause.kind == "self", lead=clause.lead
         )
-    if told is None or _YOU.search(predicate.said):
+        told = None if told and _is_doubtful(clause, told, scene) else told
+    if told is None or _YOU.search(predicate.said) or not is_balanced(clause.noun + predicate.said):
         return None
     if clause.kind in ("kin", "named") and person is not None:
         scene.last = person
@@ -171,6 +175,17 @@ def _dated_as(told: Told, predicate: Predicate) -> Tense:
     """What tense its times are read in: what is booked lies ahead, though the booking is past."""
     ahead = told.frame.memory_type == "plan" or _BOOKS.match(predicate.core)
     return "future" if ahead else predicate.tense
+
+
+_OF_PEOPLE = frozenset({"user_profile", "user_preference", "relationship"})
+
+
+def _is_doubtful(clause: Clause, told: Told, scene: Scene) -> bool:
+    """Whether what opens a sentence with a capital may be no name: "Van failed its test"."""
+    if clause.kind != "named" or not clause.name or told.frame.memory_type in _OF_PEOPLE:
+        return told.frame in WHAT_ELSE and clause.kind != "self"
+    known = clause.name in scene.introduced or bool(scene.last and scene.last.key == clause.name)
+    return not known and clause.name.split()[0] not in scene.named
 
 
 def _is_described(name: str) -> bool:

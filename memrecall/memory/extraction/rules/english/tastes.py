@@ -3,7 +3,7 @@
 from memrecall.memory.extraction.facts import MemoryType
 from memrecall.memory.extraction.rules.english.table import frame
 from memrecall.memory.extraction.rules.english.tools import TOOLS
-from memrecall.memory.extraction.rules.frames import NOW_OR_BEFORE, PRESENT
+from memrecall.memory.extraction.rules.frames import NOW_OR_BEFORE, PAST, PRESENT
 
 T: MemoryType = "user_preference"
 # What was just said or shown is liked in passing: "I love it", "I like your plan".
@@ -60,10 +60,11 @@ AVOIDED = (
     frame(r"avoid (?P<value>.+)", T, "avoids", "avoids", negated=True),
     frame(
         r"(?:stop|quit|give up|cut out) (?P<value>(?:smoking|drinking|eating|coffee|sugar"
-        r"|alcohol|meat|caffeine|gaming|vaping|dairy|gluten|\w+ing)\b.*)",
+        r"|alcohol|meat|caffeine|gaming|vaping|dairy|gluten|\w+ing)\b(?! (?:it|that|this"
+        r"|them)\b).*)",
         T,
         "avoids",
-        tenses=NOW_OR_BEFORE,
+        tenses=PAST,
         ended=True,
     ),
     frame(

@@ -125,7 +125,8 @@ WORK = (
         tenses=NOW_OR_BEFORE,
     ),
     frame(
-        rf"be (?:an? |the (?=[\w -]+ (?:at|of) [A-Z]))?(?P<value>(?:[\w/-]+ "
+        rf"be (?:an? |the (?=[\w -]+ (?:at|of) [A-Z])|(?=(?:both |senior |head |chief |deputy"
+        rf" |retired )?{_JOB}\b))(?P<value>(?:[\w/-]+ "
         rf"){{0,4}}?{_JOB}(?:,? (?:at|for|in|with|on|of|and|mostly|mainly|specialis\w+"
         rf"|specializ\w+) (?!this|that|the (?:day|trip|team))\S.*)?)$",
         P,
