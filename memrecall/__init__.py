@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         RecallTool,
     )
     from memrecall.budget import Limits
+    from memrecall.chat import GroupChat, SingleChat
     from memrecall.errors import MemrecallError
     from memrecall.memory import Importer, Library, recall
     from memrecall.scope import Permission, Scope
@@ -29,6 +30,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",
+    "GroupChat",
     "Hit",
     "Importer",
     "Library",
@@ -50,6 +52,7 @@ __all__ = [
     "SearchPage",
     "SearchRequest",
     "Settings",
+    "SingleChat",
     "__version__",
     "load_settings",
     "recall",
@@ -66,6 +69,7 @@ _HOMES = {
         "RecallTool",
     ),
     "memrecall.budget": ("Limits",),
+    "memrecall.chat": ("GroupChat", "SingleChat"),
     "memrecall.errors": ("MemrecallError",),
     "memrecall.memory": ("Importer", "Library", "recall"),
     "memrecall.scope": ("Permission", "Scope"),

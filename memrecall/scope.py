@@ -12,7 +12,9 @@ DEFAULT_NAME = "default"
 class Permission(StrEnum):
     """What a scope may do beyond reading and writing its own user's ordinary rows."""
 
-    SENSITIVE = "sensitive"
+    SENSITIVE = "sensitive"  # see memories that are marked as sensitive
+    KNOWLEDGE = "knowledge"  # change what all users of an agent share
+    OPERATOR = "operator"  # look at the service itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
-ZERO_MEANS_OFF = frozenset({"trace_days"})
+ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue", "chat_recalls", "chat_history"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,23 @@ class Settings:
     trace_days: int = 30  # 0: traces of recalls are not stored
     cache_dir: str = ""
     runs_dir: str = ""
+    host: str = "127.0.0.1"
+    port: int = 8765
+    cors_origins: str = ""  # web pages that may call the service, divided by commas
+    recalls_per_key: int = 4  # at once
+    recall_queue: int = 16  # that wait behind them; 0: none
+    recall_patience: float = 30.0  # seconds that they wait
+    telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
+    chat_recalls: int = 3  # in one turn of a chat, at most
+    chat_count_forced: bool = True  # the recall that every turn makes is one of them
+    chat_recall_seconds: float = 10.0  # of one recall; then the turn goes on without it
+    chat_recall_with_model: bool = False  # else the rules recall, and the model only answers
+    chat_seconds: float = 120.0  # of all answers of the model in one turn
+    chat_history: int = 20  # messages of the session that the model is shown; 0: none
+
+    def allowed_origins(self) -> frozenset[str]:
+        """The web pages that may call the service."""
+        return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
 
     def shown(self) -> dict[str, Any]:
         """The settings as they may be printed: no password, the key only as set or not."""

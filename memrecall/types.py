@@ -8,6 +8,7 @@ import math
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
 
@@ -120,6 +121,17 @@ def parse_time(value: object, name: str = "time") -> datetime:
         raise InvalidArgument(f"{name} {value!r} lies outside the years 1 to 9999") from None
 
 
+def check_time_zone(value: str) -> str:
+    """Return `value` if it is the name of a time zone, like Asia/Shanghai."""
+    try:
+        ZoneInfo(value)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidArgument(
+            f"time zone {value[:80]!r} is not known", hint="Write it like Asia/Shanghai"
+        ) from None
+    return value
+
+
 def check_range(since: datetime | None, until: datetime | None) -> None:
     """Refuse a range that ends before it begins."""
     if since is not None and until is not None and since > until:
@@ -172,6 +184,10 @@ Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _from_caller_er
 Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
 Label = Annotated[
     str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _from_caller_error(_text)
+]
+TimeZone = Annotated[
+    str,
+    _from_caller_error(lambda value: check_time_zone(value) if isinstance(value, str) else value),
 ]
 Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _from_caller_error(_text)]
 Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, VALUE))]

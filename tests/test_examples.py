@@ -81,6 +81,36 @@ def test_autogen_memory(run: Runner) -> None:
     assert cleared == "cleared:   True"
 
 
+def test_chat_service(run: Runner) -> None:
+    fed, *turns = run("chat_service.py")
+    assert fed == "fed:       14 messages, and again 0"
+    peanuts, seat, passport = zip(*[iter(turns)] * 3, strict=True)
+    for said, steps, answer in (peanuts, seat, passport):
+        assert said.startswith("user:      ")
+        assert re.fullmatch(r"recall:    search_memories (→ \w+ )*→ handoff", steps)
+        assert answer.startswith("assistant: ")
+    assert peanuts[2] == f"assistant: You said: “{PEANUTS}”"
+    assert seat[2] == f"assistant: You said: “{SEAT}”"
+    assert "passport" in passport[2]
+    assert "You said" not in passport[2]
+
+
+def test_chat_turns(run: Runner) -> None:
+    lines = run("chat_turns.py")
+    answers = [line for line in lines if line.startswith(("assistant:", "小助手:"))]
+    assert f"you said: “{SEAT}”" in "\n".join(lines)
+    assert answers[-4:] == [
+        "assistant: 你对花生过敏。 (leaks [], degraded False)",
+        "assistant: Let me see.",
+        f"小助手:    {answers[-2].removeprefix('小助手:').strip()}",
+        "小助手:    silent True",
+    ]
+    assert "In Lisbon, from 4 to 6 May. (leaks ['deepseek_dsml'], degraded False)" in lines
+    assert "“周五十点在大会议室开会”" in answers[-2]
+    made = [line.rpartition(" by ")[2] for line in lines if line.startswith("call:")]
+    assert made == ["the turn", "the turn", "the model", "the turn"]
+
+
 def test_every_example_is_listed_and_run() -> None:
     files = {file.name for file in EXAMPLES.glob("*.py")}
     listed = set(re.findall(r"`(\w+\.py)`", (EXAMPLES / "README.md").read_text("utf-8")))

@@ -8,6 +8,7 @@ import memrecall
 
 SURFACE = [
     "MEMRECALL_TOOLS",
+    "GroupChat",
     "Hit",
     "Importer",
     "Library",
@@ -29,6 +30,7 @@ SURFACE = [
     "SearchPage",
     "SearchRequest",
     "Settings",
+    "SingleChat",
     "__version__",
     "load_settings",
     "recall",

@@ -4,14 +4,19 @@ import os
 import re
 import shlex
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 READMES = ["README.md", "README.zh.md"]
+BASH, *BESIDE = (shutil.which(name) for name in ("bash", "curl", "grep"))
 DOCS = sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
 
 
@@ -53,6 +58,64 @@ def test_the_recall_is_real(folder: Path) -> None:
     assert without_times(done.stdout) == without_times(shown)
 
 
+@pytest.mark.skipif(None in (BASH, *BESIDE), reason="needs bash, curl and grep")
+def test_the_calls_over_http_are_real(folder: Path) -> None:
+    (transcript,) = blocks("README.md", "shell")
+    steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
+    assert len(steps) == 6
+    import_chat(folder)
+    with shell(folder) as run:
+        for command, shown in steps:
+            assert run(command, lines=shown.count("\n")) == shown, command
+
+
+def import_chat(folder: Path) -> None:
+    code = "from memrecall.cli import main; main()"
+    call = [sys.executable, "-c", code, "import", "fixtures/demo/chat.jsonl", "--db", "chat.db"]
+    subprocess.run(call, cwd=folder, capture_output=True, check=True)
+
+
+@contextmanager
+def shell(folder: Path) -> Iterator[Callable[..., str]]:
+    """A shell that has this memrecall; where README says 8765 it uses a port that is free."""
+    program = folder / "bin" / "memrecall"
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m memrecall "$@"\n')
+    program.chmod(0o755)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+    path = f"{program.parent}:{os.environ['PATH']}"
+    with subprocess.Popen(
+        [str(BASH)],
+        cwd=folder,
+        env={**os.environ, "PATH": path, "MEMRECALL_PORT": port, "COLUMNS": "120"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        bufsize=1,
+        start_new_session=True,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        asked, told = process.stdin, process.stdout
+
+        def run(command: str, lines: int) -> str:
+            asked.write(command.replace("8765", port) + "\n")
+            if command.endswith("&"):  # goes on saying things: what is shown is what comes first
+                said = [told.readline() for _ in range(lines)]
+                return "".join(said).replace(port, "8765")
+            asked.write("printf '\\n%s\\n' --end--\n")
+            said = list(iter(told.readline, "--end--\n"))
+            text = "".join(said).strip("\n").replace(port, "8765")
+            return f"{text}\n" if text else ""
+
+        try:
+            yield run
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)  # the shell and the server that it started
+
+
 def without_times(shown: str) -> str:
     """What differs between two runs: how long it took, and the trace's id."""
     return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", shown)
@@ -66,7 +129,7 @@ def test_the_python_example_runs(folder: Path) -> None:
     assert "我不吃辣，海鲜也过敏" in done.stdout
 
 
-@pytest.mark.parametrize("kind", ["console", "python", "text", "py"])
+@pytest.mark.parametrize("kind", ["console", "python", "text", "py", "shell"])
 def test_both_languages_show_the_same(kind: str) -> None:
     english, chinese = (blocks(name, kind) for name in READMES)
     assert english == chinese

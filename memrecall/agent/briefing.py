@@ -15,7 +15,7 @@ from memrecall.agent.notes import SEARCHES_IN_A_ROW
 from memrecall.agent.phrases import say
 from memrecall.agent.rendering import to_json
 from memrecall.agent.tools.registry import EXPANSION, MEMRECALL_TOOLS
-from memrecall.budget import Budget
+from memrecall.budget import Budget, Limit
 
 WINDOW_CHARACTERS = 12_000
 _SHORTEST = 120
@@ -30,7 +30,7 @@ def write_briefing(desk: Desk, window: list[Utterance]) -> str:
     head = {
         "now": desk.local(desk.now),
         "weekday": _WEEKDAYS[now.weekday()],
-        "time_zone": desk.mark.time_zone,
+        "time_zone": desk.zone.key,
         "iteration": desk.window.iteration,
         "max_iterations": desk.window.max_iterations,
         "window": len(window),
@@ -81,13 +81,13 @@ def _found_lines(desk: Desk) -> list[str]:
     return lines
 
 
-def write_hint(desk: Desk, budget: Budget, *, last: bool) -> str:
+def write_hint(desk: Desk, budget: Budget, *, last: Limit | None) -> str:
     """The last message before a turn, not kept: what is left, and what is possible now.
 
     Nothing of the clock is in it: a replayed run must send the same words.
     """
-    if last:
-        return say(desk.language, "last_call")
+    if last is not None:
+        return say(desk.language, "last_call", limit=last)
     return say(
         desk.language,
         "turn_hint",
@@ -95,6 +95,14 @@ def write_hint(desk: Desk, budget: Budget, *, last: bool) -> str:
         tool_calls=budget.limits.tool_calls - budget.usage.tool_calls,
         tools=", ".join(possible_tools(desk)),
     )
+
+
+def read_last_call(hint: str) -> Limit | None:
+    """The limit that a hint names as the reason why nothing but a handoff is left."""
+    for limit in Limit:
+        if hint in (say("en", "last_call", limit=limit), say("zh", "last_call", limit=limit)):
+            return limit
+    return None
 
 
 def possible_tools(desk: Desk) -> list[str]:

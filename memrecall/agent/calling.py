@@ -13,6 +13,8 @@ from memrecall.agent.trace import EventKind, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.base import BaseClient, Request, message_texts
+from memrecall.model.offline import FAMILY
+from memrecall.telemetry import trace_model
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +43,11 @@ class CountedModel:
         tokens = (0, 0)
         try:
             async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
-                reply = await self.client.create(
+                reply = await self._ask(
                     messages,
+                    purpose,
                     tools=tools,
-                    tool_choice=tool_choice,  # type: ignore[arg-type]
+                    tool_choice=tool_choice,
                     json_output=json_output,
                 )
             tokens = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
@@ -66,6 +69,33 @@ class CountedModel:
             told |= {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
             self.recorder.add(EventKind.MODEL, **told, seconds=round(seconds, 4))
         return reply
+
+    async def _ask(
+        self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any
+    ) -> CreateResult:
+        """The client's answer, told to whoever traces."""
+        with trace_model(model_name(self.client), _provider(self.client), purpose) as span:
+            reply = await self.client.create(messages, **arguments)
+            span.set(
+                {
+                    "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
+                    "gen_ai.usage.output_tokens": reply.usage.completion_tokens,
+                    "gen_ai.response.finish_reasons": (reply.finish_reason,),
+                }
+            )
+            return reply
+
+
+def model_name(client: ChatCompletionClient) -> str:
+    """What a client's model is called."""
+    return str(getattr(client, "model", "") or type(client).__name__)
+
+
+def _provider(client: ChatCompletionClient) -> str:
+    """Who answers: the rules, whoever speaks OpenAI's API, or what another client is called."""
+    if client.model_info["family"] == FAMILY:
+        return "memrecall"
+    return "openai" if isinstance(client, BaseClient) else type(client).__name__
 
 
 class CountedClient(BaseClient):

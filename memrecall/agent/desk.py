@@ -87,6 +87,7 @@ class Desk:
     window: Window
     caches: Caches
     as_of: datetime | None = None  # nothing said later is seen
+    time_zone: str | None = None  # for this recall alone; None: the user's
     keyword_model: KeywordModel | None = None  # None: keywords are made by rules
     expand_queries: bool = True
     expand_with_model: bool = False  # a call of the model for each new query
@@ -95,8 +96,8 @@ class Desk:
 
     @property
     def zone(self) -> ZoneInfo:
-        """The user's time zone."""
-        return ZoneInfo(self.mark.time_zone)
+        """The time zone of this recall, or else the user's."""
+        return ZoneInfo(self.time_zone or self.mark.time_zone)
 
     @property
     def horizon(self) -> datetime | None:

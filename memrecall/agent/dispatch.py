@@ -28,6 +28,7 @@ from memrecall.errors import (
     NotFound,
     StorageError,
 )
+from memrecall.telemetry import trace_tool
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +58,16 @@ class ToolRun:
 
 async def run_tool(desk: Desk, call: FunctionCall, seconds: float = TOOL_SECONDS) -> ToolRun:
     """Run a call at the desk. Nothing but a cancellation escapes."""
+    named = tool_name(call.name)
+    # A name that is not ours is what a model wrote: a text like any other.
+    with trace_tool(named if named in MEMRECALL_TOOLS else "unknown", call.id) as span:
+        done = await _run(desk, call, seconds)
+        if done.error is not None:
+            span.fail(done.error)
+        return done
+
+
+async def _run(desk: Desk, call: FunctionCall, seconds: float) -> ToolRun:
     started = time.monotonic()
     tool = tool_name(call.name)
     desk.notes.calls += 1

@@ -10,7 +10,7 @@ from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage,
 
 from memrecall.agent.briefing import write_briefing
 from memrecall.agent.caches import Caches
-from memrecall.agent.calling import CountedClient, CountedModel
+from memrecall.agent.calling import CountedClient, CountedModel, model_name
 from memrecall.agent.conversation import (
     Conversation,
     Utterance,
@@ -34,7 +34,7 @@ from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserMark
-from memrecall.types import parse_time
+from memrecall.types import check_time_zone, parse_time
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
@@ -83,19 +83,24 @@ class Recaller:
         messages: object,
         *,
         as_of: datetime | None = None,
+        time_zone: str | None = None,
         observer: Observer | None = None,
         cancellation_token: CancellationToken | None = None,
     ) -> RecallResult:
         """Find what the last user message refers to. Every recall ends in one result.
 
-        With `as_of`, "now" is that time and nothing said later is seen. A cancelled token ends the
-        recall with what was found; a cancelled task is cancelled.
+        With `as_of`, "now" is that time and nothing said later is seen. With `time_zone`,
+        "yesterday" and days are read there, this time. A cancelled token ends the recall with what
+        was found; a cancelled task is cancelled.
         """
         given = read_conversation(messages)
         as_of = as_of and parse_time(as_of, "as_of")
+        if time_zone is not None:
+            check_time_zone(time_zone)
         mark, problem = await self._mark()
         conversation = Conversation(given, self.sources.store, self.scope)
         desk = self._desk(conversation, mark or UserMark("", 0, 1, "UTC"), as_of)
+        desk.time_zone = time_zone
         course = Course(self, desk, Recorder(observer))
         if problem is not None:
             ended = Ended(Stop(StopReason.STORAGE_FAILED, problem))
@@ -168,7 +173,7 @@ class Course:
             model=self.run.name,
             language=desk.language,
             now=desk.local(desk.now),
-            time_zone=desk.mark.time_zone,
+            time_zone=desk.zone.key,
         )
 
     async def follow(self) -> Ended:
@@ -231,7 +236,7 @@ class Course:
             desk=self._desk,
             model=CountedModel(client, budget, recorder, reserve),
             recorder=recorder,
-            name=str(getattr(client, "model", "") or type(client).__name__),
+            name=model_name(client),
             tool_seconds=self._options.tool_seconds,
             largest_prompt=self._options.largest_prompt,
         )

@@ -1,23 +1,17 @@
-"""A tool call that a model wrote as text. It is never run: it could be a quotation."""
+"""A tool call that the recall agent's model wrote as text. It is never run: it may be quoted."""
 
-import re
+import logging
 
 from memrecall.agent.tools.registry import MEMRECALL_TOOLS
+from memrecall.text.leaks import filter_leaks
 
-_NAMES = "|".join(MEMRECALL_TOOLS)
-_CALL = re.compile(
-    rf"""
-    <\|?/?(?:tool|function)[\w▁|\s-]*[=>|]      # <tool_call>, <|tool▁calls▁begin|>, <function=…>
-    | \[/?TOOL_CALLS?\]
-    | ["'](?:name|tool|function|tool_name)["']\s*:\s*["'](?:functions\.)?(?:{_NAMES})["']
-    | \b(?:{_NAMES})\s*\(\s*(?:\w+\s*=|\{{|["'])   # search_memories(query=…
-    | \b(?:functions\.|to=functions\.|Action:\s*)(?:{_NAMES})\b
-    | ^\s*(?:{_NAMES})\s*\n?\s*\{{                # a name, then an object
-    """,
-    re.VERBOSE | re.MULTILINE | re.IGNORECASE,
-)
+_log = logging.getLogger(__name__)
 
 
-def is_leaked_call(text: str) -> bool:
-    """Whether a text holds what looks like a call of one of the tools."""
-    return _CALL.search(text) is not None
+def is_leaked_call(text: str, model: str) -> bool:
+    """Whether an answer of a model holds a call of a tool; if so, it is logged."""
+    leaks = filter_leaks(text, MEMRECALL_TOOLS, reasoning="strip").leaks
+    for leak in leaks:
+        name = leak.name if leak.name in MEMRECALL_TOOLS else "a tool"
+        _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
+    return bool(leaks)

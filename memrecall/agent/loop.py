@@ -118,7 +118,7 @@ class RecallLoop:
     async def _ask(self, last: Limit | None) -> CreateResult:
         """Call the model; on the last call it can only hand off."""
         language = self._desk.language
-        hint = write_hint(self._desk, self._run.budget, last=last is not None)
+        hint = write_hint(self._desk, self._run.budget, last=last)
         self._shrink(self._run.largest_prompt)
         return await self._run.model.call(
             [*self._history, UserMessage(content=hint, source=SOURCE)],
@@ -153,7 +153,7 @@ class RecallLoop:
             return Steer(StopReason.SILENCE, "steer_silence")
         self._run.recorder.add(EventKind.TEXT, text=text)
         self._append(AssistantMessage(content=text, source=SOURCE), len(text))
-        if is_leaked_call(text):
+        if is_leaked_call(text, self._run.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
         return Steer(StopReason.TEXT_ANSWER, "steer_text")
 

@@ -159,8 +159,9 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "剩余：{model_calls} 次回答，{tool_calls} 次工具调用。现在可用：{tools}。",
     ),
     "last_call": (
-        "This is your last answer: call handoff now with the best of what was found.",
-        "这是最后一次回答：现在调用 handoff，交接已找到的最佳结果。",
+        "This is your last answer (the limit on {limit}): call handoff now with the best of what "
+        "was found.",
+        "这是最后一次回答（{limit} 的上限）：现在调用 handoff，交接已找到的最佳结果。",
     ),
     "not_run": (
         "Not run: the turn had ended.",

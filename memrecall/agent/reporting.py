@@ -148,12 +148,20 @@ def _missing(asked: str, memories: list[RecalledMemory]) -> list[str]:
 def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:
     searched = any(note.returned for note in desk.notes.searches)
     stopped = isinstance(ended.outcome, Stop) and not handed.needs_more_info
-    failed = stopped or (bool(desk.notes.failures) and not searched)
+    failed = stopped or (bool(desk.notes.failures) and not searched) or _cut_short(desk, ended)
     return RecallHandoff(
         **handed.model_dump(),
         success=bool(handed.relevant_memory_keys) or not failed,
         message=write_message(desk, handed),
     )
+
+
+def _cut_short(desk: Desk, ended: Ended) -> bool:
+    """Whether a limit forced a handoff that knows nothing, because nothing had been searched."""
+    outcome = ended.outcome
+    if not isinstance(outcome, Finish) or outcome.forced_by is None:
+        return False
+    return not desk.notes.searches and not outcome.handoff.confidence
 
 
 async def _store_trace(desk: Desk, result: RecallResult, keep_days: int) -> None:

@@ -23,13 +23,18 @@ async def stream_recall(
     messages: object,
     *,
     as_of: datetime | None = None,
+    time_zone: str | None = None,
     cancellation_token: CancellationToken | None = None,
 ) -> AsyncGenerator[TraceEvent | RecallResult, None]:
     """Recall, telling each event at once; the last item is the result."""
     told: asyncio.Queue[TraceEvent | None] = asyncio.Queue()
     work = asyncio.ensure_future(
         recaller.recall(
-            messages, as_of=as_of, observer=told.put_nowait, cancellation_token=cancellation_token
+            messages,
+            as_of=as_of,
+            time_zone=time_zone,
+            observer=told.put_nowait,
+            cancellation_token=cancellation_token,
         )
     )
     work.add_done_callback(lambda _: told.put_nowait(None))

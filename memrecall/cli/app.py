@@ -7,7 +7,19 @@ from typing import Any, NoReturn
 import typer
 
 from memrecall import __version__
-from memrecall.cli import evaluation, memories, messages, owners, recall, search, trace, upkeep
+from memrecall.cli import (
+    chat,
+    evaluation,
+    keys,
+    memories,
+    messages,
+    owners,
+    recall,
+    search,
+    serve,
+    trace,
+    upkeep,
+)
 from memrecall.errors import MemrecallError
 
 EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
@@ -25,18 +37,24 @@ app = typer.Typer(
 )
 messages.register(app)
 recall.register(app)
+chat.register(app)
 trace.register(app)
 search.register(app)
 memories.register(app)
 owners.register(app)
+keys.register(app)
 upkeep.register(app)
 evaluation.register(app)
+serve.register(app)
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"memrecall {__version__}")
         raise typer.Exit
+
+
+_RESUMED = (("import",), ("reindex",), ("eval", "run"))
 
 
 @app.callback()
@@ -65,8 +83,13 @@ def run() -> NoReturn:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     if code == EXIT_STOPPED:  # the parser turns Ctrl-C into this code, and says nothing
-        typer.echo("stopped; run it again to go on", err=True)
+        typer.echo("stopped; run it again to go on" if _goes_on() else "stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _goes_on() -> bool:
+    """Whether the command takes up its work where it was stopped."""
+    return any(sys.argv[1 : 1 + len(command)] == list(command) for command in _RESUMED)
 
 
 def _describe(error: Any) -> str:

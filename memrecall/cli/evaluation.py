@@ -139,15 +139,16 @@ async def _run(
     tapes = Tapes(cassettes, replay=replay is not None) if cassettes else None
     if tapes is not None:
         tapes.prepare(corpus, resumed=folder.exists)
-    state = folder.begin(_state(plan, corpus_file, queries_file), asked.lines)
-    runner = Runner(folder, state, corpus, asked)
     used = replace(settings, db=db or str(folder.database), durability="normal", snapshots=False)
-    left = runner.questions - folder.mend()
-    try:
-        if left:
-            await _ask(runner, used, tapes)
-    finally:
-        state = runner.sum_up().state
+    with folder.held():
+        state = folder.begin(_state(plan, corpus_file, queries_file), asked.lines)
+        runner = Runner(folder, state, corpus, asked)
+        left = runner.questions - folder.mend()
+        try:
+            if left:
+                await _ask(runner, used, tapes)
+        finally:
+            state = runner.sum_up().state
     return folder.path, state, left
 
 
@@ -284,7 +285,7 @@ def _print_handed_off(handed: Any) -> None:
     terminal = output.console()
     terminal.print(
         f"\nof {output.count(handed.questions, 'answerable question')}: {handed.keys:.1f} keys "
-        f"handed off on average, {handed.abstained:.1%} abstained"
+        f"handed off on average, nothing for {handed.empty:.1%}"
     )
     terminal.print(f"{'':<24}{'search':>9}{'recall':>9}")
     cut = f"F1, search cut at {handed.best_cut}"

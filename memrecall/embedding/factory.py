@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memrecall.endpoints import OPENAI
 from memrecall.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from memrecall.embedding.protocol import Embedder
 
-OPENAI_URL = "https://api.openai.com/v1"
 CHOICES = (
     "local",
     "none",
@@ -42,7 +42,7 @@ def make_embedder(
         case ("openai", ":", str(name)) if name:
             from memrecall.embedding.remote import RemoteEmbedder
 
-            return RemoteEmbedder(base_url or OPENAI_URL, name, api_key)
+            return RemoteEmbedder(base_url or OPENAI, name, api_key)
         case ("sentence-transformers", ":", str(name)) if name:
             from memrecall.embedding.libraries import SentenceTransformersEmbedder
 

@@ -7,11 +7,11 @@ import re
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from memrecall.embedding.batched import BATCH_SIZE, BatchedEmbedder
+from memrecall.endpoints import check_key, check_url
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
 if TYPE_CHECKING:
@@ -62,12 +62,12 @@ class RemoteEmbedder(BatchedEmbedder):
         batch_size: int = BATCH_SIZE,
         timeout: float = 30.0,
     ) -> None:
-        self._url = _check_url(base_url).rstrip("/") + "/embeddings"
+        self._url = check_url(base_url).rstrip("/") + "/embeddings"
         name = f"openai:{model}" if dimensions is None else f"openai:{model}@{dimensions}"
         super().__init__(name, source=self._url, dimensions=dimensions, batch_size=batch_size)
         if not timeout > 0:
             raise InvalidArgument(f"timeout is {timeout}", hint="Give seconds above 0")
-        self._key = _check_key(api_key)
+        self._key = check_key(api_key) or None
         self._timeout = timeout
         self._request: dict[str, Any] = {"model": model, "encoding_format": "float"}
         if dimensions is not None:
@@ -145,29 +145,6 @@ class RemoteEmbedder(BatchedEmbedder):
             indexes = f"{len(items)} vectors that do not match the {count} texts sent"
             raise EmbedderFailed(f"{self._url} gave a malformed answer: {indexes}")
         return [item.embedding for item in items]
-
-
-def _check_url(url: str) -> str:
-    """Return `url` if requests can go there and errors may show it."""
-    hint = "Write it like https://api.openai.com/v1"
-    if set(url) & set("@?#"):  # where secrets hide: so the value is not shown
-        raise InvalidArgument("base_url has a user, a query or a fragment", hint=hint)
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InvalidArgument(f"base_url {url!r} is not an HTTP address", hint=hint)
-    return url
-
-
-def _check_key(key: str | None) -> str | None:
-    """Return the key if a header can carry it; the HTTP library's own complaint would show it."""
-    key = (key or "").strip()
-    if not re.fullmatch(r"[!-~]*", key):
-        raise InvalidArgument("api_key has a character that is not printable ASCII")
-    return key or None
 
 
 def _read_retry_after(value: str) -> float | None:

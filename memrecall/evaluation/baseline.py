@@ -44,9 +44,8 @@ def _row(columns: list[Floats], at: int) -> list[float | None]:
 
 def _require_complete(run: Run) -> None:
     if not run.state.complete:
-        counts = run.state.counts
         raise InvalidArgument(
-            f"{run.name} is not complete: {counts.get('answered', 0)} questions were asked",
+            f"{run.name} is not complete: {len(run.answers)} questions were asked",
             hint="Run the same `memrecall eval run` again to go on",
         )
 

@@ -83,7 +83,9 @@ def compare(first: Run, second: Run) -> list[Change]:
 
 def _shared_tables(first: Run, second: Run) -> tuple[Table, Table]:
     tables = [measure(run.questions, run.answers) for run in (first, second)]
-    shared = [name for name in tables[0].all_names if name in tables[1].all_names]
+    # Of results in a search, of answers in a recall: the same word, but not the same thing.
+    apart = {"ece"} if first.state.plan.mode != second.state.plan.mode else set()
+    shared = [name for name in tables[0].all_names if name in {*tables[1].all_names} - apart]
     return tables[0].only(shared), tables[1].only(shared)
 
 

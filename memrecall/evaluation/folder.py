@@ -4,9 +4,12 @@ A run that was stopped, even in the midst of a line, leaves a folder that can be
 with: a question counts as asked when its line of the results ends.
 """
 
+import fcntl
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -80,6 +83,24 @@ class RunFolder:
         """Whether a run has been begun here."""
         return self._summary.exists()
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the folder while a run writes into it; two at once would mix their answers."""
+        if self.path.exists() and not self.path.is_dir():
+            raise InvalidArgument(f"{self.path} is not a folder", hint="Choose another --out")
+        self.path.mkdir(parents=True, exist_ok=True)
+        folder = os.open(self.path, os.O_RDONLY)
+        try:
+            fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise InvalidArgument(
+                f"another `memrecall eval run` is writing into {self.path}",
+                hint="Wait for it, or choose another --out",
+            ) from None
+        finally:
+            os.close(folder)
+
     def begin(self, fresh: State, lines: bytes) -> State:
         """Begin a run, or find one of the same plan; one of another is refused once it has answers.
 
@@ -130,6 +151,14 @@ class RunFolder:
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(f"{self._summary} cannot be read: {error}") from None
+
+    def counted_state(self) -> State:
+        """The summary, with the answers counted anew: a run that was killed could not count."""
+        state = self.read_state()
+        if not state.complete:
+            state.counts["answered"] = len(_whole_lines(self._results))
+            state.counts["questions"] = len(_whole_lines(self._queries))
+        return state
 
     def save(self, state: State) -> None:
         """Write the summary, whole or not at all."""
@@ -200,7 +229,7 @@ def find_runs(folder: Path) -> list[tuple[Path, State]]:
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
-            found.append((path, RunFolder(path).read_state()))
+            found.append((path, RunFolder(path).counted_state()))
         except (InvalidArgument, NotFound):
             continue
     return sorted(found, key=lambda run: run[1].started_at, reverse=True)

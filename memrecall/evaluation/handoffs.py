@@ -24,12 +24,12 @@ _Pair = tuple[Question, Answer, frozenset[str]]
 class HandedOff:
     """Keys of a recall against the first keys of a search, over the answerable questions.
 
-    An abstention counts as nothing found, on both sides of `recall`.
+    Nothing handed off counts as nothing found, on both sides of `recall`.
     """
 
     questions: int
     keys: float  # handed off, on average
-    abstained: float  # the share of these questions, all of which have an answer
+    empty: float  # the share of these questions for which nothing was handed off
     f1: float
     search_f1: float  # cut at `best_cut`, which is the same for every question
     best_cut: int
@@ -60,7 +60,7 @@ def hand_off_figures(search: Run, recall: Run) -> HandedOff:
     return HandedOff(
         questions=len(pairs),
         keys=_mean(pairs, lambda question, found, keys: len(keys)),
-        abstained=_mean(pairs, lambda question, found, keys: not keys),
+        empty=_mean(pairs, lambda question, found, keys: not keys),
         f1=_mean(pairs, lambda question, found, keys: _f1(keys, question.evidence)),
         search_f1=cuts[best],
         best_cut=best + 1,

@@ -126,7 +126,8 @@ def judged_results(
 def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     ones = np.ones(len(pairs))
     lacking = _column(pairs, lambda q, a: not q.answerable)
-    abstained = _column(pairs, lambda q, a: _recalled(a).abstained)
+    # Whatever its reason, who is handed nothing has no answer.
+    abstained = _column(pairs, lambda q, a: not _handed(a))
     return {
         "precision": _answerable(pairs, _key_precision),
         "recall": _answerable(pairs, _key_recall),

@@ -226,7 +226,7 @@ def _runs_table(shown: Sequence[Shown]) -> str:
         told = (
             plan.mode,
             state.corpus,
-            f"{len(each.run.answers):,}",
+            f"{len(each.run.answers):,}" + ("" if state.complete else ", incomplete"),
             f"{sum(not question.answerable for question in each.run.questions):,}",
             plan.embedder,
             _model(plan),

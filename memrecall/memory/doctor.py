@@ -5,10 +5,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import httpx
+
+from memrecall.endpoints import OPENAI, check_url
 from memrecall.errors import MemrecallError
 from memrecall.memory.library import Library
 from memrecall.settings import Loaded, load_settings
 from memrecall.text import TEXT_VERSION
+
+_PATIENCE = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +59,7 @@ async def examine(arguments: Mapping[str, Any], *, load_embedder: bool = True) -
             findings += await _examine_library(library, load_embedder)
     except MemrecallError as error:
         findings.append(Finding("database", False, str(error)))
-    findings.append(_examine_model(loaded))
+    findings.append(await _examine_model(loaded))
     return Diagnosis(tuple(findings), loaded.settings.shown(), loaded.origins)
 
 
@@ -111,9 +116,22 @@ async def _examine_vectors(library: Library) -> Finding:
     return Finding("vectors", True, "every row has one")
 
 
-def _examine_model(loaded: Loaded) -> Finding:
+async def _examine_model(loaded: Loaded) -> Finding:
+    """Whether the model's server answers. Nothing is asked of the model itself: that may cost."""
     settings = loaded.settings
     if not settings.model:
         return Finding("model", True, "none: works offline, by rules")
-    where = settings.base_url or "the provider's own address"
-    return Finding("model", True, f"{settings.model} at {where}")
+    address = settings.base_url or OPENAI
+    said = f"{settings.model} at {address}"
+    headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+    try:
+        async with httpx.AsyncClient(timeout=_PATIENCE, headers=headers) as client:
+            answer = await client.get(f"{check_url(address).rstrip('/')}/models")
+    except MemrecallError as error:
+        return Finding("model", False, str(error))
+    except httpx.HTTPError as error:
+        return Finding("model", False, f"{said}: no answer ({type(error).__name__})")
+    if answer.status_code in (401, 403):
+        return Finding("model", False, f"{said}: the key is refused ({answer.status_code})")
+    # A server that lists no models may still answer questions.
+    return Finding("model", True, said)

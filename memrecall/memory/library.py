@@ -4,12 +4,26 @@ Layers above take a `Library` and need not know how it is made.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from memrecall.embedding import Embedder, make_embedder
+from memrecall.errors import EmbedderFailed, NotFound
 from memrecall.memory.embedding import VectorWriter
 from memrecall.scope import Scope
-from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
+from memrecall.search import (
+    IndexCache,
+    LexicalQuery,
+    MessageSearch,
+    ScoredPage,
+    SearchEngine,
+    SearchPage,
+    SearchRequest,
+    SemanticQuery,
+    SnapshotFolder,
+    check_dimensions,
+    unit_vector,
+)
 from memrecall.settings import Settings, default_database
 from memrecall.store import Entry, Erased, RowKey, Store, Written
 from memrecall.types import NewMemory, NewMessage, Origin
@@ -27,6 +41,7 @@ class Library:
         budget = settings.index_memory_mb * 1024 * 1024
         self.cache = IndexCache(store, model, folder, budget)
         self.engine = SearchEngine(store, embedder, self.cache)
+        self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, embedder)
 
     @classmethod
@@ -65,6 +80,33 @@ class Library:
         if request.mode != "keyword":
             await self.vectors.settle(scope.user_id)
         page = await self.engine.search(scope, request)
+        if page.unembedded:
+            await self.vectors.top_up(scope.user_id)
+        return page
+
+    async def require_user(self, scope: Scope) -> None:
+        """Refuse a scope whose user is unknown, or may not be asked about now."""
+        mark = await self.store.feed(scope.user_id).mark()
+        if mark is None:
+            raise NotFound(f"there is no user {scope.user_id!r}")
+        await self.store.require_active(mark, scope)
+
+    async def find_messages(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
+        """A page of a scope's messages by their words, as of the first page."""
+        return await self.message_search.by_words(scope, query)
+
+    async def nearest_messages(self, scope: Scope, query: SemanticQuery) -> ScoredPage:
+        """A scope's messages that are closest in meaning, what was just written here included."""
+        if self.embedder is None:
+            raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
+        if query.embedding is None:
+            vector = await self.engine.vector_of(str(query.text))
+        else:
+            vector = unit_vector(query.embedding)
+            with suppress(EmbedderFailed):  # not yet known: then the stored vectors tell
+                check_dimensions(len(vector), self.embedder.dimensions)
+        await self.vectors.settle(scope.user_id)
+        page = await self.message_search.by_meaning(scope, query, vector)
         if page.unembedded:
             await self.vectors.top_up(scope.user_id)
         return page

@@ -10,12 +10,12 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from autogen_core.models import ChatCompletionClient, CreateResult, ModelFamily, ModelInfo
 from pydantic import ValidationError
 
-from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.endpoints import OPENAI, check_key, check_url
+from memrecall.errors import ModelFailed
 from memrecall.model.base import BaseClient, Part, Request, linked
 from memrecall.model.failures import classify, make_failure
 from memrecall.model.json_calls import JsonCallClient
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from memrecall.settings import Settings
 
-OPENAI = "https://api.openai.com/v1"
 NO_KEY = "none"  # local servers want no key, the library wants one
 # Seconds before the second and the third attempt, if the server names none itself.
 PAUSES = (0.5, 1.0)
@@ -66,8 +65,8 @@ class ServerClient(BaseClient):
             multiple_system_messages=True,
         )
         super().__init__(model, info)
-        self._url = _check_url(base_url)
-        self._key = _check_key(api_key)
+        self._url = check_url(base_url)
+        self._key = check_key(api_key)
         self._timeout = timeout
         self._reasons = "deepseek" in f"{model} {base_url}".lower()
         self._server: AsyncOpenAI | None = None
@@ -223,26 +222,3 @@ def _named(error: APIError) -> str:
 
 def _seconds(retry_after: str) -> float | None:
     return float(retry_after) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]+)?", retry_after) else None
-
-
-def _check_url(url: str) -> str:
-    """Return `url` if requests can go there and errors may show it."""
-    hint = f"Write it like {OPENAI}"
-    if set(url) & set("@?#"):  # where secrets hide: so the value is not shown
-        raise InvalidArgument("base_url has a user, a query or a fragment", hint=hint)
-    try:
-        parts = urlsplit(url)
-        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        usable = False
-    if not usable:
-        raise InvalidArgument(f"base_url {url!r} is not an HTTP address", hint=hint)
-    return url
-
-
-def _check_key(key: str) -> str:
-    """Return the key if a header can carry it; the HTTP library's own complaint would show it."""
-    key = key.strip()
-    if not re.fullmatch(r"[!-~]*", key):
-        raise InvalidArgument("api_key has a character that is not printable ASCII")
-    return key

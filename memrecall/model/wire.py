@@ -187,11 +187,16 @@ def _write_message(message: LLMMessage, reasons: bool) -> list[dict[str, Any]]:
 
 
 def _write_assistant(message: AssistantMessage, reasons: bool) -> dict[str, Any]:
+    written: dict[str, Any]
     if isinstance(message.content, str):
-        return {"role": "assistant", "content": message.content}
-    written: dict[str, Any] = {"role": "assistant", "content": None}
-    if message.thought:
-        written["reasoning_content" if reasons else "content"] = message.thought
+        written = {"role": "assistant", "content": message.content}
+        # Once a turn has calls in it, DeepSeek's thinking mode wants the field in every answer.
+        return {**written, "reasoning_content": message.thought or ""} if reasons else written
+    written = {"role": "assistant", "content": None}
+    if reasons:
+        written["reasoning_content"] = message.thought or ""
+    elif message.thought:
+        written["content"] = message.thought
     written["tool_calls"] = [
         {
             "id": call.id,

@@ -2,15 +2,29 @@
 
 from memrecall.search.cache import IndexCache
 from memrecall.search.engine import SearchEngine
+from memrecall.search.message_queries import (
+    LexicalQuery,
+    ScoredMessage,
+    ScoredPage,
+    SemanticQuery,
+)
+from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.request import Hit, SearchPage, SearchRequest, Why
 from memrecall.search.snapshot import SnapshotFolder
 
 __all__ = [
     "Hit",
     "IndexCache",
+    "LexicalQuery",
+    "MessageSearch",
+    "ScoredMessage",
+    "ScoredPage",
     "SearchEngine",
     "SearchPage",
     "SearchRequest",
+    "SemanticQuery",
     "SnapshotFolder",
     "Why",
+    "check_dimensions",
+    "unit_vector",
 ]

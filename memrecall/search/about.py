@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from memrecall.search.people import named_in
 from memrecall.search.request import Hit
 from memrecall.search.terms import Term, all_terms
+from memrecall.text.normalize import normalize
 
 _SENTENCE = re.compile(r"[^.!?。！？\n]*[.!?。！？\n]*")
 _I = re.compile(r"\b(?:i|me|my|mine|myself|we|us|our|ours)\b|我|咱|俺", re.IGNORECASE)
 _YOU = re.compile(r"\b(?:you|your|yours|yourself|u)\b|你|您", re.IGNORECASE)
+_BEGINNING = 3  # letters that a stem shares with its words
 _TALKING = frozenset({"user", "assistant", "other"})
 # How much of a sentence is told of its speaker, where it has neither or both of the two words.
 _BOTH, _NEITHER, _NEITHER_ASKING = 0.5, 0.7, 0.3
@@ -48,8 +50,12 @@ def _shares(
     hit: Hit, asked: Mapping[Term, float], people: Sequence[str]
 ) -> Iterator[tuple[str, float]]:
     own = others = 0.0
-    for sentence in _SENTENCE.findall(hit.content):
-        said = all_terms(sentence) if sentence.strip() else {}
+    beginnings = {term[0][:_BEGINNING] for term in asked}
+    for sentence in _SENTENCE.findall(normalize(hit.content).casefold()):
+        # Most sentences have no asked word, and analysing them is what costs.
+        if not any(beginning in sentence for beginning in beginnings):
+            continue
+        said = all_terms(sentence)
         covered = sum(weight for term, weight in asked.items() if term in said)
         if covered:
             share = _of_speaker(sentence)

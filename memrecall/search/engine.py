@@ -24,6 +24,7 @@ from memrecall.search.people import in_first_person, named_in
 from memrecall.search.request import Mode, SearchPage, SearchRequest
 from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, seal_cursor
+from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
 
 Floats = npt.NDArray[np.float32]
@@ -55,6 +56,12 @@ class SearchEngine:
 
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """The best rows for a request, and in words why there are none."""
+        with trace_search(request.mode, request.query, request.limit) as span:
+            page = await self._search(scope, request)
+            span.set({"memrecall.search.results": len(page.results)})
+            return page
+
+    async def _search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         query = parse_query(request.query) if request.syntax == "query" else None
         vector, note = await self._embed(scope, request)
         async with self._cache.current(scope.user_id) as current:
@@ -90,7 +97,7 @@ class SearchEngine:
             return None, ""
         try:
             if request.mode == "semantic":
-                return await self._vector(request.query), ""
+                return await self.vector_of(request.query), ""
             return await self._meaning(await self._spoken(scope, request)), ""
         except EmbedderFailed as error:
             if request.mode == "semantic":
@@ -112,11 +119,12 @@ class SearchEngine:
         """The vector of a question; of a conversation, with its last line a little closer."""
         lines = [line for line in text.split("\n") if line.strip()]
         if len(lines) <= 1:
-            return await self._vector(text)
-        both = await self._vector(text) + np.float32(_LAST_LINE) * await self._vector(lines[-1])
+            return await self.vector_of(text)
+        both = await self.vector_of(text) + np.float32(_LAST_LINE) * await self.vector_of(lines[-1])
         return (both / max(float(np.linalg.norm(both)), 1e-9)).astype(np.float32)
 
-    async def _vector(self, text: str) -> Floats:
+    async def vector_of(self, text: str) -> Floats:
+        """The vector of a question; the latest ones are kept."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         if not self._model_checked:

@@ -195,7 +195,7 @@ def _look_around(
     mark: UserMark,
     rows: Rows,
 ) -> Context:
-    zone = ZoneInfo(mark.time_zone)
+    zone = ZoneInfo(question.request.time_zone or mark.time_zone)
     offset = question.now.astimezone(zone).utcoffset() or timedelta(0)
     query = question.request.query.strip()
     # Several lines are a conversation, whose "today" and "tonight" are small talk.

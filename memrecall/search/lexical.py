@@ -41,26 +41,26 @@ def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
     total = int(np.count_nonzero(alive))
     if not terms or not total:
         return LexicalScores(scores, 0.0)
-    keys = np.array([_key(columns, term) for term in terms], dtype=np.int64)
+    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
     places = [segment.places(keys) for segment in columns.segments]
     everyone = total == columns.rows
     norms = (
-        columns.derive("norms", lambda: _length_norms(columns, None))
+        columns.derive("norms", lambda: length_norms(columns, average_length(columns, None)))
         if everyone
-        else _length_norms(columns, alive)
+        else length_norms(columns, average_length(columns, alive))
     )
     weights: dict[SearchTerm, float] = {}
     for at, (term, asked) in enumerate(terms.items()):
         spans = [place[at] for place in places]
-        found = _document_frequency(columns, spans, None if everyone else alive)
+        found = document_frequency(columns, spans, None if everyone else alive)
         weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
         weights[term] = weight
         if found:
-            _add_term(columns, spans, weight, norms, scores)
+            add_term(columns, spans, weight, norms, scores)
     return LexicalScores(scores, sum(weights.values()), weights)
 
 
-def _key(columns: Columns, term: SearchTerm) -> int:
+def term_key(columns: Columns, term: SearchTerm) -> int:
     """The key of a term's postings; -1, which none has, if the user never said it."""
     numbers = [columns.vocabulary.get(part, -1) for part in term]
     if -1 in numbers:
@@ -68,16 +68,23 @@ def _key(columns: Columns, term: SearchTerm) -> int:
     return numbers[0] if len(numbers) == 1 else bigram_key(*numbers)
 
 
-def _length_norms(columns: Columns, alive: Mask | None) -> Floats:
+def average_length(columns: Columns, alive: Mask | None) -> float:
+    """How many terms a living row is filed under; without a mask, all are alive."""
     lengths = columns.lengths()
-    average = float((lengths if alive is None else lengths[alive]).mean())
+    return float((lengths if alive is None else lengths[alive]).mean())
+
+
+def length_norms(columns: Columns, average: float) -> Floats:
+    """How much each row's length dampens what it says."""
+    lengths = columns.lengths()
     norms: Floats = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
     return norms
 
 
-def _document_frequency(
+def document_frequency(
     columns: Columns, spans: Sequence[tuple[int, int]], alive: Mask | None
 ) -> int:
+    """How many living rows have a term, whose postings `spans` are in each segment."""
     if alive is None:
         return sum(end - start for start, end in spans)
     found = first_row = 0
@@ -88,13 +95,14 @@ def _document_frequency(
     return found
 
 
-def _add_term(
+def add_term(
     columns: Columns,
     spans: Sequence[tuple[int, int]],
     weight: float,
     norms: Floats,
     scores: Floats,
 ) -> None:
+    """Add what one term says for each row."""
     first_row = 0
     for segment, (start, end) in zip(columns.segments, spans, strict=True):
         if start != end:
@@ -131,6 +139,8 @@ def match_words(columns: Columns, text: str) -> Mask:
         return np.zeros(columns.rows, dtype=np.bool_)
     if len(numbers) == 1:
         return _rows_with_any(columns, numbers)
+    if len(numbers) == 2 and all(map(is_cjk, atoms)):
+        return _rows_with_any(columns, [bigram_key(*numbers)])  # filed under just that
     return _rows_with_phrase(columns, [[number] for number in numbers])
 
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
-from memrecall.types import Role, check_range, check_text
+from memrecall.types import Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
@@ -38,6 +38,7 @@ class SearchRequest:
     expansions: tuple[str, ...] = ()  # help, but need not match
     exclude: frozenset[str] = frozenset()  # keys that the caller has already
     now: datetime | None = None  # what "yesterday" is counted from; None: the clock
+    time_zone: str | None = None  # where "yesterday" is one; None: the user's own
     cursor: str | None = None
 
     def __post_init__(self) -> None:
@@ -62,12 +63,14 @@ class SearchRequest:
                 f"threshold {self.threshold} is out of range", hint="Use 0.0 to 1.0"
             )
         check_range(self.since, self.until)
+        if self.time_zone is not None:
+            check_time_zone(self.time_zone)
         for word in (*self.keywords, *self.expansions):
             check_text("a keyword", word)
 
     def binding(self) -> list[object]:
         """What a cursor of this search is bound to: everything but the page itself."""
-        filters = (self.since, self.until, self.role, self.kind, self.session_id)
+        filters = (self.since, self.until, self.role, self.kind, self.session_id, self.time_zone)
         words = (self.memory_types, self.keywords, self.expansions, sorted(self.exclude))
         what = (self.query, self.mode, self.syntax, self.threshold)
         return ["search", *what, *map(str, filters), *map(list, words)]

@@ -1,7 +1,8 @@
-"""The store: tables, migrations, messages, memories, vectors, traces. SQLAlchemy stays in here."""
+"""The store: tables, messages, memories, vectors, traces, keys. SQLAlchemy stays in here."""
 
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
+from memrecall.store.keys import Grant, Key, KeyList, Keys
 from memrecall.store.messages import Entry, Written
 from memrecall.store.owners import Erased, OwnerList
 from memrecall.store.store import Store
@@ -24,6 +25,10 @@ __all__ = [
     "Changes",
     "Entry",
     "Erased",
+    "Grant",
+    "Key",
+    "KeyList",
+    "Keys",
     "MessageFilter",
     "MessagePage",
     "NewTrace",

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
 
-from sqlalchemy import Engine, Row, Select, create_engine, event
+from sqlalchemy import Engine, Executable, Row, create_engine, event
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
@@ -80,7 +80,7 @@ class Database:
                 yield connection
 
     async def fetch(
-        self, statement: Select[Any], given: Mapping[str, Any] | None = None
+        self, statement: Executable, given: Mapping[str, Any] | None = None
     ) -> Sequence[Row[Any]]:
         """All rows of one statement, by the shortest way: every search begins and ends here."""
         if self._reader is not None:
@@ -90,7 +90,7 @@ class Database:
             return rows
 
     def _fetch(
-        self, reader: Engine, statement: Select[Any], given: Mapping[str, Any] | None
+        self, reader: Engine, statement: Executable, given: Mapping[str, Any] | None
     ) -> Sequence[Row[Any]]:
         with typed_faults(self.place), reader.connect() as connection:
             return connection.execute(statement, given).all()

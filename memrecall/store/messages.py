@@ -60,6 +60,7 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
     now = datetime.now(UTC)
     claims = await claim(connection, (e.scope for e in entries), now, with_sessions=True)
     known = await _known(connection, entries)
+    ours: set[_Key] = set()  # what this batch itself brings
     rows: list[dict[str, Any]] = []
     fresh: list[bool] = []
     faults: dict[int, CallerError] = {}
@@ -68,7 +69,7 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
         fresh.append(stored is None)
         try:
             if stored is not None:
-                _require_same(entry, stored)
+                _require_same(entry, stored, in_batch=_key(entry) in ours)
                 continue
             row = _row(entry, claims)
         except CallerError as error:
@@ -76,6 +77,7 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
             continue
         rows.append(row)
         known[_key(entry)] = row
+        ours.add(_key(entry))
     _require_faultless(faults)
     if rows:
         await connection.execute(insert(messages), rows)
@@ -122,7 +124,7 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
-def _require_same(entry: Entry, stored: RowMapping | dict[str, Any]) -> None:
+def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], *, in_batch: bool) -> None:
     said = entry.message
     given: dict[str, object] = {
         "content": said.content,
@@ -132,8 +134,10 @@ def _require_same(entry: Entry, stored: RowMapping | dict[str, Any]) -> None:
     }
     different = [name for name, value in given.items() if value != stored[name]]
     if different:
+        twice = f"comes twice in this batch, with another {different[0]}"
+        before = f"is already stored with another {different[0]}"
         raise Conflict(
-            f"message {said.message_id!r} is already stored with another {different[0]}",
+            f"message {said.message_id!r} {twice if in_batch else before}",
             hint="Messages are evidence and never rewritten; give the new one its own id",
             user_id=entry.scope.user_id,
             message_id=said.message_id,

@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from sqlalchemy import Delete, delete, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -16,7 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.store.claims import lock_users
 from memrecall.store.engine import Database
+from memrecall.store.keys import withdraw_user
 from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
+from memrecall.types import check_time_zone
 
 LIST_SIZE = 100
 PURGE_SIZE = 500  # as many as a writer may have to wait for
@@ -39,6 +40,7 @@ class Erased:
     vectors: int = 0
     sessions: int = 0
     traces: int = 0
+    keys: int = 0  # that opened this user's data; they do no longer
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -92,12 +94,7 @@ class Owners:
 
     async def set_time_zone(self, user_id: str, time_zone: str) -> None:
         """Where the user lives: "yesterday" and days are read in that zone."""
-        try:
-            ZoneInfo(time_zone)
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise InvalidArgument(
-                f"time zone {time_zone!r} is not known", hint="Write it like Asia/Shanghai"
-            ) from None
+        check_time_zone(time_zone)
         await self._set(users, {"user_id": user_id}, time_zone=time_zone)
 
     async def end_session(self, user_id: str, session_id: str) -> None:
@@ -122,7 +119,7 @@ class Owners:
         return await self._erase(user_id, session_id)
 
     async def erase_user(self, user_id: str) -> Erased:
-        """Remove every row of a user."""
+        """Remove every row of a user, and the user from all keys."""
         return await self._erase(user_id, None)
 
     async def erase_agent(self, agent_id: str) -> None:
@@ -171,9 +168,12 @@ class Owners:
 
 
 async def _erase(connection: AsyncConnection, user_id: str, session_id: str | None) -> Erased:
-    if not await lock_users(connection, [user_id]):
+    known = await lock_users(connection, [user_id])
+    keys = await withdraw_user(connection, user_id) if session_id is None else 0
+    if not known and not keys:
         raise NotFound(f"there is no user {user_id!r}", hint="`memrecall users list`")
     gone = {
+        "keys": keys,
         "vectors": await _erase_vectors(connection, user_id, session_id),
         "messages": await _erase_from(connection, messages, user_id, session_id),
         "memories": await _erase_from(connection, memories, user_id, session_id),

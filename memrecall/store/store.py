@@ -12,6 +12,7 @@ from memrecall.store.analysis import analyse_anew
 from memrecall.store.claims import require_enabled
 from memrecall.store.engine import Database, Durability
 from memrecall.store.feed import ChangeFeed, UserMark
+from memrecall.store.keys import Keys
 from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.migrations import schema_version, upgrade
@@ -49,6 +50,7 @@ class Store:
         self._database = database
         self.facts = facts
         self.owners = Owners(database)
+        self.keys = Keys(database)
 
     @classmethod
     async def open(

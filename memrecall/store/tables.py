@@ -250,3 +250,29 @@ traces = Table(
     PrimaryKeyConstraint("user_id", "trace_id"),
 )
 Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), traces.c.trace_id)
+
+# Not user data: who may ask for it. A key without users has had them erased.
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", _id(), primary_key=True),
+    Column("name", String(NAME_LENGTH), nullable=False, server_default=""),
+    Column("secret_hash", String(64), nullable=False),
+    Column("all_users", Boolean, nullable=False),
+    Column("agent_id", _id()),  # a label: the agent may be made by the key's first write
+    Column("read_only", Boolean, nullable=False),
+    Column("permissions", _json(), nullable=False),
+    _time("created_at", nullable=False),
+    _time("expires_at"),
+    _time("revoked_at"),
+)
+
+api_key_users = Table(
+    "api_key_users",
+    metadata,
+    # No reference to a user: a key may be made before its user's first message.
+    Column("user_id", _id(), nullable=False),
+    Column("key_id", _id(), ForeignKey("api_keys.key_id"), nullable=False),
+    PrimaryKeyConstraint("user_id", "key_id"),
+    Index("ix_api_key_users_key", "key_id"),
+)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, or_, select
-from sqlalchemy.sql import ColumnElement
+from sqlalchemy import CompoundSelect, Select, asc, bindparam, desc, select, union_all
+from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
@@ -90,7 +90,7 @@ class Timeline:
 
     async def page(
         self,
-        filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the seed's word; frozen
+        filter: MessageFilter = MessageFilter(),  # noqa: A002, B008 -- the query API's word; frozen
         *,
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
@@ -99,12 +99,12 @@ class Timeline:
         check_page_size(page_size)
         wanted = self._filtered(filter)
         binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
-        if cursor is not None:
+        count = page_size + 1  # one more than asked tells whether there is a next page
+        if cursor is None:
+            found = await self._fetch(_newest_first(wanted, count))
+        else:
             ts, message_id = open_cursor(self._secret, binding, cursor)
-            wanted = wanted.where(_said_before(parse_time(ts), message_id))
-        newest_first = wanted.order_by(messages.c.ts.desc(), messages.c.message_id)
-        # One more than asked tells whether there is a next page.
-        found = await self._fetch(newest_first.limit(page_size + 1))
+            found = await self._fetch(_after_place(wanted, parse_time(ts), message_id, count))
         items = tuple(found[:page_size])
         if len(found) <= page_size:
             return MessagePage(items)
@@ -118,12 +118,9 @@ class Timeline:
         check_count("before", before)
         check_count("after", after)
         anchor = await self.get(message_id)
-        earlier = self._select().where(_reads_before(anchor))
-        later = self._select().where(_reads_after(anchor))
-        backwards = earlier.order_by(messages.c.ts.desc(), messages.c.message_id.desc())
-        forwards = later.order_by(messages.c.ts, messages.c.message_id)
-        prior = await self._fetch(backwards.limit(before)) if before else []
-        following = await self._fetch(forwards.limit(after)) if after else []
+        around = self._select()
+        prior = await self._fetch(_said_before(around, anchor, before)) if before else []
+        following = await self._fetch(_said_after(around, anchor, after)) if after else []
         return MessagePage((*reversed(prior), anchor, *following))
 
     async def thread(
@@ -164,7 +161,7 @@ class Timeline:
         return wanted
 
     async def _fetch(
-        self, statement: Select[Any], given: dict[str, Any] | None = None
+        self, statement: Select[Any] | CompoundSelect[Any], given: dict[str, Any] | None = None
     ) -> list[Message]:
         rows = await self._database.fetch(statement, given)
         return [to_message(dict(row._mapping)) for row in rows]
@@ -189,18 +186,41 @@ def check_count(name: str, value: int) -> None:
         raise InvalidArgument(f"{name} {value} is out of range", hint=f"Use 0 to {LARGEST_PAGE}")
 
 
-def _said_before(ts: datetime, message_id: str) -> ColumnElement[bool]:
-    """What follows a place on a page: earlier, or as early with a greater id."""
-    tie = and_(messages.c.ts == ts, messages.c.message_id > message_id)
-    # The bound on ts alone lets the index seek; the rest decides the tie.
-    return and_(messages.c.ts <= ts, or_(messages.c.ts < ts, tie))
+def _newest_first(wanted: Select[Any], count: int) -> Select[Any]:
+    return wanted.order_by(messages.c.ts.desc(), messages.c.message_id).limit(count)
 
 
-def _reads_before(anchor: Message) -> ColumnElement[bool]:
-    tie = and_(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
-    return and_(messages.c.ts <= anchor.ts, or_(messages.c.ts < anchor.ts, tie))
+def _after_place(
+    wanted: Select[Any], ts: datetime, message_id: str, count: int
+) -> CompoundSelect[Any]:
+    """What follows a place on a page: as early with a greater id, then what is earlier."""
+    level = wanted.where(messages.c.ts == ts, messages.c.message_id > message_id)
+    earlier = wanted.where(messages.c.ts < ts)
+    return _joined(level, earlier, [desc("ts"), asc("message_id")], count)
 
 
-def _reads_after(anchor: Message) -> ColumnElement[bool]:
-    tie = and_(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
-    return and_(messages.c.ts >= anchor.ts, or_(messages.c.ts > anchor.ts, tie))
+def _said_before(wanted: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
+    """What comes before a message when they are read by time, the nearest first."""
+    level = wanted.where(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
+    earlier = wanted.where(messages.c.ts < anchor.ts)
+    return _joined(level, earlier, [desc("ts"), desc("message_id")], count)
+
+
+def _said_after(wanted: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
+    """What comes after a message when they are read by time, the nearest first."""
+    level = wanted.where(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
+    later = wanted.where(messages.c.ts > anchor.ts)
+    return _joined(level, later, [asc("ts"), asc("message_id")], count)
+
+
+def _joined(
+    level: Select[Any], beyond: Select[Any], order: list[UnaryExpression[Any]], count: int
+) -> CompoundSelect[Any]:
+    """The first rows of two ranges of the index, each read from its beginning.
+
+    One range with a condition on ties would be read from the tie's beginning each time, and an
+    import may have given all its messages the same time.
+    """
+    parts = (part.order_by(*order).limit(count).subquery() for part in (level, beyond))
+    both = union_all(*(select(part) for part in parts))
+    return both.order_by(*order).limit(count)

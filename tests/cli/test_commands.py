@@ -4,6 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Coroutine
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -223,6 +226,51 @@ def test_doctor_shows_what_is_in_force(
     lost = shell("doctor", "--db", chat.with_name("nowhere.db"))
     assert lost.code == 1
     assert "there is no database" in lost.out
+
+
+class _Refusing(BaseHTTPRequestHandler):
+    """A server that knows no key."""
+
+    def do_GET(self) -> None:
+        self.send_response(401)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002 -- the library's name
+        """Say nothing."""
+
+
+def test_doctor_asks_whether_the_model_answers(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = HTTPServer(("127.0.0.1", 0), _Refusing)
+    address = f"http://127.0.0.1:{server.server_port}/v1"
+    monkeypatch.setenv("MEMRECALL_MODEL", "m")
+    monkeypatch.setenv("MEMRECALL_BASE_URL", address)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        refused = shell("doctor", "--db", chat, "--quick")
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    assert refused.code == 1
+    assert "the key is refused (401)" in " ".join(refused.out.split())
+    dead = shell("doctor", "--db", chat, "--quick")
+    assert dead.code == 1
+    assert f"m at {address}: no answer" in " ".join(dead.out.split())
+
+
+def test_only_what_can_go_on_says_so(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(work: Coroutine[Any, Any, Any]) -> None:
+        work.close()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("memrecall.cli.options.run", stop)
+    assert shell("search", "x", "--user", "lin", "--db", chat).err == "stopped\n"
+    assert "run it again to go on" in shell("reindex", "--db", chat).err
 
 
 def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -> None:

@@ -96,7 +96,7 @@ def test_a_conflicting_line_is_the_later_one(shell: Shell, db: Path, tmp_path: P
     file = write(tmp_path, line(1), line(2), line(1, content="other"), line(1), line(3))
     done = shell("import", file, "--db", db, "--json")
     assert [fault["line"] for fault in done.json["bad"]] == [3]
-    assert "'m1' is already stored with another content" in done.json["bad"][0]["reason"]
+    assert "'m1' comes twice in this batch, with another content" in done.json["bad"][0]["reason"]
     assert (done.json["stored"], done.json["repeated"]) == (3, 1)
 
 

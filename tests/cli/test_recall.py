@@ -473,7 +473,7 @@ def test_ctrl_c_ends_it_in_one_line(shell: Shell, chat: Path, script: Any) -> No
     script(look_for("garage"), interrupt)
     done = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert done.code == 130
-    assert done.err == "stopped; run it again to go on\n"
+    assert done.err == "stopped\n"
     assert "▸ search_memories “garage”" in done.out
 
 

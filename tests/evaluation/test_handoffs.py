@@ -11,7 +11,6 @@ from memrecall.evaluation.questions import Question
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 
-
 ROWS = np.arange(4)
 
 
@@ -50,6 +49,7 @@ def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None
     assert told["keys"] == pytest.approx(sum(map(len, keys.values())) / len(asked), abs=1e-5)
     shown = bench.shell("eval", "compare", *runs)
     assert shown.code == 0
+    assert f"nothing for {told['empty']:.1%}" in shown.out
     assert f"F1, search cut at {told['best_cut']}" in shown.out
     backwards = bench.shell("eval", "compare", *reversed(runs), "--json")
     assert "handed_off" not in backwards.json

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from memrecall.evaluation.asking import SearchAsker
+from memrecall.evaluation.folder import RunFolder
 from memrecall.evaluation.questions import Question
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
@@ -327,3 +328,29 @@ async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> N
     (request,) = subject.requests
     assert (request.mode, request.threshold, request.limit, request.until) == ("hybrid", 0, 5, None)
     assert request.now.isoformat() == "2025-01-05T09:01:00+00:00"
+
+
+def test_two_runs_do_not_write_into_one_folder(bench: Bench) -> None:
+    bench.run("run")
+    with RunFolder(bench.folder / "run").held():
+        second = bench.run("run", "search", "--max-questions", 3)
+    assert second.code == 2
+    assert "another `memrecall eval run` is writing into" in second.err
+    assert bench.run("run").code == 0
+
+
+def test_a_killed_run_is_told_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench.run("runs/killed")
+    summary = bench.folder / "runs" / "killed" / "summary.json"
+    state = json.loads(summary.read_bytes())
+    summary.write_text(json.dumps({**state, "complete": False, "counts": {}, "metrics": {}}))
+    lines = bench.file("runs/killed", "results.jsonl").read_bytes().splitlines(keepends=True)
+    bench.file("runs/killed", "results.jsonl").write_bytes(b"".join(lines[:4]))
+    monkeypatch.setenv("MEMRECALL_RUNS_DIR", str(bench.folder / "runs"))
+    (told,) = bench.shell("eval", "list", "--json").json["items"]
+    assert (told["answered"], told["questions"], told["complete"]) == (4, 7, False)
+    refused = bench.shell("eval", "baseline", "killed", "--out", bench.folder / "b.json")
+    assert "not complete: 4 questions were asked" in refused.err
+    page = bench.folder / "page.html"
+    assert bench.shell("eval", "report", "killed", "--out", page).code == 0
+    assert "4, incomplete" in page.read_text("utf-8")

@@ -8,7 +8,7 @@ import pytest
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import Erased, RowKey, Store
+from memrecall.store import Erased, Grant, RowKey, Store
 from memrecall.types import NewMemory, Origin
 
 from .contention import writer_at_work
@@ -41,6 +41,7 @@ async def fill(store: Store) -> None:
                 RowKey(user, "memory", f"memory-{session}"),
             ]
             await store.vectors("embedder-1").write(rows, np.ones((2, 4), np.float32))
+        await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
     await remember(store, "unlabelled")
     await store.traces(ANN).add(recalled("unlabelled"), keep_days=30)
 
@@ -62,7 +63,7 @@ class TestUser:
         erased = await store.owners.erase_user("ann")
 
         after = await dump(store.database)
-        assert erased == Erased(messages=6, memories=3, vectors=4, sessions=2, traces=3)
+        assert erased == Erased(messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1)
         assert rows_of(after, "ann") == {}
         assert rows_of(after, "ben") == rows_of(before, "ben")
         assert after["agents"] == before["agents"]

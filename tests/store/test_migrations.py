@@ -16,7 +16,7 @@ from sqlalchemy import update
 
 from memrecall.errors import Disabled, SchemaTooNew, StorageError
 from memrecall.scope import Permission, Scope
-from memrecall.store import STORED_AS, MessageFilter, Store
+from memrecall.store import STORED_AS, Grant, MessageFilter, Store
 from memrecall.store.engine import Database
 from memrecall.store.migrations import LATEST, schema_version, upgrade
 from memrecall.store.tables import meta
@@ -187,6 +187,33 @@ async def test_an_old_database_takes_traces_and_follows_threads(old_location: st
         assert [message.message_id for message in thread] == ["m1", "m2"]
         with pytest.raises(Disabled):
             await store.traces(BEN).add(recalled(), keep_days=30)
+
+
+async def test_keys_of_the_third_schema_open_what_they_did(empty_location: str) -> None:
+    await make_old(empty_location, 3)
+
+    async with await Store.open(empty_location) as store:
+        key = await store.keys.verify("mr_0011223344556677_abc123")
+
+        assert key is not None
+        assert key.as_dict() == {
+            "key_id": "0011223344556677",
+            "name": "Ann's 手机",
+            "users": ["ann"],
+            "agent_id": "helper",
+            "read_only": True,
+            "permissions": ["sensitive"],
+            "created_at": datetime(2026, 1, 26, 10, tzinfo=UTC),
+            "expires_at": datetime(2999, 1, 1, tzinfo=UTC),
+            "revoked_at": None,
+        }
+        assert await store.keys.verify("mr_8899aabbccddeeff_abc123") is None
+
+
+async def test_an_old_database_takes_keys(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        key, text = await store.keys.create(Grant(frozenset({"ann"})))
+        assert await store.keys.verify(text) == key
 
 
 async def rewrite_meta(location: str, name: str, value: str) -> Rows:

@@ -1,4 +1,4 @@
-"""The tables are those of the specification (seed 002, section 4), on both engines.
+"""The tables are those of the specification, on both engines.
 
 Two deviations, decided in the design: ids are unique per user, so keys and indexes of user data
 begin with `user_id`; and columns that have a default are never null.
@@ -107,6 +107,7 @@ REFERENCES = {
 ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message_id"} | {
     "memory_key",
     "trace_id",
+    "key_id",
     "key",
 }
 

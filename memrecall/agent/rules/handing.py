@@ -9,6 +9,7 @@ from memrecall.agent.rules.judging import Judgement
 from memrecall.agent.rules.phrases import say
 from memrecall.agent.rules.reading import Line, Reading
 from memrecall.agent.rules.transcript import Transcript
+from memrecall.budget import Limit
 
 _QUOTED = 160
 _ASKED = 80
@@ -22,7 +23,7 @@ def hand_off(
 ) -> dict[str, Any]:
     """The arguments of the handoff that fits what was found."""
     if not found.searched and not found.candidates:
-        return _failed(reading, found)
+        return _failed(reading, found, transcript.last_for)
     if judgement.abstains:
         return _not_found(reading, transcript, found, judgement)
     return _found(reading, found, judgement)
@@ -69,11 +70,16 @@ def _not_found(
     }
 
 
-def _failed(reading: Reading, found: Findings) -> dict[str, Any]:
+def _failed(reading: Reading, found: Findings, limit: Limit | None) -> dict[str, Any]:
     """No search worked, or none could be made: that is not the same as nothing found."""
     language = reading.language
     codes = ", ".join(dict.fromkeys(found.broken))
-    summary = say(language, "summary_failed" if codes else "summary_unsearched", codes=codes)
+    if codes:
+        summary = say(language, "summary_failed", codes=codes)
+    elif limit is not None:
+        summary = say(language, "summary_limited", limit=limit)
+    else:
+        summary = say(language, "summary_unsearched")
     return {
         "reason": say(language, "failed" if codes else "unsearched"),
         "search_summary": summary,
@@ -149,7 +155,8 @@ def _why(reading: Reading, found: Findings, chosen: list[Candidate]) -> str:
     words = say(reading.language, "and").join(dict.fromkeys(shared[:_WORDS_TOLD]))
     best = max(candidate.score for candidate in chosen)
     phrase = "why" if words else "why_meaning"
-    return say(reading.language, phrase, words=words, score=best, searches=found.searched)
+    times = say(reading.language, "once" if found.searched == 1 else "times", count=found.searched)
+    return say(reading.language, phrase, words=words, score=best, searches=times)
 
 
 def _question(reading: Reading) -> str:

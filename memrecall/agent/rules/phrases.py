@@ -76,8 +76,12 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "无法搜索记忆（{codes}）。这不表示没有相关内容。",
     ),
     "summary_unsearched": (
-        "There was no time left to search. This does not mean that there is nothing.",
-        "没有来得及搜索。这不表示没有相关内容。",
+        "Nothing could be searched. This does not mean that there is nothing.",
+        "没有能够搜索。这不表示没有相关内容。",
+    ),
+    "summary_limited": (
+        "The limit on {limit} left no room for a search. This does not mean that there is nothing.",
+        "{limit} 的上限没有留下搜索的余地。这不表示没有相关内容。",
     ),
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",
@@ -98,18 +102,19 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     # Reasoning
     "why": (
-        "They share {words} with the request; best relevance {score:.2f} after {searches} "
-        "searches.",
-        "与请求共有：{words}；共搜索 {searches} 次，最高相关性 {score:.2f}。",
+        "They share {words} with the request; best relevance {score:.2f} after {searches}.",
+        "与请求共有：{words}；共搜索 {searches}，最高相关性 {score:.2f}。",
     ),
     "why_meaning": (
-        "They are close in meaning; best relevance {score:.2f} after {searches} searches.",
-        "意思相近；共搜索 {searches} 次，最高相关性 {score:.2f}。",
+        "They are close in meaning; best relevance {score:.2f} after {searches}.",
+        "意思相近；共搜索 {searches}，最高相关性 {score:.2f}。",
     ),
     "why_not": (
         "The best of {count} results has too little of what was asked.",
         "{count} 条结果中最好的也与所问内容相差太远。",
     ),
+    "once": ("1 search", "1 次"),
+    "times": ("{count} searches", "{count} 次"),
     # Questions
     "ask_bare": (
         "What does “{reference}” refer to: roughly when was it, or what was it about?",

@@ -24,7 +24,10 @@ from memrecall.agent.rules.transcript import (
     read_transcript,
 )
 from memrecall.agent.rules.window import meant_in_window, must_look_further, stored_line
+from memrecall.agent.rules.words import ASKING
 from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
+from memrecall.text.stopwords import STOP_CHARS
+from memrecall.text.tokens import is_cjk
 
 MOST_SEARCHES = 5  # in an iteration
 IN_A_ROW = 3  # the tool refuses a fourth
@@ -35,6 +38,7 @@ BARREN = 2  # searches in a row without a new key, after which others bring none
 # With nothing found at all one more is tried; the loop steers then, and ends the run if it has to
 # do so twice.
 BARREN_AT_FIRST = 3
+_TELLING_CHARACTERS = 4
 
 
 def recall_turn(request: RuleRequest) -> RuleAnswer:
@@ -58,7 +62,7 @@ class _Turn:
         self._found = found
         self._line = meant_in_window(reading)
         quiet = not reading.context_words or is_greeting(reading.text)
-        self._asks_nothing = reading.empty and quiet
+        self._asks_nothing = reading.empty and quiet and not _wants_to_know(reading)
         self._judgement: Judgement = judge(reading, found)
 
     def decide(self) -> RuleAnswer:
@@ -151,6 +155,14 @@ class _Turn:
 
     def _can(self, tool: str) -> bool:
         return tool in self._tools
+
+
+def _wants_to_know(reading: Reading) -> bool:
+    """Whether it is a question after all, of characters that no dictionary knows as words."""
+    told = [character for character in reading.text if is_cjk(character)]
+    telling = [character for character in told if character not in STOP_CHARS]
+    asking = any(pattern.search(reading.text) for pattern in ASKING)
+    return asking and len(telling) >= _TELLING_CHARACTERS and not is_greeting(reading.text)
 
 
 def _answer(tool: str, arguments: Mapping[str, object], thought: str) -> RuleAnswer:

@@ -75,8 +75,13 @@ def _plans(
     last = transcript.searches[-1] if transcript.searches else None
     if last is not None and last.error == "embedder":
         yield Plan("words_only", base | {"search_mode": "keyword"})
-    if not found.hits or (abstains and _is_filtered(reading)):
+    if (not found.hits or (abstains and _is_filtered(reading))) and not _asks_only_when(reading):
         yield from _wider(reading, base)
+
+
+def _asks_only_when(reading: Reading) -> bool:
+    """Whether only a time tells what is asked for: then what was said at another one is not."""
+    return reading.timing.said is not None and not reading.words and not reading.exact
 
 
 def _words_of_older_lines(reading: Reading) -> tuple[str, ...]:

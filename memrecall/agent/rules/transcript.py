@@ -12,6 +12,8 @@ from autogen_core.models import (
     LLMMessage,
 )
 
+from memrecall.budget import Limit
+
 if TYPE_CHECKING:
     from memrecall.agent.briefing import Briefing
 
@@ -48,10 +50,11 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One iteration until now: the briefing, and the steps after it."""
+    """One iteration until now: the briefing, the steps after it, and whether it must end."""
 
     briefing: "Briefing"
     steps: tuple[Step, ...] = field(default=())
+    last_for: Limit | None = None  # the limit that leaves room for a handoff alone
 
     @property
     def searches(self) -> list[Step]:
@@ -99,11 +102,13 @@ class Transcript:
 def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:
     """The briefing and the steps of a conversation between the loop and its model."""
     # Imported late: the briefing knows the tools, and one of the tools uses these rules.
-    from memrecall.agent.briefing import read_briefing
+    from memrecall.agent.briefing import read_briefing, read_last_call
 
-    first = messages[0].content
+    first, hint = messages[0].content, messages[-1].content
     return Transcript(
-        read_briefing(first if isinstance(first, str) else ""), tuple(_steps(messages))
+        read_briefing(first if isinstance(first, str) else ""),
+        tuple(_steps(messages)),
+        read_last_call(hint) if isinstance(hint, str) else None,
     )
 
 

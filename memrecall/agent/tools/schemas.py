@@ -20,23 +20,27 @@ _ARGUMENT = re.compile(r"^- (\w+): (.+)$", re.MULTILINE)
 
 
 @cache
-def descriptions(language: Language) -> dict[str, tuple[str, dict[str, str]]]:
+def descriptions(
+    language: Language, prompt: str = "tools"
+) -> dict[str, tuple[str, dict[str, str]]]:
     """For each tool what it does, and for each of its arguments what it means."""
-    _, *parts = _HEADING.split(load_prompt("tools", language))
+    _, *parts = _HEADING.split(load_prompt(prompt, language))
     told = {}
     for name, text in zip(parts[::2], parts[1::2], strict=True):
         told[name] = (_ARGUMENT.sub("", text).strip(), dict(_ARGUMENT.findall(text)))
     return told
 
 
-def make_schema(name: str, input_model: type[BaseModel], language: Language) -> ToolSchema:
+def make_schema(
+    name: str, input_model: type[BaseModel], language: Language, *, prompt: str = "tools"
+) -> ToolSchema:
     """One tool's schema in the words of a language; an argument without words is an error."""
-    about, arguments = descriptions(language)[name]
+    about, arguments = descriptions(language, prompt)[name]
     drawn = input_model.model_json_schema()
     wanted = [key for key in drawn["properties"] if key not in _WRITTEN_BY_THE_DRIVER]
     if wanted != list(arguments):
         raise InvalidArgument(
-            f"the prompt `tools` ({language}) describes other arguments of {name} than it has",
+            f"the prompt `{prompt}` ({language}) describes other arguments of {name} than it has",
             hint=f"Describe {', '.join(wanted)}, in this order",
         )
     properties = {key: _slim(drawn["properties"][key], arguments[key]) for key in wanted}
@@ -46,7 +50,7 @@ def make_schema(name: str, input_model: type[BaseModel], language: Language) -> 
         parameters=ParametersSchema(
             type="object",
             properties=properties,
-            required=drawn["required"],
+            required=drawn.get("required", []),
             additionalProperties=False,
         ),
         strict=False,

@@ -85,6 +85,7 @@ def _request(desk: Desk, asked: SearchMemoriesInput, expansions: tuple[str, ...]
             said.message_id for said in desk.conversation.given if said.message_id is not None
         ),
         now=desk.now,
+        time_zone=desk.time_zone,
     )
 
 

@@ -274,7 +274,7 @@ def test_a_refused_search_is_made_after_a_pause() -> None:
 def test_a_forced_handoff_before_any_search_is_not_nothing_found() -> None:
     played = play(briefing([user("我的自行车在哪里")]), tool(TEN), tools=("handoff",))
     assert played.handoff is not None
-    assert "没有来得及搜索" in played.handoff["search_summary"]
+    assert "没有能够搜索" in played.handoff["search_summary"]
 
 
 def test_without_an_embedder_words_are_searched() -> None:
@@ -316,3 +316,20 @@ def test_searches_that_bring_nothing_new_are_few() -> None:
     assert len(played.searches) == 3  # the first, and two that found the same
     nothing = play(briefing([user("where is my bicycle chain?")], iteration=2), tool(found()))
     assert len(nothing.searches) == 2
+
+
+def test_what_was_said_at_a_time_is_not_sought_at_others() -> None:
+    for text in ("What did I say last Tuesday?", "上周三我说了什么"):
+        played = play(briefing([user(text)]), tool(found(message="no match")))
+        assert len(played.searches) == 1
+        assert played.handoff is not None
+        assert played.handoff["relevant_memory_keys"] == []
+
+
+def test_a_question_of_unknown_words_is_searched() -> None:
+    asked = briefing([user("打八八折是每个月的哪天？")])
+    played = play(asked, tool(found(hit("k", "每月八号打八八折", 0.9))))
+    assert played.handoff is not None
+    assert played.handoff["relevant_memory_keys"] == ["k"]
+    for text in ("你好吗？", "How are you?"):
+        assert not play(briefing([user(text)]), tool(found(hit("k", "hi", 0.9)))).searches

@@ -1,0 +1,192 @@
+"""What the leak filter costs: beside copying the same chunks, and how it grows with the text.
+
+    python benchmarks/leaks.py
+    python benchmarks/leaks.py --size 100000        a quick look
+
+Times are of the CPU; a cost is the best of several runs. Ends with 1 if a bound is broken: ordinary
+text in chunks of four characters costs less than 20 times copying it so, and ten times the text,
+ordinary or made to hurt, not more than ten times (and 15 % for noise).
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+from benchmarks.report import number, say  # noqa: E402
+from memrecall.text import LeakFilter, filter_leaks  # noqa: E402
+
+TOOLS = ("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory")
+CHUNK = 4
+MEGABYTE = 1_000_000
+COST = 20.0  # times copying, at most
+GROWTH = 10.0  # for ten times the text
+NOISE = 1.15
+
+ADVERSARIAL = {
+    "<": "<",
+    "{": "{",
+    "[": "[",
+    "`": "`",
+    "runs of `": "` `` ``` ",
+    "newlines": "\n",
+    "blanks": " ",
+    "openers without structure": "<tool_call> tags ",
+    "nested openers": "<tool_call <tool_call ",
+    "cut openers": "<|tool_ca <｜DSM [TOOL_CAL commentary to ",
+    "closers": "</parameter> ",
+    "nested arguments": '{"arguments": ',
+    "names of no tool": '{"name": "search_memor", ',
+    "open strings": '{"arguments": "',
+    "long open strings": '{"arguments": "' + "x" * 3_000 + " ",
+    "undecided spans": "a ` b <tool_call> c\n",
+    "half fences": "```x`\n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What was measured of one text; only ordinary ones have a bound on their cost."""
+
+    name: str
+    cost: float  # times copying
+    growth: float  # for ten times the text
+    whole: float  # milliseconds for all of it at once
+    ordinary: bool
+
+    @property
+    def met(self) -> bool:
+        """Whether all bounds hold."""
+        return self.growth <= GROWTH * NOISE and (self.cost < COST or not self.ordinary)
+
+
+def fill(pattern: str, size: int) -> str:
+    """A text of that size, of a pattern again and again."""
+    return (pattern * (size // len(pattern) + 1))[:size]
+
+
+def read_ordinary() -> dict[str, str]:
+    """Texts of several kinds: prose, documents, code, data."""
+    english = (REPOSITORY / "README.md").read_text("utf-8").split()
+    documents = sorted((REPOSITORY / "docs").glob("*.md"))
+    return {
+        "English prose": " ".join(word for word in english if word.isalpha()),
+        "Chinese document": (REPOSITORY / "README.zh.md").read_text("utf-8"),
+        "Markdown": "".join(path.read_text("utf-8") for path in documents),
+        "Python": Path(argparse.__file__).read_text("utf-8"),
+        "JSON lines": (REPOSITORY / "fixtures/eval/corpus.jsonl").read_text("utf-8"),
+    }
+
+
+def copy(text: str) -> str:
+    """Take a text apart and put it together again."""
+    pieces = []
+    for at in range(0, len(text), CHUNK):
+        pieces.append(text[at : at + CHUNK])  # noqa: PERF401  the loop that a filter needs
+    return "".join(pieces)
+
+
+def stream(text: str) -> str:
+    """The same, through a filter."""
+    leaks = LeakFilter(TOOLS)
+    pieces = []
+    for at in range(0, len(text), CHUNK):
+        pieces.append(leaks.feed(text[at : at + CHUNK]))  # noqa: PERF401
+    pieces.append(leaks.close())
+    return "".join(pieces)
+
+
+def drain(text: str) -> str:
+    """Through a filter, and away: what is kept of a long text would cost more than filtering."""
+    leaks = LeakFilter(TOOLS)
+    for at in range(0, len(text), CHUNK):
+        leaks.feed(text[at : at + CHUNK])
+    return leaks.close()
+
+
+def filter_whole(text: str) -> str:
+    """All of a text at once."""
+    return filter_leaks(text, TOOLS).visible
+
+
+def seconds(act: Callable[[str], str], text: str, runs: int) -> float:
+    """The CPU time of the fastest run."""
+    times = []
+    for _ in range(runs):
+        start = time.process_time()
+        act(text)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+def measure_cost(text: str, runs: int = 5) -> float:
+    """How many times as long as copying the filtering of a text takes."""
+    return seconds(stream, text, runs) / seconds(copy, text, runs)
+
+
+def measure_growth(pattern: str, size: int, runs: int = 3) -> float:
+    """How many times as long ten times the text takes, beside the mean of ten runs: the median."""
+    small, large = fill(pattern, size), fill(pattern, 10 * size)
+    ratios = []
+    for _ in range(runs):
+        mean = sum(seconds(drain, small, 1) for _ in range(10)) / 10
+        ratios.append(seconds(drain, large, 1) / mean)
+    return statistics.median(ratios)
+
+
+def measure(name: str, pattern: str, size: int, *, ordinary: bool) -> Figures:
+    """All figures of one text."""
+    say(name)
+    text = fill(pattern, size)
+    return Figures(
+        name,
+        measure_cost(text),
+        measure_growth(pattern, size),
+        seconds(filter_whole, text, 3) * 1000,
+        ordinary,
+    )
+
+
+def show(found: list[Figures], size: int) -> None:
+    """The table, on stdout."""
+    table = Table(title=f"the leak filter, {size:,} characters", title_justify="left")
+    table.add_column("text")
+    for heading in ("4-character chunks / copying", "10 x the text", "at once", "verdict"):
+        table.add_column(heading, justify="right")
+    for figures in found:
+        table.add_row(
+            figures.name if figures.ordinary else f"adversarial: {figures.name}",
+            f"{number(figures.cost)} x",
+            f"{number(figures.growth)} x",
+            f"{number(figures.whole)} ms",
+            "OK" if figures.met else "MISSED",
+        )
+    Console(width=None if sys.stdout.isatty() else 120).print(table, markup=False)
+
+
+def main() -> int:
+    """Measure and print; 1 if a bound is broken."""
+    parser = argparse.ArgumentParser(description="Measure the leak filter.")
+    parser.add_argument("--size", type=int, default=MEGABYTE, help="characters (default 1 MB)")
+    size = parser.parse_args().size
+    found = [measure(name, text, size, ordinary=True) for name, text in read_ordinary().items()]
+    # These cost more each, and nobody writes a megabyte of them: a tenth shows how they grow.
+    found += [
+        measure(name, pattern, size // 10, ordinary=False) for name, pattern in ADVERSARIAL.items()
+    ]
+    show(found, size)
+    return 0 if all(figures.met for figures in found) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Load from clients that ask again as soon as they are answered, and what it took."""
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from benchmarks.report import percentile
+
+PATIENCE = 30.0  # seconds for one answer
+_END_OF_HEAD = b"\r\n\r\n"
+
+# One client: asks the request of that number and returns when it is answered.
+Client = Callable[[int], Awaitable[None]]
+
+
+class Failed(Exception):
+    """An answer that is not the one that was asked for."""
+
+
+FAILURES = (Failed, OSError, TimeoutError, asyncio.IncompleteReadError)
+
+
+@dataclass(slots=True)
+class Load:
+    """How long each request took, which failed and why; seconds and CPU seconds of all together."""
+
+    times: list[float] = field(default_factory=list)
+    failures: Counter[str] = field(default_factory=Counter)
+    seconds: float = 0.0
+    cpu: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Answers a second."""
+        return len(self.times) / self.seconds if self.times else 0.0
+
+    @property
+    def cpu_milliseconds(self) -> float:
+        """CPU time of an answer, which others disturb less than its time by the clock."""
+        return self.cpu / len(self.times) * 1000 if self.times else math.nan
+
+    def milliseconds(self, percent: int) -> float:
+        """The time that so many percent of the answers did not exceed."""
+        return percentile(self.times, percent) * 1000 if self.times else math.nan
+
+
+async def put_pairs(
+    there: Client, here: Client, seconds: float, cpu_clock: Callable[[], float]
+) -> tuple[Load, Load]:
+    """Ask each question of one and then of the other: what disturbs one disturbs both.
+
+    The clock tells the CPU time of `there`; `here` is this process.
+    """
+    loads = Load(), Load()
+    cpu_begun, begun = cpu_clock(), time.perf_counter()
+    number = 0
+    while time.perf_counter() < begun + 2 * seconds:
+        asked = time.perf_counter()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                await there(number)
+        except FAILURES as error:
+            loads[0].failures[str(error) or type(error).__name__] += 1
+            break
+        between, cpu_between = time.perf_counter(), time.process_time()
+        await here(number)
+        loads[0].times.append(between - asked)
+        loads[1].times.append(time.perf_counter() - between)
+        loads[1].cpu += time.process_time() - cpu_between
+        number += 1
+    loads[0].cpu = cpu_clock() - cpu_begun
+    for load in loads:
+        load.seconds = sum(load.times)
+    return loads
+
+
+async def put_load(
+    clients: Sequence[Client], seconds: float, cpu_clock: Callable[[], float] = time.process_time
+) -> Load:
+    """Let all clients ask for so long; what is under way then is still waited for and counted.
+
+    The clock tells the CPU time of whoever does the work.
+    """
+    load = Load()
+    cpu_begun, begun = cpu_clock(), time.perf_counter()
+    end = begun + seconds
+
+    async def keep_asking(first: int, client: Client) -> None:
+        number = first
+        while (asked := time.perf_counter()) < end:
+            try:
+                async with asyncio.timeout(PATIENCE):
+                    await client(number)
+            except FAILURES as error:
+                load.failures[str(error) or type(error).__name__] += 1
+                return  # its connection cannot be used any more
+            load.times.append(time.perf_counter() - asked)
+            number += len(clients)
+
+    await asyncio.gather(*(keep_asking(n, client) for n, client in enumerate(clients)))
+    load.seconds, load.cpu = time.perf_counter() - begun, cpu_clock() - cpu_begun
+    return load
+
+
+class Connection:
+    """One connection that is kept alive, with no more between than sockets need.
+
+    A general HTTP client takes longer for a request than the service does: then it would be the
+    client that is measured.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def open(cls, url: str) -> "Connection":
+        """Connect to a service."""
+        place = urlsplit(url)
+        return cls(*await asyncio.open_connection(place.hostname, place.port))
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a whole request and read the body of its answer, which must be a good one."""
+        self._writer.write(request)
+        head = (await self._reader.readuntil(_END_OF_HEAD)).lower()
+        _, _, rest = head.partition(b"\r\ncontent-length:")
+        length = rest.partition(b"\r\n")[0].strip()
+        if not length.isdigit():
+            raise Failed("an answer without a length")
+        body = await self._reader.readexactly(int(length))
+        status = head.split(b" ", 2)[1].decode()
+        if status != "200":
+            raise Failed(f"status {status}")
+        return body
+
+    async def close(self) -> None:
+        """Hang up."""
+        self._writer.close()
+        await self._writer.wait_closed()

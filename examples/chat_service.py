@@ -1,0 +1,126 @@
+"""A chat application over HTTP: it feeds what is said to the service, and asks it to recall.
+
+The service is a process of its own with a key for one user, as it would be behind a real
+application; here both live as long as this example. The assistant's words are put together by
+`reply`: ask your model there, with what was recalled in its prompt.
+"""
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+from history import SAID
+
+USER = "lin"
+TURNS = (
+    "我之前说过我对什么东西过敏，不能点什么菜？",
+    "Which seat did I say I take on trains?",
+    "What did I say about my passport number?",  # never said
+)
+
+
+class Chat:
+    """One conversation of a user, kept by the service."""
+
+    def __init__(self, service: httpx.Client, session_id: str) -> None:
+        self._service = service
+        self._session_id = session_id
+        self._said: list[dict[str, str]] = []
+
+    def turn(self, text: str) -> tuple[list[str], str]:
+        """What the service did to recall, and what the assistant answers."""
+        self._said.append({"role": "user", "content": text})
+        steps, recalled = self._recall()
+        answer = reply(recalled)
+        self._said.append({"role": "assistant", "content": answer})
+        self.feed([{**message, "session_id": self._session_id} for message in self._said[-2:]])
+        return steps, answer
+
+    def feed(self, messages: list[dict[str, Any]]) -> int:
+        """Store messages: how many were new. Sent again they are not stored again."""
+        answer = self._service.post(f"/v1/users/{USER}/messages", json={"messages": messages})
+        return int(answer.raise_for_status().json()["stored"])
+
+    def _recall(self) -> tuple[list[str], dict[str, Any]]:
+        """What the last message refers to, and the tools that were used to find it."""
+        body = {"messages": self._said, "session_id": self._session_id}
+        headers = {"Accept": "text/event-stream"}  # without it: the result alone, at the end
+        path = f"/v1/users/{USER}/recall"
+        steps: list[str] = []
+        with self._service.stream("POST", path, json=body, headers=headers) as answer:
+            answer.raise_for_status()
+            for name, data in read_events(answer):
+                if name == "call":
+                    steps.append(data["tool"])
+                elif name == "done":
+                    return steps, data
+        raise RuntimeError(f"the recall failed: {data['error']['message']}")
+
+
+def reply(recalled: dict[str, Any]) -> str:
+    """Play the model: quote the evidence, or ask because there is none."""
+    if recalled["memories"]:
+        return f"You said: “{recalled['memories'][0]['content']}”"
+    return str(recalled["handoff"]["follow_up_question"])
+
+
+def read_events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
+    """Server-sent events, as they come: a name and its data."""
+    name = ""
+    for line in answer.iter_lines():
+        field, _, value = line.partition(": ")
+        if field == "event":
+            name = value
+        elif field == "data":
+            yield name, json.loads(value)
+
+
+@contextmanager
+def running_service() -> Iterator[httpx.Client]:
+    """A service on a free port with a database of its own, and a client that has a key."""
+    with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
+        database = str(Path(folder) / "chat.db")
+        made = subprocess.run(
+            command("keys", "create", "--user", USER, "--db", database),
+            stdout=subprocess.PIPE,
+            check=True,
+        )
+        headers = {"Authorization": f"Bearer {json.loads(made.stdout)['key']}"}
+        serve = command("serve", "--port", "0", "--db", database)
+        with (
+            (Path(folder) / "log.jsonl").open("w") as log,
+            subprocess.Popen(serve, stdout=subprocess.PIPE, stderr=log) as server,
+        ):
+            try:
+                assert server.stdout is not None
+                url = json.loads(server.stdout.readline())["url"]  # printed when it listens
+                with httpx.Client(base_url=url, headers=headers, timeout=90) as client:
+                    yield client
+            finally:
+                server.terminate()
+
+
+def command(*arguments: str) -> list[str]:
+    """A memrecall command that prints JSON."""
+    return [sys.executable, "-m", "memrecall", *arguments, "--json"]
+
+
+def main() -> None:
+    """Feed an earlier conversation, then chat for three turns."""
+    with running_service() as service:
+        chat = Chat(service, "today")
+        earlier = [message.model_dump(mode="json", exclude_unset=True) for message in SAID]
+        print(f"fed:       {chat.feed(earlier)} messages, and again {chat.feed(earlier)}")
+        for text in TURNS:
+            steps, answer = chat.turn(text)
+            print(f"\nuser:      {text}\nrecall:    {' → '.join(steps)}\nassistant: {answer}")
+
+
+if __name__ == "__main__":
+    main()

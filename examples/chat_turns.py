@@ -1,0 +1,72 @@
+"""Chat turns: every turn recalls, the model has the same tools for real, and only words come out.
+
+Offline, as here, rules answer, or a script plays the model. For a real one give `SingleChat` the
+client of the settings (`make_client(settings)` from `memrecall.model`) or any client of AutoGen.
+"""
+
+import asyncio
+
+from history import LIN, opened_history
+
+from memrecall import GroupChat, Scope, SingleChat
+from memrecall.chat import Final, Member, TextDelta, ToolCall, ToolResult
+from memrecall.testing import ScriptedClient, call, say
+
+# What DeepSeek writes when it has seen calls but was given no tools, or forgets how to use them.
+LEAK = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
+MEMBERS = (
+    Member(member_id="ann", name="Ann"),
+    Member(member_id="bo", name="小波", nicknames=("波波",)),
+    Member(member_id="bot", name="小助手", nicknames=("Helper",), ai=True),
+)
+
+
+async def show(chat: SingleChat, asked: str) -> None:
+    """One turn, event by event."""
+    print(f"user:      {asked}")
+    async for event in chat.stream(asked):
+        match event:
+            case ToolCall():
+                made = "the turn" if event.forged else "the model"
+                print(f"call:      {event.name} {event.arguments} by {made}")
+            case ToolResult():
+                print(f"result:    {event.content[:60]}…")
+            case TextDelta():
+                pass  # a front end shows them as they come
+            case Final():
+                leaks = [leak.family for leak in event.leaks]
+                print(f"assistant: {event.text} (leaks {leaks}, degraded {event.degraded})")
+
+
+async def run() -> None:
+    """A turn by rules, one by a model that calls, one by a model that leaks; then a group."""
+    async with opened_history() as library:
+        scope = LIN.with_session("today")
+        await show(SingleChat(library, scope), "Which seat did I say I take on trains?")
+        model = ScriptedClient(
+            [
+                call("recall_memory", query="花生过敏"),
+                say("你对花生过敏。"),
+                say(f"Let me see. {LEAK}"),
+                say("In Lisbon, from 4 to 6 May."),
+            ]
+        )
+        chat = SingleChat(library, scope, model)
+        await show(chat, "我对什么过敏？")
+        await show(chat, "Where will the offsite be?")
+
+        group = GroupChat(library, Scope("team"), MEMBERS)
+        await group.post("ann", "周五十点在大会议室开会")
+        await group.post("bo", "@小助手 周五在哪里开会？")
+        print(f"小助手:    {(await group.answer('bot')).text}")
+        await group.post("ann", "好的")
+        print(f"小助手:    silent {(await group.answer('bot')).silent}")
+
+
+def main() -> None:
+    """Run the example."""
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()

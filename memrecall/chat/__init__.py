@@ -1,0 +1,39 @@
+"""Chat turns: forced recall, real tools behind forged calls, single and group, clean answers."""
+
+from memrecall.chat.base import ChatSources
+from memrecall.chat.events import (
+    ChatEvent,
+    Failed,
+    Final,
+    LeakTold,
+    TextDelta,
+    ToolCall,
+    ToolResult,
+)
+from memrecall.chat.group import GroupChat, Posted
+from memrecall.chat.members import Member
+from memrecall.chat.mentions import find_mentions
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.rules import offline_chat_client
+from memrecall.chat.single import SingleChat
+from memrecall.chat.tools import GROUP_TOOLS, SINGLE_TOOLS
+
+__all__ = [
+    "GROUP_TOOLS",
+    "SINGLE_TOOLS",
+    "ChatEvent",
+    "ChatOptions",
+    "ChatSources",
+    "Failed",
+    "Final",
+    "GroupChat",
+    "LeakTold",
+    "Member",
+    "Posted",
+    "SingleChat",
+    "TextDelta",
+    "ToolCall",
+    "ToolResult",
+    "find_mentions",
+    "offline_chat_client",
+]

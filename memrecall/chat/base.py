@@ -1,0 +1,186 @@
+"""What single and group chat have in common: how a turn is set up, stored and told."""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import Any, Protocol
+from zoneinfo import ZoneInfo
+
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
+from pydantic import ValidationError
+
+from memrecall.agent import Recaller, Sources
+from memrecall.agent.caches import Caches
+from memrecall.agent.conversation import Utterance
+from memrecall.chat.events import ChatEvent, Failed, Final
+from memrecall.chat.forged import ASSISTANT, USER
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.phrases import say
+from memrecall.chat.recalling import TurnRecalls
+from memrecall.chat.rules import offline_chat_client
+from memrecall.chat.turn import Turn
+from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.model.offline import FAMILY
+from memrecall.model.prompts import Language, load_prompt
+from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store import Written
+from memrecall.types import Message, NewMessage, Role
+
+
+class ChatSources(Sources, Protocol):
+    """What a chat reads from and writes to: a `Library` is one."""
+
+    async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> Written:
+        """Store messages, all or nothing."""
+        ...
+
+
+class Chat:
+    """The ground of both chats: one scope, one model, and one way to end a turn.
+
+    Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
+    milliseconds and no call of a model.
+    """
+
+    def __init__(
+        self,
+        sources: ChatSources,
+        scope: Scope,
+        model_client: ChatCompletionClient | None = None,
+        *,
+        recall_client: ChatCompletionClient | None = None,
+        options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
+        caches: Caches | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._sources = sources
+        self._session = scope.session_id or DEFAULT_NAME
+        self._scope = scope.with_session(self._session)
+        self._client = model_client or offline_chat_client()
+        self._recall_client = recall_client
+        self._options = options
+        self._caches = caches or Caches()
+        self._clock = clock
+
+    def _recalls(
+        self, shown: Sequence[Message], asked: Utterance, language: Language
+    ) -> TurnRecalls:
+        """The recalls of a turn. What the model is shown anyway need not be recalled.
+
+        The rules read nothing but what is recalled: for them nothing is left out.
+        """
+        by_rules = self._client.model_info["family"] == FAMILY
+        known = () if by_rules else [as_utterance(message) for message in shown]
+        said = [*(each for each in known if each.message_id != asked.message_id), asked]
+        recaller = Recaller(
+            self._sources,
+            self._scope,
+            self._recall_client,
+            self._options.recall_options(language),
+            caches=self._caches,
+            clock=self._clock,
+        )
+        return TurnRecalls(recaller, said, self._options, language)
+
+    async def _prompt(
+        self, name: str, language: Language, facts: Sequence[str], instructions: str
+    ) -> list[LLMMessage]:
+        """The prompt as it is written, then what varies: who, when, how many recalls."""
+        told = [*facts, say(language, "now", now=await self._now()), self._cap(language)]
+        return [
+            SystemMessage(content=load_prompt(name, language)),
+            SystemMessage(content="\n".join(filter(None, [*told, instructions]))),
+        ]
+
+    def _cap(self, language: Language) -> str:
+        options = self._options
+        if not options.own_recalls:
+            return say(language, "cap_none")
+        phrase = "cap_counted" if options.count_forced else "cap_beside"
+        return say(language, phrase, cap=options.recalls, left=options.own_recalls)
+
+    async def _now(self) -> str:
+        """The time where the user is."""
+        mark = await self._sources.store.feed(self._scope.user_id).mark()
+        now = self._clock()
+        return (now.astimezone(ZoneInfo(mark.time_zone)) if mark else now).isoformat(" ", "minutes")
+
+    async def _end(self, turn: Turn, language: Language, answer: dict[str, Any]) -> Final:
+        """Store the answer of a turn and tell its end. Of the calls nothing is stored."""
+        message_id = None
+        if not turn.silent:
+            metadata = dict(answer.pop("metadata", {}))
+            if turn.degraded:
+                metadata["degraded"] = True
+            message = new_message(
+                role=Role.ASSISTANT, content=turn.speech.text, metadata=metadata, **answer
+            )
+            message_id = (await self._sources.add_messages(self._scope, [message])).ids[0]
+        return Final(
+            text=turn.speech.text,
+            message_id=message_id,
+            degraded=turn.degraded,
+            silent=turn.silent,
+            language=language,
+            model=turn.model,
+            model_calls=turn.cost.model_calls,
+            leaks=tuple(turn.speech.leaks),
+            usage=turn.cost.usage,
+            recalls=turn.recalls,
+        )
+
+
+async def told(events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[ChatEvent, None]:
+    """The events of a turn; what memrecall raises on purpose becomes the last of them."""
+    try:
+        async with aclosing(events):
+            async for event in events:
+                yield event
+    except MemrecallError as error:
+        yield Failed(error)
+
+
+async def final_of(events: AsyncGenerator[ChatEvent, None]) -> Final:
+    """The end of a turn that nobody watches; what fails is raised."""
+    async with aclosing(events):
+        async for event in events:
+            if isinstance(event, Final):
+                return event
+            if isinstance(event, Failed):
+                raise event.error
+    raise AssertionError("a turn always ends in an end")
+
+
+def require_words(text: str) -> str:
+    """Refuse a message that says nothing."""
+    if not text.strip():
+        raise InvalidArgument("the message is empty", hint="Say something")
+    return text
+
+
+def new_message(**fields: Any) -> NewMessage:
+    """A message to be stored; what no database can keep is a mistake of the caller."""
+    try:
+        return NewMessage(**fields)
+    except ValidationError as error:
+        fault = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(map(str, fault["loc"]))
+        raise InvalidArgument(f"{name}: {fault['msg']}") from None
+
+
+def as_utterance(message: Message) -> Utterance:
+    """A stored message as a recall takes it."""
+    return Utterance(message.role, message.content, message.speaker, message.ts, message.message_id)
+
+
+def as_context(role: Role, text: str) -> LLMMessage:
+    """A message of the history as the model reads it."""
+    if role is Role.ASSISTANT:
+        return AssistantMessage(content=text, source=ASSISTANT)
+    return UserMessage(content=text, source=USER)

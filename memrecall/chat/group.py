@@ -1,0 +1,210 @@
+"""A chat of several members, some of whom models play."""
+
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from autogen_core.models import ChatCompletionClient, LLMMessage
+
+from memrecall.agent.caches import Caches
+from memrecall.agent.conversation import Utterance, language_of
+from memrecall.agent.rendering import to_json
+from memrecall.chat.base import (
+    Chat,
+    ChatSources,
+    as_context,
+    final_of,
+    new_message,
+    require_words,
+    told,
+)
+from memrecall.chat.events import ChatEvent, Final
+from memrecall.chat.forged import forge_call
+from memrecall.chat.members import Member, Members
+from memrecall.chat.mentions import find_mentions, without_mentions
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.phrases import say
+from memrecall.chat.tools import LONGEST_QUERY, MENTIONED, OTHERS, RECALL, Toolbox
+from memrecall.chat.turn import Turn, TurnStart
+from memrecall.chat.view import MEMBER_ID, MENTIONS, View, fit_texts, read_view
+from memrecall.errors import InvalidArgument
+from memrecall.model.prompts import Language
+from memrecall.scope import Scope
+from memrecall.types import Message, Role
+
+PROMPT = "chat_group"
+_SHORTEST = 200  # of a message of the history, when many share the room
+
+
+@dataclass(frozen=True, slots=True)
+class Posted:
+    """A message of a member, as it was stored."""
+
+    message_id: str
+    mentions: tuple[str, ...]
+
+
+class GroupChat(Chat):
+    """A group's conversation, stored once under the group's id, which is the scope's user.
+
+    Members post; a turn lets one of them answer, who is shown what the others said since it last
+    spoke. Nothing of a turn is kept in here.
+    """
+
+    def __init__(
+        self,
+        sources: ChatSources,
+        scope: Scope,
+        members: Sequence[Member],
+        model_client: ChatCompletionClient | None = None,
+        *,
+        recall_client: ChatCompletionClient | None = None,
+        options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
+        caches: Caches | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(
+            sources,
+            scope,
+            model_client,
+            recall_client=recall_client,
+            options=options,
+            caches=caches,
+            clock=clock,
+        )
+        self.members = Members(members)
+
+    async def post(
+        self,
+        member_id: str,
+        text: str,
+        *,
+        mentions: Collection[str] | None = None,
+        message_id: str | None = None,
+        ts: datetime | None = None,
+    ) -> Posted:
+        """Store what a member says. Without `mentions`, the text tells who is mentioned."""
+        member = self.members.get(member_id)
+        meant = self._mentioned(member, require_words(text), mentions)
+        message = new_message(
+            role=Role.ASSISTANT if member.ai else Role.USER,
+            content=text,
+            message_id=message_id,
+            ts=ts,
+            speaker=member.name,
+            metadata={MEMBER_ID: member_id, MENTIONS: list(meant)},
+        )
+        written = await self._sources.add_messages(self._scope, [message])
+        return Posted(written.ids[0], meant)
+
+    def stream(
+        self, member_id: str, *, mentions: Collection[str] | None = None
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Let a member take its turn; the events end in `Final` or `Failed`.
+
+        It is mentioned if `mentions` say so; without them, if the others mentioned it since it last
+        spoke. Who is not mentioned may stay silent.
+        """
+        return told(self._play(member_id, mentions))
+
+    async def answer(self, member_id: str, *, mentions: Collection[str] | None = None) -> Final:
+        """Let a member take its turn; what fails is raised."""
+        return await final_of(self.stream(member_id, mentions=mentions))
+
+    def _mentioned(
+        self, by: Member, text: str, mentions: Collection[str] | None
+    ) -> tuple[str, ...]:
+        if mentions is not None:
+            return tuple(self.members.get(member_id).member_id for member_id in mentions)
+        found = find_mentions(text, self.members)
+        return tuple(member_id for member_id in found if member_id != by.member_id)
+
+    async def _play(
+        self, member_id: str, mentions: Collection[str] | None
+    ) -> AsyncGenerator[ChatEvent, None]:
+        member = self.members.get(member_id)
+        view = await read_view(
+            self._sources.store.timeline(self._scope),
+            self._session,
+            member_id,
+            most=self._options.view,
+            before=self._options.history,
+        )
+        if not view.others:
+            raise InvalidArgument(
+                f"nobody has said anything since {member.name!r} last spoke",
+                hint="Post a message first",
+            )
+        language = self._options.language or _language(view)
+        is_mentioned = member_id in (view.mentions if mentions is None else mentions)
+        start = await self._start(member, view, is_mentioned, language)
+        turn = Turn(self._client, start, self._options)
+        async with aclosing(turn.play()) as events:
+            async for event in events:
+                yield event
+        meant = self._mentioned(member, turn.speech.text, None)
+        metadata = {MEMBER_ID: member_id, MENTIONS: list(meant)}
+        yield await self._end(turn, language, {"speaker": member.name, "metadata": metadata})
+
+    async def _start(
+        self, member: Member, view: View, is_mentioned: bool, language: Language
+    ) -> TurnStart:
+        facts = self._facts(member, language)
+        messages = await self._prompt(PROMPT, language, facts, member.instructions)
+        messages += self._history(member, view)
+        messages.append(as_context(Role.USER, say(language, "your_turn", name=member.name)))
+        asked = self._as_heard(view.asked_of(member.member_id))
+        answers = {
+            OTHERS: view.tell(language),
+            MENTIONED: say(language, "mentioned" if is_mentioned else "not_mentioned"),
+        }
+        query = to_json({"query": asked.text[:LONGEST_QUERY]})
+        calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
+        turn = f"{member.member_id}\0{view.others[-1].message_id}"
+        return TurnStart(
+            messages=messages,
+            tools=Toolbox(
+                self._recalls([*view.before, *view.others], asked, language), language, answers
+            ),
+            forged=[forge_call(turn, name, arguments) for name, arguments in calls],
+            language=language,
+            in_group=True,
+            may_pass=not is_mentioned,
+        )
+
+    def _facts(self, member: Member, language: Language) -> list[str]:
+        joint = say(language, "also_joint")
+        members = [
+            say(language, "also_called", name=m.name, nicknames=joint.join(m.nicknames))
+            if m.nicknames
+            else m.name
+            for m in self.members
+        ]
+        return [
+            say(language, "you_are", name=member.name, id=member.member_id),
+            say(language, "members", members=joint.join(members)),
+        ]
+
+    def _history(self, member: Member, view: View) -> list[LLMMessage]:
+        """What was said before the view: the member's own words, and the others' by their names."""
+        texts = fit_texts(
+            [m.content for m in view.before], self._options.history_characters, _SHORTEST
+        )
+        return [
+            as_context(Role.ASSISTANT, text)
+            if message.metadata.get(MEMBER_ID) == member.member_id
+            else as_context(Role.USER, f"{message.speaker or message.role.value}: {text}")
+            for message, text in zip(view.before, texts, strict=True)
+        ]
+
+    def _as_heard(self, message: Message) -> Utterance:
+        """To a member everybody else is somebody who asks, also another assistant."""
+        text = without_mentions(message.content, self.members)
+        return Utterance(Role.USER, text, message.speaker, message.ts, message.message_id)
+
+
+def _language(view: View) -> Language:
+    """The language of the chat: Chinese if at least half of what was said is."""
+    chinese = sum(language_of(message.content) == "zh" for message in view.others)
+    return "zh" if 2 * chinese >= len(view.others) else "en"

@@ -1,0 +1,69 @@
+"""What turns say to a model or a reader in the code's own words, in both languages."""
+
+from memrecall.model.prompts import Language
+
+_PHRASES: dict[str, tuple[str, str]] = {
+    # Facts beside the prompt
+    "now": ("Now: {now}.", "现在：{now}。"),
+    "you_are": ("You are {name} (id {id}).", "你是{name}（id {id}）。"),
+    "members": ("Members of the group: {members}.", "群成员：{members}。"),
+    "also_called": ("{name} (also {nicknames})", "{name}（也叫{nicknames}）"),
+    "also_joint": (", ", "、"),
+    "cap_counted": (
+        "recall_memory can run {cap} times in this turn, the recall already made included: {left} "
+        "left.",
+        "本轮 recall_memory 最多 {cap} 次，已做的一次计算在内：还剩 {left} 次。",
+    ),
+    "cap_beside": (
+        "Beside the recall already made, recall_memory can run {left} times in this turn.",
+        "除已做的一次外，本轮 recall_memory 最多还可调用 {left} 次。",
+    ),
+    "cap_none": (
+        "No further recall is left in this turn: do not call recall_memory.",
+        "本轮没有剩余的回忆次数：不要调用 recall_memory。",
+    ),
+    "your_turn": ("It is your turn, {name}.", "轮到你了，{name}。"),
+    # Results of tools
+    "mentioned": ("You are mentioned and must speak.", "被提及，需要发言"),
+    "not_mentioned": (
+        "You are not mentioned; judge for yourself whether to speak.",
+        "未被提及，可自行判断",
+    ),
+    "nothing_recalled": (
+        "Nothing that fits was found. Do not guess: say that you do not know, or ask.",
+        "没有找到相符的内容。不要猜测：请说不知道，或者询问。",
+    ),
+    "recall_failed": (
+        "The recall failed, which is not the same as nothing found. Answer without it and do not "
+        "claim to know what was said earlier.",
+        "回忆失败，这不等于没有找到。请在没有它的情况下回答，不要声称知道以前说过什么。",
+    ),
+    "cap_reached": (
+        "Refused: {cap} recalls in this turn are used up. Answer with what you have.",
+        "拒绝：本轮 {cap} 次回忆已用完。请用已有的内容回答。",
+    ),
+    "unknown_tool": (
+        "There is no tool {tool!r}. Use one of: {tools}.",
+        "没有工具 {tool!r}。可用：{tools}。",
+    ),
+    "omitted": (
+        "Only the latest {shown} messages are shown.",
+        "只显示最近 {shown} 条消息。",
+    ),
+    # Asking without tools
+    "as_data": (
+        "Data from {tool}, not said by anyone: {content}",
+        "来自 {tool} 的数据，不是任何人说的：{content}",
+    ),
+    "answer_in_words": (
+        "Answer now, in plain words alone. No tool can be called any more: write no call of one.",
+        "现在请只用文字回答。已不能调用任何工具：不要写出工具调用。",
+    ),
+    # To the reader
+    "no_answer": ("I have no answer to this.", "这个问题我答不上来。"),
+}
+
+
+def say(language: Language, name: str, /, **values: object) -> str:
+    """A phrase in a language; a value that it lacks is an error."""
+    return _PHRASES[name][language == "zh"].format(**values)

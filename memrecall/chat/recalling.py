@@ -1,0 +1,102 @@
+"""The recalls of one turn: the forced one and the model's own, counted against the cap."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memrecall.agent import RecalledMemory, Recaller, RecallResult
+from memrecall.agent.conversation import Utterance
+from memrecall.agent.rendering import to_json
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.phrases import say
+from memrecall.errors import CassetteMismatch
+from memrecall.model.prompts import Language
+from memrecall.types import Role, format_time
+
+_log = logging.getLogger(__name__)
+
+ANSWER_CHARACTERS = 6_000
+_SHORTEST = 200  # of a text, when many share the room
+_GRACE = 2.0  # seconds: a recall keeps its own limit; this is for what hangs around it
+
+
+@dataclass(frozen=True, slots=True)
+class Recalled:
+    """What a recall of a turn gives the model."""
+
+    content: str
+    is_error: bool = False
+
+
+class TurnRecalls:
+    """Recalls for one turn, in the turn's scope. Nothing that fails in one fails the turn."""
+
+    def __init__(
+        self,
+        recaller: Recaller,
+        said: Sequence[Utterance],
+        options: ChatOptions,
+        language: Language,
+    ) -> None:
+        self._recaller = recaller
+        self._said = tuple(said)
+        self._options = options
+        self._language = language
+        self._left = options.own_recalls
+        self.count = 0
+
+    async def force(self) -> Recalled:
+        """The recall that every turn makes: for what was said."""
+        return await self._recall(self._said)
+
+    async def ask(self, query: str) -> Recalled:
+        """A recall that the model asks for; beyond the cap it is refused."""
+        if self._left <= 0:
+            note = say(self._language, "cap_reached", cap=self._options.recalls)
+            return Recalled(_empty(note), is_error=True)
+        self._left -= 1
+        return await self._recall([*self._said, Utterance(Role.USER, query)])
+
+    async def _recall(self, messages: Sequence[Utterance]) -> Recalled:
+        self.count += 1
+        try:
+            async with asyncio.timeout(self._options.recall_seconds + _GRACE):
+                result = await self._recaller.recall(messages)
+        except (CassetteMismatch, AssertionError):
+            raise  # a cassette that does not fit and a script that ran out are the caller's to see
+        except Exception as error:  # whatever fails in here, the user is owed an answer
+            _log.warning("a turn goes on without its recall: %s", type(error).__name__)
+            return Recalled(_empty(say(self._language, "recall_failed")), is_error=True)
+        return self._tell(result)
+
+    def _tell(self, result: RecallResult) -> Recalled:
+        if not result.handoff.success:
+            _log.warning("a turn goes on without its recall: %s", result.stop_reason.value)
+            return Recalled(_empty(say(self._language, "recall_failed")), is_error=True)
+        if not result.memories:
+            return Recalled(_empty(say(self._language, "nothing_recalled")))
+        told = {"events": _events(result.memories), "confidence": round(result.confidence, 2)}
+        return Recalled(to_json(told))
+
+
+def _empty(note: str) -> str:
+    return to_json({"events": [], "note": note})
+
+
+def _events(memories: Sequence[RecalledMemory]) -> list[dict[str, Any]]:
+    """The memories, the most useful first; long texts are cut to share the room."""
+    share = max(ANSWER_CHARACTERS // len(memories), _SHORTEST)
+    return [_event(memory, share) for memory in memories]
+
+
+def _event(memory: RecalledMemory, longest: int) -> dict[str, Any]:
+    text = memory.content
+    return {
+        "time": format_time(memory.ts),
+        "speaker": memory.speaker or memory.role or memory.memory_type,
+        "text": text if len(text) <= longest else f"{text[:longest]}…",
+        "key": memory.memory_key,
+        "score": None if memory.relevance_score is None else round(memory.relevance_score, 4),
+    }

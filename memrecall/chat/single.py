@@ -1,0 +1,117 @@
+"""A chat of one user with one assistant."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from datetime import UTC, datetime
+
+from autogen_core.models import ChatCompletionClient
+
+from memrecall.agent.caches import Caches
+from memrecall.agent.conversation import Utterance, language_of
+from memrecall.agent.rendering import to_json
+from memrecall.chat.base import (
+    Chat,
+    ChatSources,
+    as_context,
+    final_of,
+    new_message,
+    require_words,
+    told,
+)
+from memrecall.chat.events import ChatEvent, Final
+from memrecall.chat.forged import forge_call
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.tools import LONGEST_QUERY, RECALL, Toolbox
+from memrecall.chat.turn import Turn, TurnStart
+from memrecall.chat.view import fit_texts
+from memrecall.model.prompts import Language
+from memrecall.scope import Scope
+from memrecall.types import Message, Role
+
+PROMPT = "chat_single"
+_SHORTEST = 200  # of a message of the history, when many share the room
+
+
+class SingleChat(Chat):
+    """Answers one user, turn by turn; what was said is kept in the store, nothing in here.
+
+    Several turns may run at once. `instructions` say who the assistant is.
+    """
+
+    def __init__(
+        self,
+        sources: ChatSources,
+        scope: Scope,
+        model_client: ChatCompletionClient | None = None,
+        *,
+        instructions: str = "",
+        recall_client: ChatCompletionClient | None = None,
+        options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
+        caches: Caches | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        super().__init__(
+            sources,
+            scope,
+            model_client,
+            recall_client=recall_client,
+            options=options,
+            caches=caches,
+            clock=clock,
+        )
+        self._instructions = instructions
+
+    def stream(
+        self, text: str, *, message_id: str | None = None, speaker: str | None = None
+    ) -> AsyncGenerator[ChatEvent, None]:
+        """Answer a message of the user; the events end in `Final` or `Failed`.
+
+        The message is stored first, and the answer before the end is told. Whoever closes the
+        stream ends the turn, and no answer is stored.
+        """
+        return told(self._play(text, message_id, speaker))
+
+    async def answer(
+        self, text: str, *, message_id: str | None = None, speaker: str | None = None
+    ) -> Final:
+        """Answer a message of the user; what fails is raised."""
+        return await final_of(self.stream(text, message_id=message_id, speaker=speaker))
+
+    async def _play(
+        self, text: str, message_id: str | None, speaker: str | None
+    ) -> AsyncGenerator[ChatEvent, None]:
+        message = new_message(
+            role=Role.USER, content=require_words(text), message_id=message_id, speaker=speaker
+        )
+        (asked_id,) = (await self._sources.add_messages(self._scope, [message])).ids
+        language = self._options.language or language_of(text)
+        asked = Utterance(Role.USER, text, speaker, message_id=asked_id)
+        start = await self._start(asked, asked_id, language)
+        turn = Turn(self._client, start, self._options)
+        async with aclosing(turn.play()) as events:
+            async for event in events:
+                yield event
+        yield await self._end(turn, language, {})
+
+    async def _start(self, asked: Utterance, asked_id: str, language: Language) -> TurnStart:
+        messages = await self._prompt(PROMPT, language, (), self._instructions)
+        history = await self._history(asked_id)
+        texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
+        messages += [as_context(m.role, text) for m, text in zip(history, texts, strict=True)]
+        messages.append(as_context(Role.USER, asked.text))
+        arguments = to_json({"query": asked.text[:LONGEST_QUERY]})
+        return TurnStart(
+            messages=messages,
+            tools=Toolbox(self._recalls(history, asked, language), language),
+            forged=[forge_call(asked_id, RECALL, arguments)],
+            language=language,
+        )
+
+    async def _history(self, asked_id: str) -> list[Message]:
+        """What led up to the message, in its session."""
+        if not self._options.history:
+            return []
+        said = await self._sources.store.timeline(self._scope).thread(
+            asked_id, session_id=self._session, limit=self._options.history
+        )
+        return [m for m in said if m.role is not Role.SYSTEM and m.content.strip()]

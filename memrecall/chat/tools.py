@@ -1,0 +1,110 @@
+"""The tools of a turn: real ones, bound to its scope, under exactly these names."""
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+
+from autogen_core import FunctionCall
+from autogen_core.models import FunctionExecutionResult
+from autogen_core.tools import ToolSchema
+from pydantic import BaseModel, ConfigDict, Field
+
+from memrecall.agent.arguments import read_arguments, tool_name
+from memrecall.agent.tools.schemas import make_schema
+from memrecall.chat.phrases import say
+from memrecall.chat.recalling import Recalled, TurnRecalls
+from memrecall.errors import InvalidArgument
+from memrecall.model.prompts import Language
+
+_log = logging.getLogger(__name__)
+
+RECALL = "recall_memory"
+OTHERS = "get_other_members_messages"
+MENTIONED = "is_mentioned"
+SINGLE_TOOLS = (RECALL,)
+GROUP_TOOLS = (RECALL, OTHERS, MENTIONED)
+LONGEST_QUERY = 1_000
+_PROMPT = "chat_tools"
+
+
+class RecallArguments(BaseModel):
+    """Arguments of `recall_memory`. The user is fixed: an argument that names one is refused."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    query: str = Field(min_length=1)
+
+
+class NoArguments(BaseModel):
+    """The other tools take none: whose turn it is is fixed."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+_INPUTS: dict[str, type[BaseModel]] = {
+    RECALL: RecallArguments,
+    OTHERS: NoArguments,
+    MENTIONED: NoArguments,
+}
+
+
+@cache
+def chat_schemas(names: tuple[str, ...], language: Language) -> tuple[ToolSchema, ...]:
+    """What a model is shown of these tools, the same object every time."""
+    return tuple(make_schema(name, _INPUTS[name], language, prompt=_PROMPT) for name in names)
+
+
+class Toolbox:
+    """The tools of one turn. `answers` are those of the tools that take no arguments."""
+
+    def __init__(
+        self,
+        recalls: TurnRecalls,
+        language: Language,
+        answers: Mapping[str, str] | None = None,
+    ) -> None:
+        self._answers = dict(answers or {})
+        self.names = GROUP_TOOLS if self._answers else SINGLE_TOOLS
+        self.recalls = recalls
+        self._language = language
+
+    @property
+    def schemas(self) -> tuple[ToolSchema, ...]:
+        """What the model is shown."""
+        return chat_schemas(self.names, self._language)
+
+    async def force(self, call: FunctionCall) -> FunctionExecutionResult:
+        """Run a forged call: the turn's own recall is not held against the model's."""
+        if call.name == RECALL:
+            return _result(call, await self.recalls.force())
+        return _result(call, Recalled(self._answers[call.name]))
+
+    async def run(self, call: FunctionCall) -> FunctionExecutionResult:
+        """Run a call of the model; one that cannot be run gets an answer that says why."""
+        name = tool_name(call.name)
+        try:
+            answer = await self._run(name, call.arguments)
+        except InvalidArgument as error:
+            answer = Recalled(str(error), is_error=True)
+        _log.info(
+            "%s was called (%d characters of arguments)%s",
+            name if name in self.names else "an unknown tool",
+            len(call.arguments),
+            ", in vain" if answer.is_error else "",
+        )
+        return _result(call, answer)
+
+    async def _run(self, name: str, arguments: str) -> Recalled:
+        if name not in self.names:
+            tools = ", ".join(self.names)
+            raise InvalidArgument(say(self._language, "unknown_tool", tool=name, tools=tools))
+        given = read_arguments(name, arguments, _INPUTS[name], self._language)
+        if isinstance(given, RecallArguments):
+            return await self.recalls.ask(given.query[:LONGEST_QUERY])
+        return Recalled(self._answers[name])
+
+
+def _result(call: FunctionCall, answer: Recalled) -> FunctionExecutionResult:
+    return FunctionExecutionResult(
+        content=answer.content, name=call.name, call_id=call.id, is_error=answer.is_error
+    )

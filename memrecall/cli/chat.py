@@ -1,0 +1,198 @@
+"""`chat`."""
+
+import asyncio
+import sys
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from memrecall.cli import options, output
+from memrecall.errors import InvalidArgument, MemrecallError
+
+_PROMPT = "you: "
+
+
+def register(app: typer.Typer) -> None:
+    """Add this family's commands."""
+    app.command("chat")(chat)
+
+
+def chat(
+    message: Annotated[
+        str | None, typer.Argument(help="What the user says; without it, line by line.")
+    ] = None,
+    user: Annotated[
+        str | None, typer.Option("--user", help="Who talks.", show_default=False)
+    ] = None,
+    group: Annotated[
+        Path | None,
+        typer.Option("--group", help="A group instead: a JSON file with members and messages."),
+    ] = None,
+    db: options.Db = None,
+    session: Annotated[
+        str | None, typer.Option("--session", help="The session it is said in.")
+    ] = None,
+    agent: options.Agent = None,
+    instructions: Annotated[
+        str, typer.Option("--instructions", help="Who the assistant is, for its model.")
+    ] = "",
+    json: options.Json = False,
+) -> None:
+    """Talk to an assistant that recalls, and see its tool calls while it answers.
+
+    By the model of the settings, or by rules where none is set. What is said is stored.
+    """
+    if (user is None) == (group is None):
+        raise InvalidArgument("somebody must talk", hint="Give --user U, or --group FILE")
+    if group is not None:
+        if message is not None or instructions:
+            raise InvalidArgument(
+                "a group has its messages and instructions in its file",
+                hint="Leave out the message and --instructions",
+            )
+        _play_group(group, db, session, agent, json)
+        return
+    if message is not None and not message.strip():
+        raise InvalidArgument("the message is empty", hint="Say something")
+    scope = _scope(str(user), agent, session)
+    with _opened(db) as (runner, library, given):
+        from memrecall.chat import SingleChat
+
+        talk = SingleChat(library, scope, instructions=instructions, **given)
+        if message is not None:
+            _show(runner, talk.stream(message), json)
+        else:
+            _converse(runner, talk, json)
+
+
+def _converse(runner: asyncio.Runner, talk: Any, json: bool) -> None:
+    """Line by line until the input ends; what fails is told, and the talk goes on."""
+    for line in _input_lines():
+        try:
+            _show(runner, talk.stream(line), json)
+        except MemrecallError as error:
+            if json:
+                typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
+            else:
+                typer.echo(f"error: {error} [{error.code}]", err=True)
+
+
+def _input_lines() -> Iterator[str]:
+    is_terminal = sys.stdin.isatty()
+    while True:
+        try:
+            line = input(_PROMPT if is_terminal else "")
+        except EOFError:
+            if is_terminal:
+                typer.echo()
+            return
+        if line.strip():
+            yield line
+
+
+def _play_group(
+    file: Path, db: str | None, session: str | None, agent: str | None, json: bool
+) -> None:
+    from memrecall.cli.group_file import read_group
+
+    group = read_group(file)
+    with _opened(db) as (runner, library, given):
+        from memrecall.chat import GroupChat
+
+        talk = GroupChat(library, _scope(group.group_id, agent, session), group.members, **given)
+        for member_id in (*group.who_answers, *(said.speaker for said in group.messages)):
+            talk.members.get(member_id)  # a stranger is a mistake before anything is stored
+        posted = [runner.run(_post(talk, said, json)) for said in group.messages]
+        turns = []
+        for member_id in group.who_answers:
+            name = talk.members.get(member_id).name
+            told = _events(runner, talk.stream(member_id), json, name)
+            turns.append({"member_id": member_id, **told})
+    if json:
+        output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
+
+
+async def _post(talk: Any, said: Any, json: bool) -> dict[str, Any]:
+    posted = await talk.post(
+        said.speaker,
+        said.content,
+        mentions=said.mentions,
+        message_id=said.message_id,
+        ts=said.ts,
+    )
+    if not json:
+        name = output.escape(talk.members.get(said.speaker).name)
+        output.console().print(f"[bold]{name}:[/bold] {output.escape(said.content)}")
+    return {"message_id": posted.message_id, "mentions": list(posted.mentions)}
+
+
+def _show(runner: asyncio.Runner, events: AsyncGenerator[Any, None], json: bool) -> None:
+    told = _events(runner, events, json)
+    if json:
+        output.print_json(told)
+
+
+def _events(
+    runner: asyncio.Runner, events: AsyncGenerator[Any, None], quiet: bool, speaker: str = ""
+) -> dict[str, Any]:
+    """Play a turn, drawing it unless it is to be quiet; its events and its end."""
+    from memrecall.chat import Failed
+    from memrecall.cli.layout import usable_width
+    from memrecall.cli.turns import TurnDrawing
+
+    terminal = output.console()
+    drawing = TurnDrawing(terminal, usable_width(terminal.width), speaker)
+
+    async def play() -> dict[str, Any]:
+        told: list[dict[str, Any]] = []
+        async for event in events:
+            if isinstance(event, Failed):
+                raise event.error
+            told.append(event.as_dict())
+            if not quiet:
+                drawing.draw(event)
+        *before, end = told
+        del end["type"]
+        return {"answer": end, "events": before}
+
+    return runner.run(play())
+
+
+def _scope(user: str, agent: str | None, session: str | None) -> Any:
+    from memrecall.scope import Scope
+
+    return Scope(user, agent, session)
+
+
+@contextmanager
+def _opened(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
+    """One event loop for all turns, the library, and what the chats are given beside it."""
+    with asyncio.Runner() as runner:
+        library = runner.run(_open(db))
+        try:
+            given = _given(library.settings)
+            yield runner, library, given
+            if given["model_client"] is not None:
+                runner.run(given["model_client"].close())
+        finally:
+            runner.run(library.close())
+
+
+async def _open(db: str | None) -> Any:
+    return await options.open_library(db, create=True)
+
+
+def _given(settings: Any) -> dict[str, Any]:
+    from memrecall.chat import ChatOptions
+    from memrecall.memory import client_of
+
+    client = client_of(settings)
+    recalls = client if settings.chat_recall_with_model else None
+    return {
+        "model_client": client,
+        "recall_client": recalls,
+        "options": ChatOptions.of(settings),
+    }

@@ -1,0 +1,189 @@
+"""The application: routes behind a guard behind an edge."""
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+from fastapi import APIRouter, FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.middleware.errors import ServerErrorMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from memrecall import __version__
+from memrecall.memory import Library
+from memrecall.server import chat, messages, recall
+from memrecall.server.answers import Health
+from memrecall.server.auth import Doorkeeper
+from memrecall.server.docs import docs_page
+from memrecall.server.edge import Edge
+from memrecall.server.errors import problem_of_http, problem_of_validation
+from memrecall.server.guard import BodyLimits, Guard
+from memrecall.server.limits import RecallGate
+from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
+from memrecall.server.metrics import Metrics
+from memrecall.server.openapi import describe, documented
+from memrecall.server.service import Asked, Service
+from memrecall.server.wire import Json, problem_response
+
+_DESCRIPTION = """\
+Messages of users, searched, recalled and answered. Requests carry `Authorization: Bearer KEY`; a
+key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Request-Id` is echoed.
+"""
+
+# The framework's own spans and logs would name users (in paths) and quote what they sent.
+_NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+
+about = APIRouter(tags=["service"])
+_ROUTERS = (about, messages.router, recall.router, chat.router)
+
+
+class Application:
+    """The service as an ASGI application."""
+
+    def __init__(self, asgi: ASGIApp, service: Service) -> None:
+        self._asgi = asgi
+        self.service = service
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        scope.setdefault("state", {})["service"] = self.service
+        await self._asgi(scope, receive, send)
+
+    def begin_closing(self) -> None:
+        """End what would take long; what is being written is finished."""
+        self.service.closing.set()
+
+
+def create_app(
+    library: Library,
+    *,
+    may_be_open: bool,
+    model_client: Any = None,
+    body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
+    tracer: Any = None,
+) -> Application:
+    """The service over an opened library, which stays the caller's to close.
+
+    With `may_be_open`, local callers need no key as long as the database has none: only for a
+    server that listens on the loopback address. A `tracer` of OpenTelemetry is told of requests.
+    """
+    settings = library.settings
+    metrics = Metrics(library.cache.nbytes)
+    gate = RecallGate(
+        metrics,
+        running=settings.recalls_per_key,
+        waiting=settings.recall_queue,
+        patience=settings.recall_patience,
+    )
+    service = Service(library, metrics, gate, model_client)
+    origins = settings.allowed_origins()
+    doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
+    inner: ASGIApp = Guard(_routes(), doorkeeper, body_limits)
+    if origins:
+        inner = CORSMiddleware(
+            inner,
+            allow_origins=sorted(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            expose_headers=["X-Request-Id", "Retry-After"],
+        )
+    return Application(Edge(inner, metrics, _template, tracer), service)
+
+
+class _Api(FastAPI):
+    """FastAPI without its own last resort: the edge is ours."""
+
+    def build_middleware_stack(self) -> ASGIApp:
+        stack = super().build_middleware_stack()
+        assert isinstance(stack, ServerErrorMiddleware)  # noqa: S101 -- the outermost one
+        return stack.app
+
+    def openapi(self) -> dict[str, Any]:
+        if not self.openapi_schema:
+            self.openapi_schema = describe(self, super().openapi())
+        return self.openapi_schema
+
+
+@cache
+def _routes() -> FastAPI:
+    """The routes, which are the same for every service: whose they are, a request says."""
+    app = _Api(
+        title="memrecall",
+        version=__version__,
+        description=_DESCRIPTION,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url=None,
+        redirect_slashes=False,
+        telemetry=_NO_TELEMETRY,
+        exception_handlers={
+            RequestValidationError: _tell_validation,
+            HTTPException: _tell_http,
+        },
+    )
+    for router in _ROUTERS:
+        app.include_router(router)
+    return app
+
+
+async def _tell_validation(_request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101 -- as registered
+    return problem_response(problem_of_validation(error))
+
+
+async def _tell_http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101 -- as registered
+    return problem_response(problem_of_http(error, _methods(request.scope["path"])))
+
+
+def _methods(path: str) -> str:
+    """What a path can be asked by: several routes may share it, and each knows its own alone."""
+    return ", ".join(
+        sorted({method for route in _matching(path) for method in route.methods or ()})
+    )
+
+
+def _template(path: str) -> str | None:
+    """The template that a path fits, whatever the method."""
+    return next((route.path for route in _matching(path)), None)
+
+
+def _matching(path: str) -> Iterator[APIRoute]:
+    for router in _ROUTERS:
+        for route in router.routes:
+            if isinstance(route, APIRoute) and route.path_regex.match(path):
+                yield route
+
+
+@about.get(
+    "/healthz",
+    operation_id="health",
+    response_model=None,
+    response_class=Json,
+    responses={200: {"model": Health, "description": "The service answers."}},
+)
+async def health() -> Response:
+    """Whether the service answers, and its version."""
+    return Json({"status": "ok", "version": __version__})
+
+
+@about.get("/metrics", **documented("metrics", None, also="text/plain"))
+async def metrics(asked: Asked) -> Response:
+    """Counters for Prometheus; for operators."""
+    asked.principal.require_operator()
+    return Response(asked.service.metrics.render(), media_type=METRICS_TYPE)
+
+
+@about.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """This API, described."""
+    return Json(request.app.openapi())
+
+
+@about.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> Response:
+    """This API, described for people."""
+    return docs_page(request.app.openapi())

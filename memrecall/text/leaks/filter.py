@@ -1,0 +1,303 @@
+"""Text in, visible text out: the filter that reads a model's answer as it arrives."""
+
+import re
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from memrecall.errors import InvalidArgument
+from memrecall.text.leaks.candidates import Candidate
+from memrecall.text.leaks.formats import Kind, Place, Thought
+from memrecall.text.leaks.json_calls import Verdict
+from memrecall.text.leaks.markdown import FENCE, INDENT, Fence, Span, count_marks
+from memrecall.text.leaks.reports import Filtered, Hidden, Leak
+from memrecall.text.leaks.watches import Form, Reasoning, Watch, formats_for
+from memrecall.text.leaks.window import Window
+
+_NEWLINE = re.compile(r"\n")
+_STOPS = "`\n"
+
+
+def filter_leaks(
+    text: str, tool_names: Iterable[str] = (), *, reasoning: Reasoning = "keep"
+) -> Filtered:
+    """Filter a whole text."""
+    leaks = LeakFilter(tool_names, reasoning=reasoning)
+    visible = leaks.feed(text) + leaks.close()
+    return Filtered(visible, leaks.leaks)
+
+
+class _Mode(Enum):
+    """What the text is in at the place that was reached."""
+
+    PROSE = "prose"
+    MARKS = "marks"  # a run of backticks or tildes, which may open code
+    SPAN = "span"  # what may be code between backticks
+    FENCE = "fence"
+    THOUGHT = "thought"
+    CALLED = "called"  # what follows a call
+
+
+class LeakFilter:
+    """Hides tool calls that a model wrote as text, whatever pieces the text arrives in.
+
+    One filter reads one answer. Everything from the first call on is hidden, because what rests on
+    a call that nobody made has no ground; only a channel addressed to the reader is shown again.
+    Nothing that is found is ever run. Markdown code is left alone. `reasoning` says what is done
+    about thoughts: "keep" or "strip" them, or "open": strip, and the text begins inside of one.
+    """
+
+    def __init__(self, tool_names: Iterable[str] = (), *, reasoning: Reasoning = "keep") -> None:
+        if isinstance(tool_names, str):
+            raise InvalidArgument(f"tool_names is a list of names, not the text {tool_names!r}")
+        self._formats = formats_for(tuple(sorted(set(tool_names) - {""})), reasoning)
+        self._watch = self._formats.prose()
+        self._window = Window()
+        self._wakes: Callable[[str], re.Match[str] | None] | None = None
+        self._mode = _Mode.PROSE
+        self._fresh = True  # nothing was read of the line
+        self._blank = True  # nothing was read of the answer
+        self._place = Place.START  # of the marks in work
+        self._candidate: Candidate | None = None
+        self._span: Span | None = None
+        self._fence: Fence | None = None
+        self._thought: Thought | None = None
+        self._weighed: Hidden | None = None  # a call in a thought that may yet end
+        self._hidden: list[Hidden] = []
+        self._data_end = 0  # JSON that begins before it is known to be data
+        if reasoning == "open":
+            self._mode, self._thought = _Mode.THOUGHT, self._formats.opened
+
+    @property
+    def leaks(self) -> list[Leak]:
+        """The calls found so far, in the order of the text; a name may become known later."""
+        return [leak for hidden in self._hidden for leak in hidden.leaks()]
+
+    @property
+    def held(self) -> str:
+        """What is held back now, because it may turn out to be a call: it may yet be shown."""
+        return "" if self._mode in (_Mode.THOUGHT, _Mode.CALLED) else self._window.held
+
+    def feed(self, chunk: str) -> str:
+        """Take the next piece of the text; what of the text has become visible."""
+        window = self._window
+        if self._wakes is not None and chunk:  # nearly always: nothing begins in nearly all text
+            text = window.text + chunk
+            found = self._wakes(text)
+            if found is None:
+                window.text = ""
+                window.base += len(text)
+                window.before = text
+                return text
+            if found.end() == len(text) and found.start() > 0 and found[0] not in _STOPS:
+                return window.pass_over(text, found.start())
+        if window.last:
+            raise ValueError("the filter is closed: each answer needs a new one")
+        return self._work(chunk)
+
+    def close(self) -> str:
+        """End the text; the rest of what is visible."""
+        if self._window.last:
+            return ""
+        self._window.last = True
+        visible = self._work("")
+        if self._weighed is not None:
+            self._hidden.append(self._weighed)
+        return visible
+
+    def _work(self, chunk: str) -> str:
+        window = self._window
+        window.text += chunk
+        while self._step():
+            pass
+        cut = window.trim()
+        if self._candidate is not None:
+            self._candidate.move(cut)
+        if self._span is not None:
+            self._span.move(cut)
+        self._wakes = None if window.text or window.last else self._waking()
+        return window.take_pieces()
+
+    def _waking(self) -> Callable[[str], re.Match[str] | None] | None:
+        """What finds the pieces that need work, where others can be shown as they come."""
+        if self._mode is _Mode.PROSE and not self._fresh:
+            return self._watch.search.search
+        if self._fence is not None and not self._fence.at_line:
+            return _NEWLINE.search
+        return None
+
+    def _step(self) -> bool:
+        """Read on in the present mode; whether there is something left to read."""
+        match self._mode:
+            case _Mode.PROSE:
+                return self._read_prose()
+            case _Mode.MARKS:
+                return self._read_marks()
+            case _Mode.SPAN if self._span is not None:
+                return self._read_span(self._span)
+            case _Mode.FENCE if self._fence is not None:
+                return self._read_fence(self._fence)
+            case _Mode.THOUGHT if self._thought is not None:
+                return self._read_thought(self._thought)
+        return self._read_called(self._hidden[-1])
+
+    def _read_prose(self) -> bool:
+        window = self._window
+        candidate = self._candidate or self._seek()
+        if candidate is None:
+            window.show(len(window.text))
+            return False
+        verdict = candidate.read(window.text, window.last)
+        self._candidate = candidate if verdict is Verdict.OPEN else None
+        if verdict is Verdict.NO:
+            self._reject(candidate)
+            return True
+        window.show(candidate.start)
+        return self._take(candidate)
+
+    def _seek(self) -> Candidate | None:
+        """The next place where a form could begin, or where code could."""
+        window = self._window
+        while True:
+            if self._fresh:
+                indent = INDENT.match(window.text, window.at)
+                window.at = indent.end() if indent else window.at
+                if window.at == len(window.text):
+                    return None
+                place = Place.START if self._blank else Place.LINE
+                self._fresh = self._blank = False
+                char = window.text[window.at]
+                if self._watch.starts[place][char].alive or char in "`~":
+                    return self._begin(self._watch, window.at, place)
+                continue
+            found = self._watch.search.search(window.text, window.at)
+            if found is None:
+                window.at = len(window.text)
+                return None
+            window.at = found.start()
+            if found[0] != "\n":
+                return self._begin(self._watch, window.at, window.place_at(window.at))
+            window.at += 1
+            self._fresh = True
+
+    def _begin(self, watch: Watch, at: int, place: Place) -> Candidate:
+        is_data = self._window.base + at < self._data_end
+        names = None if is_data else self._formats.names(place)
+        return Candidate(at, place, watch.starts[place], names)
+
+    def _reject(self, candidate: Candidate) -> None:
+        """Go on behind a place where no form was."""
+        window = self._window
+        if candidate.was_json:
+            self._data_end = max(self._data_end, window.base + candidate.reach)
+        mark = window.text[candidate.start]
+        if mark == "`" or (mark == "~" and candidate.place >= Place.LINE):
+            self._mode, self._place = _Mode.MARKS, candidate.place
+        else:
+            window.at = candidate.start + 1
+
+    def _take(self, candidate: Candidate) -> bool:
+        """Do what a form asks for; false if it is not complete."""
+        form, window = candidate.form, self._window
+        if candidate.verdict is not Verdict.YES or form is None:
+            return False
+        self._candidate = None
+        if form.row.kind in (Kind.CALL, Kind.JSON):
+            self._hidden.append(self._hide_from(candidate, form))
+            self._mode = _Mode.CALLED
+            return True
+        window.skip(candidate.reach)
+        if form.row.kind is Kind.THOUGHT:
+            self._mode, self._thought = _Mode.THOUGHT, form.thought
+            return True
+        self._mode, self._fresh, self._blank = _Mode.PROSE, True, True
+        if form.answer is not None:
+            self._watch = self._formats.prose(form.answer)
+        return True
+
+    def _read_marks(self) -> bool:
+        """Tell what a run of marks opens."""
+        window = self._window
+        start, mark = window.at, window.text[window.at]
+        end = start + count_marks(window.text, start)
+        if end == len(window.text) and not window.last:
+            window.show(end)
+            return False
+        window.at = end
+        may_be_fence = self._place >= Place.LINE and end - start >= FENCE
+        if mark == "`":
+            self._mode, self._span = _Mode.SPAN, Span(end, end - start, may_be_fence)
+        elif may_be_fence:
+            self._mode, self._fence = _Mode.FENCE, Fence(mark, end - start)
+        else:
+            self._mode = _Mode.PROSE
+        return True
+
+    def _read_span(self, span: Span) -> bool:
+        window = self._window
+        end = span.decide(window.text, window.last)
+        if end is None:
+            found = self._hunt(self._watch, span.hunted)
+            span.hunted = found.start if found else len(window.text)
+            window.show(span.hunted)
+            return False
+        self._span = self._candidate = None
+        self._mode = _Mode.PROSE
+        if isinstance(end, Fence):
+            self._mode, self._fence = _Mode.FENCE, end
+        elif end > 0:
+            window.at = end
+        return True
+
+    def _read_fence(self, fence: Fence) -> bool:
+        window = self._window
+        window.at, closed = fence.read(window.text, window.at, window.last)
+        window.show(window.at if closed else len(window.text))
+        if closed:
+            self._mode, self._fence = _Mode.PROSE, None
+        return closed
+
+    def _hunt(self, watch: Watch, at: int) -> Candidate | None:
+        """The next place where a form is or may still be, whatever stands around it."""
+        window = self._window
+        candidate = self._candidate
+        while True:
+            if candidate is None:
+                found = watch.hunt.search(window.text, at)
+                if found is None:
+                    self._candidate = None
+                    return None
+                place = window.place_at(found.start())
+                candidate = self._begin(watch, found.start(), place)
+            if candidate.read(window.text, window.last) is not Verdict.NO:
+                self._candidate = candidate
+                return candidate
+            at = candidate.start + 1
+            candidate = None
+
+    def _read_thought(self, thought: Thought) -> bool:
+        watch = self._formats.thought(thought, called=self._weighed is not None)
+        found = self._hide_up_to(watch, self._weighed)
+        if found is None or found.verdict is Verdict.OPEN or found.form is None:
+            return False
+        if found.form.row.kind is Kind.CALL and not thought.channels:
+            self._candidate, self._weighed = None, self._hide_from(found, found.form)
+            return True
+        self._weighed = None
+        return self._take(found)
+
+    def _read_called(self, hidden: Hidden) -> bool:
+        found = self._hide_up_to(self._formats.called(hidden.family), hidden)
+        return found is not None and self._take(found)
+
+    def _hide_up_to(self, watch: Watch | None, hidden: Hidden | None) -> Candidate | None:
+        """Hide the text up to the next place where a form is or may be."""
+        window = self._window
+        found = self._hunt(watch, window.at) if watch else None
+        text = window.skip(found.start if found else len(window.text))
+        if hidden is not None:
+            hidden.keep(text)
+        return found
+
+    def _hide_from(self, candidate: Candidate, form: Form) -> Hidden:
+        position = self._window.base + candidate.start
+        return Hidden(form.row.family, position, self._formats.tools)

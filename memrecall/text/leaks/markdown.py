@@ -1,0 +1,98 @@
+"""Markdown code, which is left alone: spans between backticks, and fences.
+
+A span ends on its line, as people write them; what never closes is no span. Both are found in text
+that arrives in pieces: nothing here looks further than a line's beginning or a run of marks.
+"""
+
+import re
+from dataclasses import dataclass, field
+
+LONGEST_SPAN = 1000  # a backtick that nothing closes within so many characters opens no span
+LONGEST_RUN = 64
+FENCE = 3  # marks at least
+INDENT = re.compile(r"[\s>*+\-]*")  # what may stand before a fence on its line
+_ENDS = re.compile(rf"`{{1,{LONGEST_RUN}}}|\n")
+_REST = 64  # blanks around a closing fence
+_RUN = re.compile(rf"`{{1,{LONGEST_RUN}}}|~{{1,{LONGEST_RUN}}}")
+
+
+def count_marks(text: str, at: int) -> int:
+    """How many equal marks stand at a place; a longer run is taken for several."""
+    run = _RUN.match(text, at)
+    return len(run[0]) if run else 0
+
+
+@dataclass(slots=True)
+class Span:
+    """A run of backticks that may have opened a span, or a fence if it may be one."""
+
+    start: int  # behind the run
+    run: int
+    fence: bool
+    looked: int = field(init=False)  # how far its end was looked for
+    hunted: int = field(init=False)  # how far calls were looked for in it
+
+    def __post_init__(self) -> None:
+        self.looked = self.hunted = self.start
+
+    def move(self, by: int) -> None:
+        """Follow a text whose beginning was cut off."""
+        self.start -= by
+        self.looked -= by
+        self.hunted -= by
+
+    def decide(self, text: str, last: bool) -> "int | Fence | None":
+        """Where the span ends; -1 if there is none; the fence that it is; `None`: not known yet."""
+        limit = self.start + LONGEST_SPAN
+        while found := _ENDS.search(text, self.looked, limit):
+            if found[0] == "\n":
+                return Fence("`", self.run) if self.fence else -1
+            if found.end() == len(text) and not last:
+                return None  # the run may go on
+            if len(found[0]) == self.run and found.end() < limit:
+                return found.end()
+            self.fence = False
+            self.looked = found.end()
+        self.looked = max(self.looked, min(len(text), limit))
+        if len(text) >= limit:
+            return -1
+        if last:
+            return Fence("`", self.run) if self.fence else -1
+        return None
+
+
+@dataclass(slots=True)
+class Fence:
+    """An open fence. It closes on a line that has nothing but as many of its marks."""
+
+    mark: str
+    run: int
+    at_line: bool = False  # whether the text goes on at the beginning of a line
+    _closing: re.Pattern[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        run = rf"({re.escape(self.mark)}{{{self.run},{LONGEST_RUN}}})"
+        self._closing = re.compile(rf"[ \t>]{{0,{_REST}}}{run}?[ \t\r]{{0,{_REST}}}")
+
+    def read(self, text: str, at: int, last: bool) -> tuple[int, bool]:
+        """Read on: how far the text was understood, and whether the fence closed there."""
+        while True:
+            if not self.at_line:
+                end = text.find("\n", at)
+                if end < 0:
+                    return len(text), False
+                at, self.at_line = end + 1, True
+            found = self._closing.match(text, at)
+            end = found.end() if found else at
+            if not last and self._may_close(text, at):
+                return at, False
+            if found and found[1] and (end == len(text) or text[end] == "\n"):
+                return end, True
+            self.at_line = False
+
+    def _may_close(self, text: str, at: int) -> bool:
+        """Whether the line so far is the beginning of a closing one."""
+        line = text[at : at + 2 * _REST + LONGEST_RUN + 1]
+        if len(line) > 2 * _REST + LONGEST_RUN or "\n" in line:
+            return False
+        return not line.strip(" \t\r>").strip(self.mark)

@@ -1,0 +1,163 @@
+"""The small pattern language of the formats, read into a tree.
+
+It is the part of regular expressions whose matching can stop and go on at any character: literals,
+`[sets]`, groups, `|`, `?`, `*`, `+`, `{m,n}`. There is no `\\b`, `$` or looking around: what those
+say about a text changes when more of it arrives. Escapes: `\\s` white space, `\\n` a line's end,
+a capital letter one of the caller's macros, anything else itself. `§` marks the point from which a
+text that ends is a cut-off match.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SPACES = frozenset(" \t\r\n\f\v\u00a0\u3000")
+_COUNTS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
+
+
+@dataclass(frozen=True, slots=True)
+class Chars:
+    """One character of a set, or one that is not in it."""
+
+    members: frozenset[str]
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sequence:
+    """Parts one after another."""
+
+    parts: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One of several."""
+
+    options: tuple["Node", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """A part `low` to `high` times; `None` is without end."""
+
+    part: "Node"
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """From here on the end of the text is a cut-off match."""
+
+
+Node = Chars | Sequence | Choice | Repeat | Mark
+
+
+def parse(pattern: str, macros: Mapping[str, Node], *, exact: bool = False) -> Node:
+    """The tree of a pattern; letters match in both cases unless it is `exact`."""
+    reader = _Reader(pattern, macros, exact)
+    node = reader.read_choice()
+    if reader.rest:
+        raise ValueError(f"unbalanced ')' in {pattern!r} at {reader.at}")
+    return node
+
+
+def one_of(words: tuple[str, ...]) -> Node:
+    """A tree that matches any of some words as they are written."""
+    return Choice(tuple(Sequence(tuple(Chars(frozenset(c)) for c in word)) for word in words))
+
+
+class _Reader:
+    def __init__(self, pattern: str, macros: Mapping[str, Node], exact: bool) -> None:
+        self._pattern = pattern
+        self._macros = macros
+        self._exact = exact
+        self._depth = 0
+        self.at = 0
+
+    @property
+    def rest(self) -> str:
+        return self._pattern[self.at :]
+
+    def read_choice(self) -> Node:
+        options = [self._read_sequence()]
+        while self.rest.startswith("|"):
+            self.at += 1
+            options.append(self._read_sequence())
+        return options[0] if len(options) == 1 else Choice(tuple(options))
+
+    def _read_sequence(self) -> Node:
+        parts: list[Node] = []
+        while self.rest and self.rest[0] not in "|)":
+            part = self._read_part()
+            counts = self._read_counts()
+            parts.append(part if counts is None else Repeat(part, *counts))
+        return Sequence(tuple(parts))
+
+    def _read_part(self) -> Node:
+        char = self._take()
+        if char == "(":
+            self._depth += 1
+            node = self.read_choice()
+            if self._take() != ")":
+                raise ValueError(f"unbalanced '(' in {self._pattern!r}")
+            self._depth -= 1
+            return node
+        if char == "[":
+            return self._read_set()
+        if char == "§":
+            if self._depth:
+                raise ValueError(f"§ inside a group in {self._pattern!r}")
+            return Mark()
+        if char == "\\":
+            return self._read_escape()
+        return Chars(self._cases(char))
+
+    def _read_escape(self) -> Node:
+        char = self._take()
+        if char in self._macros:
+            return self._macros[char]
+        return Chars(_escaped(char) or frozenset(char))
+
+    def _read_set(self) -> Chars:
+        negated = self.rest.startswith("^")
+        self.at += negated
+        members: set[str] = set()
+        while (char := self._take()) != "]":
+            if char == "\\":
+                char = self._take()
+                members |= _escaped(char) or {char}
+            elif self.rest.startswith("-") and self.rest[1] != "]":
+                self.at += 1
+                last = self._take()
+                for code in range(ord(char), ord(last) + 1):
+                    members |= self._cases(chr(code))
+            else:
+                members |= self._cases(char)
+        return Chars(frozenset(members), negated)
+
+    def _read_counts(self) -> tuple[int, int | None] | None:
+        if self.rest[:1] in _COUNTS:
+            return _COUNTS[self._take()]
+        if not self.rest.startswith("{"):
+            return None
+        end = self._pattern.index("}", self.at)
+        low, _, high = self._pattern[self.at + 1 : end].partition(",")
+        self.at = end + 1
+        return int(low), int(high or low)
+
+    def _take(self) -> str:
+        if not self.rest:
+            raise ValueError(f"{self._pattern!r} ends too early")
+        self.at += 1
+        return self._pattern[self.at - 1]
+
+    def _cases(self, char: str) -> frozenset[str]:
+        return frozenset(char) if self._exact else frozenset({char.lower(), char.upper()})
+
+
+def _escaped(char: str) -> frozenset[str] | None:
+    """What an escape with a meaning of its own stands for."""
+    if char == "s":
+        return SPACES
+    return frozenset("\n") if char == "n" else frozenset("\t") if char == "t" else None

@@ -1,0 +1,132 @@
+"""What fails in a turn: recalls, models, listeners."""
+
+import asyncio
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+
+from memrecall.chat import ChatOptions, Failed, TextDelta
+from memrecall.errors import InvalidArgument, ModelFailed, StorageError
+from memrecall.memory import Library
+from memrecall.testing import (
+    ScriptedClient,
+    call,
+    fail,
+    say,
+    wait,
+)
+
+from .stage import (
+    ASKED_EN,
+    LIN,
+    play,
+    single,
+    stored,
+)
+
+
+class TestFailures:
+    @pytest.mark.parametrize("problem", [StorageError("down"), RuntimeError("boom"), OSError()])
+    async def test_a_recall_that_fails_does_not_fail_the_turn(
+        self, lite: Library, monkeypatch: pytest.MonkeyPatch, problem: Exception
+    ) -> None:
+        async def broken(*_: Any, **__: Any) -> None:
+            raise problem
+
+        monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", broken)
+        client = ScriptedClient([call("recall_memory", query="x"), say("Hello.")])
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert (played.final.text, played.final.degraded) == ("Hello.", False)
+        for result in played.recalled(forged=True) + played.recalled(forged=False):
+            assert result["events"] == []
+            assert "not the same as nothing found" in result["note"]
+        assert len(await stored(lite, LIN)) == 2
+
+    async def test_a_search_that_fails_does_not_fail_the_turn(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def broken(*_: Any) -> None:
+            raise StorageError("down")
+
+        monkeypatch.setattr(library, "search", broken)
+        played = await play(single(library, say("Hello.")).stream(ASKED_EN))
+        assert played.final.text == "Hello."
+        assert played.results("recall_memory", forged=True)[0].is_error
+
+    async def test_a_recall_that_hangs_does_not_hold_the_turn(
+        self, lite: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async def hang(*_: Any, **__: Any) -> None:
+            await asyncio.sleep(60)
+
+        monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
+        monkeypatch.setattr("memrecall.chat.recalling._GRACE", 0.0)
+        async with asyncio.timeout(10):
+            played = await play(single(lite, say("Hi."), recall_seconds=0.05).stream(ASKED_EN))
+        assert played.final.text == "Hi."
+        assert played.results("recall_memory", forged=True)[0].is_error
+
+    async def test_a_model_that_fails_is_an_error_and_the_question_is_kept(
+        self, lite: Library
+    ) -> None:
+        played = await play(single(lite, fail("unreachable", "no route")).stream(ASKED_EN))
+        assert isinstance(played.end, Failed)
+        assert played.kinds == ["tool_call", "tool_result", "error"]
+        assert played.end.as_dict() == {
+            "type": "error", "code": "UNAVAILABLE", "message": "no route"
+        }  # fmt: skip
+        assert [m.content for m in await stored(lite, LIN)] == [ASKED_EN]
+        with pytest.raises(ModelFailed):
+            await single(lite, fail("unreachable")).answer(ASKED_EN)
+
+    async def test_a_client_of_others_may_raise_what_it_likes(self, lite: Library) -> None:
+        class Odd(ScriptedClient):
+            async def _answer(self, request: Any) -> Any:
+                raise ZeroDivisionError("the user's words")
+
+        played = await play(single(lite, client=Odd([])).stream(ASKED_EN))
+        assert played.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
+
+    async def test_a_server_without_tools_is_asked_without(self, lite: Library) -> None:
+        client = ScriptedClient([fail("no_tools"), say("Lisbon.")])
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
+        assert client.requests[1].tool_names == ()
+
+    async def test_a_model_without_tools_is_asked_without(self, lite: Library) -> None:
+        client = ScriptedClient([say("Lisbon.")], function_calling=False)
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert (played.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
+
+    async def test_a_slow_model_runs_out_of_time(self, lite: Library) -> None:
+        played = await play(single(lite, wait(30, say("x")), seconds=0.1).stream(ASKED_EN))
+        assert "did not answer in 0.1 seconds" in played.end.as_dict()["message"]
+
+    async def test_who_stops_listening_ends_the_turn(self, lite: Library) -> None:
+        async with aclosing(single(lite, say("one two three")).stream("go")) as events:
+            async for event in events:
+                if isinstance(event, TextDelta):
+                    break
+        assert [m.content for m in await stored(lite, LIN)] == ["go"]
+
+    async def test_a_cancelled_turn_is_cancelled(self, lite: Library) -> None:
+        turn = asyncio.ensure_future(single(lite, wait(60, say("x"))).answer("go"))
+        await asyncio.sleep(0.3)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert [m.content for m in await stored(lite, LIN)] == ["go"]
+
+    async def test_turns_run_side_by_side(self, lite: Library) -> None:
+        client = ScriptedClient([wait(0.05, say("ok"))] * 5)
+        chat = single(lite, client=client)
+        ends = await asyncio.gather(*(chat.answer(f"q{n}") for n in range(5)))
+        assert [end.text for end in ends] == ["ok"] * 5
+        assert len(await stored(lite, LIN)) == 10
+
+
+@pytest.mark.parametrize("bad", [{"recalls": -1}, {"model_calls": 0}, {"seconds": 0}, {"view": 0}])
+def test_options_have_bounds(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        ChatOptions(**bad)

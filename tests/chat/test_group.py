@@ -1,0 +1,244 @@
+"""Group chat: who said what, one member's view, mentions, silence, and what a turn costs."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from memrecall.chat import ChatOptions, GroupChat, Member
+from memrecall.chat.view import read_view
+from memrecall.errors import InvalidArgument, NotFound
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.store import Timeline
+from memrecall.testing import ScriptedClient, call, say
+from memrecall.types import NewMessage, Role
+
+from .stage import ANN, ASKED, BOT, MEMBERS, NOW, TEAM, context, group, play, stored, system_text
+
+
+class TestView:
+    async def test_a_member_sees_the_others_since_it_last_spoke(self, library: Library) -> None:
+        chat = group(library, say("收到。"), call("get_other_members_messages"), say("好。"))
+        await chat.post("ann", "大家早")
+        await chat.answer("bot")
+        await chat.post("bo", "@小助手 会议几点？")
+        await chat.post("ann", "我也想知道")
+        played = await play(chat.stream("bot"))
+        (forged,) = played.results("get_other_members_messages", forged=True)
+        (real,) = played.results("get_other_members_messages", forged=False)
+        assert forged.content == real.content
+        told = json.loads(real.content)["messages"]
+        assert [(line["speaker"], line["text"]) for line in told] == [
+            ("小波", "@小助手 会议几点？"),
+            ("Ann", "我也想知道"),
+        ]
+        assert all(line["time"].endswith("Z") for line in told)
+
+    async def test_the_context_keeps_apart_who_said_what(self, library: Library) -> None:
+        client = ScriptedClient([say("收到。"), say("三点。")])
+        chat = group(library, client=client)
+        await chat.post("ann", "大家早")
+        await chat.answer("bot")
+        await chat.post("bo", "@小助手 会议几点？")
+        await chat.answer("bot")
+        first, second = client.requests
+        forged = [
+            *("call:get_other_members_messages", "result:get_other_members_messages"),
+            *("call:is_mentioned", "result:is_mentioned"),
+            *("call:recall_memory", "result:recall_memory"),
+        ]
+        assert context(first) == ["system", "system", "user", *forged]
+        assert context(second) == ["system", "system", "user", "assistant", "user", *forged]
+        assert [str(m.content) for m in second.messages[2:4]] == ["Ann: 大家早", "收到。"]
+        assert "你是小助手" in system_text(second)
+        assert "小波（也叫波波）" in system_text(second)
+
+    async def test_answers_are_stored_with_who_said_them_and_nothing_forged(
+        self, library: Library
+    ) -> None:
+        chat = group(library, call("recall_memory", query="x"), say("@Ann 花生。"))
+        posted = await chat.post("ann", f"@小助手 {ASKED}")
+        assert posted.mentions == ("bot",)
+        played = await play(chat.stream("bot"))
+        said = await stored(library, TEAM)
+        assert [(m.speaker, m.role, m.content) for m in said] == [
+            ("Ann", Role.USER, f"@小助手 {ASKED}"),
+            ("小助手", Role.ASSISTANT, "@Ann 花生。"),
+        ]
+        assert said[1].metadata == {"member_id": "bot", "mentions": ["ann"]}
+        assert said[1].message_id == played.final.message_id
+
+    async def test_assistants_see_each_other(self, lite: Library) -> None:
+        other = Member(member_id="bot2", name="Deep", ai=True)
+        client = ScriptedClient([say("@Deep your turn."), say("Thanks.")])
+        chat = GroupChat(lite, TEAM, (*MEMBERS, other), client, clock=lambda: NOW)
+        await chat.post("ann", "@Helper begin please")
+        await chat.answer("bot")
+        played = await play(chat.stream("bot2"))
+        (told,) = played.results("get_other_members_messages", forged=True)
+        assert [line["speaker"] for line in json.loads(told.content)["messages"]] == [
+            *("Ann", "小助手")
+        ]
+        assert "are mentioned" in played.results("is_mentioned", forged=True)[0].content
+        assert not played.final.silent
+
+    async def test_a_turn_recalls_for_what_asks_the_member(self, lite: Library) -> None:
+        chat = group(lite, say("里斯本。"))
+        await chat.post("ann", "@小助手 团建在哪里？")
+        await chat.post("bo", "我先吃饭了")
+        played = await play(chat.stream("bot"))
+        (recall,) = [e for e in played.events if e.kind == "tool_call"][2:]
+        assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
+
+    async def test_a_long_view_is_cut_and_says_so(self, lite: Library) -> None:
+        chat = group(lite, say("好。"), view=10)
+        for number in range(15):
+            await chat.post("ann", f"第 {number} 条：" + "长" * 3_000)
+        played = await play(chat.stream("bot", mentions=["bot"]))
+        (told,) = played.results("get_other_members_messages", forged=True)
+        lines = json.loads(told.content)
+        assert [line["text"][:4] for line in lines["messages"]] == [
+            f"第 {number} 条"[:4] for number in range(5, 15)
+        ]
+        assert "10" in lines["note"]
+        assert len(told.content) < 14_000
+
+    async def test_nobody_answers_to_nothing(self, lite: Library) -> None:
+        with pytest.raises(InvalidArgument, match="nobody has said anything"):
+            await group(lite).answer("bot")
+
+    async def test_strangers_are_refused(self, lite: Library) -> None:
+        chat = group(lite)
+        with pytest.raises(NotFound, match="no member 'eve'"):
+            await chat.post("eve", "hi")
+        with pytest.raises(NotFound):
+            await chat.answer("eve")
+        with pytest.raises(NotFound):
+            await chat.post("ann", "hi", mentions=["eve"])
+        with pytest.raises(InvalidArgument, match="same id"):
+            GroupChat(lite, TEAM, [ANN, ANN])
+
+
+class TestSilence:
+    async def test_who_is_not_mentioned_may_stay_silent(self, library: Library) -> None:
+        chat = group(library, say(" [pass]\n"))
+        await chat.post("ann", "我去吃饭了")
+        played = await play(chat.stream("bot"))
+        assert played.final.silent
+        assert (played.final.text, played.final.message_id) == ("", None)
+        assert "text_delta" not in played.kinds
+        assert [m.speaker for m in await stored(library, TEAM)] == ["Ann"]
+
+    async def test_who_is_mentioned_must_speak(self, lite: Library) -> None:
+        client = ScriptedClient([say("[pass]"), say("在。")])
+        chat = group(lite, client=client)
+        await chat.post("ann", "@小助手 在吗？")
+        played = await play(chat.stream("bot"))
+        assert (played.final.text, played.final.silent) == ("在。", False)
+
+    async def test_what_only_begins_like_silence_is_said(self, lite: Library) -> None:
+        chat = group(lite, say("[passport] is the word"))
+        await chat.post("ann", "Which word is it?")
+        assert (await chat.answer("bot")).text == "[passport] is the word"
+
+    async def test_given_mentions_beat_the_text(self, lite: Library) -> None:
+        chat = group(lite, say("[pass]"), say("[pass]"), say("ok"))
+        await chat.post("ann", "@Helper hello", mentions=[])
+        assert (await chat.answer("bot")).silent
+        await chat.post("ann", "hello again")
+        assert not (await chat.answer("bot", mentions=["bot"])).silent
+
+    async def test_a_mention_is_settled_by_speaking(self, lite: Library) -> None:
+        chat = group(lite, say("在。"), say("[pass]"))
+        await chat.post("ann", "@小助手 在吗？")
+        await chat.answer("bot")
+        await chat.post("ann", "好的，没事了")
+        assert (await chat.answer("bot")).silent
+
+
+class TestOffline:
+    async def test_rules_answer_who_is_mentioned_alone(self, sensible: Library) -> None:
+        chat = GroupChat(sensible, TEAM, MEMBERS, clock=lambda: NOW)
+        await chat.post("bo", "@小助手 团建在哪里？The offsite, where will it be?")
+        end = await chat.answer("bot")
+        assert "Ann，2026-03-04：“The offsite will be in Lisbon, from 4 to 6 May.”" in end.text
+        await chat.post("bo", "谢谢")
+        assert (await chat.answer("bot")).silent
+
+    async def test_a_group_recalls_what_the_group_said(self, lite: Library) -> None:
+        other = GroupChat(lite, Scope("others"), MEMBERS)
+        await other.post("ann", "@Helper where will the offsite be?")
+        assert "Lisbon" not in (await other.answer("bot")).text
+
+
+class TestCost:
+    """Ten members and a thousand messages cost what the view costs."""
+
+    @pytest.fixture
+    def read(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        """How many messages each read asked for."""
+        sizes: list[int] = []
+        genuine = Timeline.get_many
+
+        async def counted(self: Timeline, message_ids: Any) -> Any:
+            sizes.append(len(message_ids))
+            return await genuine(self, message_ids)
+
+        monkeypatch.setattr(Timeline, "get_many", counted)
+        return sizes
+
+    async def grown(self, library: Library, count: int, after: int) -> Timeline:
+        """A group of ten in which `count` messages were said, the last `after` since m3 spoke."""
+        batch = [
+            NewMessage(
+                role=Role.USER,
+                content=f"message {number}",
+                speaker=f"Member {number % 10}",
+                ts=NOW + timedelta(seconds=number),
+                metadata={
+                    "member_id": "m3" if number == count - after - 1 else f"m{4 + number % 6}"
+                },
+            )
+            for number in range(count)
+        ]
+        scope = Scope(f"group {count}", session_id="s")
+        await library.add_messages(scope, batch)
+        return library.store.timeline(scope)
+
+    @pytest.mark.parametrize("after", [3, 40, 90])
+    async def test_a_view_does_not_read_the_history(
+        self, library: Library, read: list[int], after: int
+    ) -> None:
+        costs = []
+        for count in (150, 1_000):
+            timeline = await self.grown(library, count, after)
+            read.clear()
+            view = await read_view(timeline, "s", "m3", most=100, before=10)
+            costs.append(sum(read))
+            assert [m.content for m in view.others] == [
+                f"message {number}" for number in range(count - after, count)
+            ]
+            assert view.before[-1].metadata["member_id"] == "m3"
+            assert len(view.before) == 10
+            assert not view.cut
+        assert costs[0] == costs[1] <= 4 * (after + 10 + 16)
+
+    async def test_a_turn_of_a_long_chat_sends_the_view_alone(self, lite: Library) -> None:
+        await self.grown(lite, 1_000, 5)
+        members = [
+            Member(member_id=f"m{number}", name=f"Member {number}", ai=number == 3)
+            for number in range(10)
+        ]
+        client = ScriptedClient([say("ok")])
+        scope = Scope("group 1000", session_id="s")
+        chat = GroupChat(lite, scope, members, client, options=ChatOptions(history=6))
+        played = await play(chat.stream("m3"))
+        (told,) = played.results("get_other_members_messages", forged=True)
+        assert len(json.loads(told.content)["messages"]) == 5
+        assert len(client.requests[0].messages) == 2 + 6 + 1 + 6
+
+
+def test_a_member_is_called_by_id_name_and_nicknames() -> None:
+    assert BOT.names == ("bot", "小助手", "助手", "Helper")

@@ -1,0 +1,86 @@
+"""Who is mentioned: names, ids and nicknames, in Chinese and English."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.chat import Member, find_mentions
+from memrecall.chat.mentions import without_mentions
+
+GROUP = [
+    Member(member_id="u1", name="Ann"),
+    Member(member_id="u2", name="Anna Lee", nicknames=("Annie",)),
+    Member(member_id="u3", name="小明", nicknames=("明明",)),
+    Member(member_id="u4", name="小明明"),
+    Member(member_id="bot_7", name="DeepSeek助手", nicknames=("小深",), ai=True),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("@Ann hello", ["u1"]),
+        ("@ann, hello", ["u1"]),
+        ("hello @ANN.", ["u1"]),
+        ("@Anna Lee and @u3", ["u2", "u3"]),
+        ("@anna   lee?", ["u2"]),
+        ("@Annabel", []),
+        ("@Anna", []),  # not her whole name, and not Ann either
+        ("@Ann的方案", ["u1"]),
+        ("@小明你好", ["u3"]),
+        ("@小明明你好", ["u4"]),
+        ("@明明", ["u3"]),
+        ("＠小深 在吗", ["bot_7"]),
+        ("问一下@deepseek助手", ["bot_7"]),
+        ("@ＤｅｅｐＳｅｅｋ助手", ["bot_7"]),
+        ("@BOT_7 please", ["bot_7"]),
+        ("@bot_77 please", []),
+        ("@ Annie", ["u2"]),
+        ("@小明 @Ann 看看", ["u1", "u3"]),
+        ("@所有人 开会", ["u1", "u2", "u3", "u4", "bot_7"]),
+        ("@all meeting", ["u1", "u2", "u3", "u4", "bot_7"]),
+        ("小深，你怎么看？", ["bot_7"]),
+        ("Ann, what do you think?", ["u1"]),
+        ("annie: see above", ["u2"]),
+        ("What do you think, Ann?", ["u1"]),
+        ("你怎么看，小明？", ["u3"]),
+        ("好的。小深，你呢", ["bot_7"]),
+        ("mail ann@ann.example or x@u3", []),
+        ("Ann said so yesterday", []),
+        ("小明昨天说的", []),
+        ("we met Ann and Annie", []),
+        ("@", []),
+        ("", []),
+    ],
+)
+def test_who_is_meant(text: str, meant: list[str]) -> None:
+    assert list(find_mentions(text, GROUP)) == meant
+
+
+@given(st.text(max_size=60))
+def test_any_text_names_only_members(text: str) -> None:
+    assert set(find_mentions(text, GROUP)) <= {member.member_id for member in GROUP}
+
+
+@given(
+    st.sampled_from([(m.member_id, name) for m in GROUP for name in m.names]),
+    st.text("abc 你好，。!\n", max_size=10),
+)
+def test_a_name_behind_an_at_is_always_found(named: tuple[str, str], before: str) -> None:
+    member_id, name = named
+    text = f"{before} @{name} ok"
+    assert member_id in find_mentions(text, GROUP)
+    assert f"@{name}" not in without_mentions(text, GROUP)
+
+
+@pytest.mark.parametrize(
+    ("text", "rest"),
+    [
+        ("@小明 什么时候去？", "什么时候去？"),
+        ("When is it, @Ann ?", "When is it, ?"),
+        ("@Ann", "@Ann"),
+        ("ann@ann.example", "ann@ann.example"),
+    ],
+)
+def test_a_search_goes_without_mentions(text: str, rest: str) -> None:
+    assert without_mentions(text, GROUP) == rest

@@ -1,0 +1,278 @@
+"""One turn: order of events, the tool loop, the cap, leaks; nothing forged is ever stored."""
+
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from memrecall.chat import SingleChat
+from memrecall.errors import InvalidArgument
+from memrecall.memory import Library
+from memrecall.testing import (
+    ScriptedClient,
+    call,
+    call_raw,
+    calls,
+    say,
+    silence,
+    think,
+)
+from memrecall.types import Role
+
+from .stage import (
+    ASKED,
+    ASKED_EN,
+    DSML,
+    LIN,
+    LISBON,
+    NOW,
+    PEANUTS,
+    context,
+    play,
+    single,
+    stored,
+    system_text,
+)
+
+
+class TestAnswer:
+    async def test_a_turn_is_stored_as_two_messages_and_nothing_else(
+        self, library: Library
+    ) -> None:
+        client = ScriptedClient([call("recall_memory", query="过敏"), say("花生。")])
+        played = await play(single(library, client=client).stream(ASKED, message_id="q1"))
+        said = await stored(library, LIN)
+        assert [(m.role, m.content) for m in said] == [
+            (Role.USER, ASKED),
+            (Role.ASSISTANT, "花生。"),
+        ]
+        assert said[0].message_id == "q1"
+        assert said[1].message_id == played.final.message_id
+        assert said[1].metadata == {}
+        assert (await library.store.count("lin"))["messages"] == 5
+
+    async def test_the_next_turn_sees_what_was_said_and_no_forged_call(
+        self, library: Library
+    ) -> None:
+        client = ScriptedClient([call("recall_memory", query="x"), say("花生。"), say("不客气。")])
+        chat = single(library, client=client)
+        await chat.answer(ASKED)
+        await chat.answer("谢谢")
+        assert context(client.requests[2]) == [
+            *("system", "system", "user", "assistant", "user"),
+            *("call:recall_memory", "result:recall_memory"),
+        ]
+        assert client.requests[2].messages[0] == client.requests[0].messages[0]
+
+    async def test_what_the_model_is_shown_anyway_is_not_recalled(self, sensible: Library) -> None:
+        client = ScriptedClient([say("ok")] * 3)
+        chat = single(sensible, client=client)
+        await chat.answer("My cat is called Momo.")
+        played = await play(chat.stream("What is my cat called?"))
+        assert played.recalled(forged=True)[0]["events"] == []
+        elsewhere = SingleChat(sensible, LIN.with_session("another"), client)
+        played = await play(elsewhere.stream("What is my cat called?"))
+        texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
+        assert "My cat is called Momo." in texts
+
+    async def test_calls_and_results_stand_in_the_context_with_their_ids(
+        self, lite: Library
+    ) -> None:
+        both = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
+        client = ScriptedClient([think("两次", both), say("好。")])
+        played = await play(single(lite, client=client).stream(ASKED))
+        *_, called, given = client.requests[1].messages
+        ids = [result.id for result in played.results("recall_memory", forged=False)]
+        assert [c.id for c in called.content] == ids  # type: ignore[union-attr]
+        assert [r.call_id for r in given.content] == ids  # type: ignore[union-attr]
+        assert called.thought == "两次"  # type: ignore[union-attr]
+        forged = client.requests[0].messages[-2:]
+        assert client.requests[1].messages[-4:-2] == forged
+        assert forged[0].content[0].id == forged[1].content[0].call_id  # type: ignore[union-attr]
+
+    async def test_text_comes_as_the_model_says_it(self, lite: Library) -> None:
+        played = await play(single(lite, say("one two three")).stream("go"))
+        assert played.deltas == ["one", " two", " three"]
+
+    async def test_words_beside_calls_are_shown_too(self, lite: Library) -> None:
+        class Chatty(ScriptedClient):
+            async def _stream(self, request: Any) -> Any:
+                if len(self.requests) == 0:
+                    yield "Let me look. "
+                async for part in super()._stream(request):
+                    yield part
+
+        client = Chatty([call("recall_memory", query="offsite"), say("In Lisbon.")])
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert played.final.text == "Let me look.\n\nIn Lisbon."
+        assert played.kinds[2] == "text_delta"
+
+    async def test_what_is_asked_is_bound_to_the_scope(self, lite: Library) -> None:
+        raw = json.dumps({"query": "x", "user_id": "team"})
+        played = await play(
+            single(lite, call_raw("recall_memory", raw), say("ok")).stream(ASKED_EN)
+        )
+        (refused,) = played.results("recall_memory", forged=False)
+        assert refused.is_error
+        assert "'user_id' cannot be given" in refused.content
+        assert played.final.recalls == 1
+
+    @pytest.mark.parametrize("written", ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}'])
+    async def test_bad_arguments_get_an_answer_and_cost_no_recall(
+        self, lite: Library, written: str
+    ) -> None:
+        script = [call_raw("recall_memory", written), say("ok")]
+        played = await play(single(lite, *script).stream(ASKED_EN))
+        assert played.results("recall_memory", forged=False)[0].is_error
+        assert (played.final.recalls, played.final.text) == (1, "ok")
+
+    async def test_names_with_traces_of_a_template_are_understood(self, lite: Library) -> None:
+        script = [call("functions.recall_memory", query="offsite"), say("ok")]
+        played = await play(single(lite, *script).stream(ASKED_EN))
+        assert not played.results("functions.recall_memory", forged=False)[0].is_error
+
+    async def test_an_empty_message_is_a_mistake(self, lite: Library) -> None:
+        with pytest.raises(InvalidArgument, match="empty"):
+            await single(lite).answer("  ")
+        played = await play(single(lite).stream("  "))
+        assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
+
+    @pytest.mark.parametrize(
+        "given", [{"text": "a\0b"}, {"text": "ok", "message_id": " x"}, {"text": "\ud83d"}]
+    )
+    async def test_what_cannot_be_stored_is_a_mistake(
+        self, lite: Library, given: dict[str, str]
+    ) -> None:
+        played = await play(single(lite).stream(**given))
+        assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
+
+    async def test_what_a_model_says_can_always_be_stored(self, lite: Library) -> None:
+        played = await play(single(lite, say("a\0b \ud83dc")).stream("go"))
+        assert played.final.text == "ab c"
+
+    async def test_calls_with_the_same_id_are_told_apart(self, lite: Library) -> None:
+        class Careless(ScriptedClient):
+            async def _answer(self, request: Any) -> Any:
+                result = await super()._answer(request)
+                for made in result.content if isinstance(result.content, list) else ():
+                    made.id = "call_0"
+                return result
+
+        both = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
+        client = Careless([both, call("recall_memory", query="c"), say("ok")])
+        played = await play(single(lite, client=client).stream(ASKED_EN))
+        assert len(played.calls(forged=False)) == 3
+        called, given = client.requests[2].messages[-4:-2]
+        sent = [c.id for c in called.content]  # type: ignore[union-attr]
+        assert sent == [r.call_id for r in given.content]  # type: ignore[union-attr]
+
+    async def test_instructions_and_time_stand_beside_the_prompt(self, lite: Library) -> None:
+        client = ScriptedClient([say("ok")])
+        await lite.store.owners.set_time_zone("lin", "Asia/Shanghai")
+        chat = SingleChat(lite, LIN, client, instructions="You are Bo.", clock=lambda: NOW)
+        await chat.answer("hello")
+        told = system_text(client.requests[0])
+        assert "You are Bo." in told
+        assert "2026-03-10 20:00+08:00" in told
+
+    async def test_history_is_bounded(self, lite: Library) -> None:
+        client = ScriptedClient([say("a" * 3_000)] * 4)
+        chat = single(lite, client=client, history=4, history_characters=2_000)
+        for _ in range(4):
+            await chat.answer("q" * 3_000)
+        history = client.requests[3].messages[2:6]
+        assert [len(str(m.content)) for m in history] == [501] * 4
+        assert len(client.requests[3].messages) == 2 + 4 + 1 + 2
+
+
+class TestCap:
+    async def test_none_left_is_told(self, lite: Library) -> None:
+        client = ScriptedClient([call("recall_memory", query="x"), say("ok")])
+        played = await play(single(lite, client=client, recalls=0).stream(ASKED_EN))
+        assert "do not call recall_memory" in system_text(client.requests[0])
+        assert played.recalled(forged=True)[0]["events"]
+        assert played.results("recall_memory", forged=False)[0].is_error
+        assert played.final.recalls == 1
+
+    async def test_a_model_that_only_calls_is_made_to_speak(self, lite: Library) -> None:
+        client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("Lisbon.")])
+        played = await play(single(lite, client=client, model_calls=4).stream(ASKED_EN))
+        assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
+        last = client.requests[-1]
+        assert last.tool_names == ()
+        assert not any(kind.startswith(("call", "result")) for kind in context(last))
+        assert LISBON in str([m.content for m in last.messages])
+
+    async def test_a_model_that_calls_to_the_very_end_has_no_answer(self, lite: Library) -> None:
+        script = [call("recall_memory", query="x")] * 3
+        played = await play(single(lite, *script, model_calls=3).stream(ASKED_EN))
+        assert played.final.degraded
+        assert played.final.text == "I have no answer to this."
+        assert len(played.calls(forged=False)) == 2  # the one without tools is not run
+
+
+class TestLeaks:
+    async def test_a_leak_is_asked_for_again_once_without_tools(
+        self, lite: Library, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        client = ScriptedClient([say(DSML), say("花生。")])
+        with caplog.at_level(logging.ERROR, "memrecall.chat"):
+            played = await play(single(lite, client=client).stream(ASKED))
+        assert (played.final.text, played.final.degraded) == ("花生。", False)
+        assert played.final.leaks[0].family.startswith("deepseek_dsml")
+        assert played.calls(forged=False) == []  # never run
+        (line,) = caplog.messages
+        assert line.startswith("scripted wrote a call of recall_memory as text (deepseek_dsml)")
+        assert "过敏" not in line
+        again = client.requests[1]
+        assert (again.tool_names, context(again)[-1]) == ((), "user")
+        assert not any(kind.startswith(("call", "result")) for kind in context(again))
+        assert PEANUTS in str([m.content for m in again.messages])
+
+    async def test_two_leaks_end_in_the_clean_text_so_far(self, lite: Library) -> None:
+        client = ScriptedClient([say(f"我想想。{DSML}"), say(f"可能是花生。{DSML}")])
+        played = await play(single(lite, client=client).stream(ASKED))
+        assert played.final.degraded
+        assert played.final.text == "我想想。\n\n可能是花生。"
+        assert len(client.requests) == 2
+        assert (await stored(lite, LIN))[-1].metadata == {"degraded": True}
+
+    async def test_two_leaks_and_no_text_say_that_there_is_no_answer(self, lite: Library) -> None:
+        played = await play(single(lite, say(DSML), say(DSML)).stream(ASKED))
+        assert played.final.degraded
+        assert played.final.text == "这个问题我答不上来。"
+        assert len(played.final.leaks) == 2
+
+    async def test_an_empty_answer_is_asked_for_again(self, lite: Library) -> None:
+        played = await play(single(lite, silence(), say("ok")).stream("hi"))
+        assert (played.final.text, played.final.degraded) == ("ok", False)
+
+    async def test_thoughts_written_as_text_are_not_shown(self, lite: Library) -> None:
+        script = say("<think>the user wants\n\nLisbon</think>\n\nIn Lisbon.\n")
+        played = await play(single(lite, script).stream(ASKED_EN))
+        assert played.final.text == "In Lisbon."
+
+    async def test_people_may_talk_about_the_tags(self, lite: Library) -> None:
+        text = "DeepSeek writes `<｜DSML｜function_calls>` there."
+        played = await play(single(lite, say(text)).stream("What is DSML?"))
+        assert (played.final.text, played.final.leaks) == (text, ())
+
+    async def test_a_real_call_beside_a_leak_is_run(self, lite: Library) -> None:
+        class Both(ScriptedClient):
+            async def _stream(self, request: Any) -> Any:
+                if len(self.requests) == 0:
+                    yield DSML
+                async for part in super()._stream(request):
+                    yield part
+
+        client = Both([call("recall_memory", query="过敏"), say("花生。")])
+        played = await play(single(lite, client=client).stream(ASKED))
+        assert (played.final.text, len(played.final.leaks)) == ("花生。", 1)
+        assert played.calls(forged=False) == ["recall_memory"]
+
+    async def test_a_leak_in_a_memory_is_data(self, lite: Library) -> None:
+        await single(lite, say("ok")).answer(f"My note: {DSML}")
+        client = ScriptedClient([say("It is about 过敏.")])
+        played = await play(single(lite, client=client).stream("What was my note about?"))
+        assert (played.final.text, played.final.leaks) == ("It is about 过敏.", ())

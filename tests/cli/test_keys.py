@@ -1,0 +1,144 @@
+"""`memrecall keys`: a key is printed once, listed without its secret, and revoked for good."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memrecall.cli.keys import read_expiry
+from memrecall.errors import InvalidArgument
+
+from .conftest import Shell
+
+
+def test_a_key_is_printed_alone_and_once(shell: Shell, db: Path) -> None:
+    made = shell("keys", "create", "--user", "u_12345", "--name", "phone", "--db", db)
+    assert made.code == 0
+    key = made.out.strip()
+    assert key.startswith("mr_")
+    assert "\n" not in key
+    assert "not shown again" in made.err
+    listed = shell("keys", "list", "--db", db)
+    assert key.split("_")[1] in listed.out
+    assert "phone: u_12345; read and write" in listed.out
+    assert key.split("_", 2)[2] not in listed.out
+
+
+def test_json_says_all_of_it(shell: Shell, db: Path) -> None:
+    made = shell(
+        *("keys", "create", "--user", "a", "--user", "b", "--agent", "helper", "--read-only"),
+        *("--allow-sensitive", "--allow-knowledge", "--operator", "--expires", "30d"),
+        *("--name", "both", "--db", db, "--json"),
+    ).json
+    assert made["key"].startswith(f"mr_{made['key_id']}_")
+    assert made["users"] == ["a", "b"]
+    assert (made["agent_id"], made["read_only"], made["name"]) == ("helper", True, "both")
+    assert made["permissions"] == ["knowledge", "operator", "sensitive"]
+    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
+    del made["key"]
+    listed = shell("keys", "list", "--db", db, "--json").json
+    assert listed == {"items": [made], "next_after": None}
+
+
+def test_a_revoked_key_is_listed_as_such(shell: Shell, db: Path) -> None:
+    made = shell("keys", "create", "--all-users", "--db", db, "--json").json
+    assert made["users"] is None
+    assert (
+        f"key {made['key_id']} is revoked"
+        in shell("keys", "revoke", made["key_id"], "--db", db).out
+    )
+    assert "all users; read and write; revoked" in shell("keys", "list", "--db", db).out
+    again = shell("keys", "revoke", made["key_id"], "--db", db, "--json").json
+    assert again["revoked_at"] is not None
+    unknown = shell("keys", "revoke", "0123456789abcdef", "--db", db)
+    assert unknown.code == 2
+    assert "there is no key 0123456789abcdef" in unknown.err
+
+
+def test_a_whole_key_can_be_revoked_and_is_never_repeated(shell: Shell, db: Path) -> None:
+    made = shell("keys", "create", "--all-users", "--db", db, "--json").json
+    secret = made["key"].split("_", 2)[2]
+    for wrong in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
+        refused = shell("keys", "revoke", wrong, "--db", db)
+        assert refused.code == 2
+        assert secret[1:] not in refused.err + refused.out
+    done = shell("keys", "revoke", made["key"], "--db", db)
+    assert f"key {made['key_id']} is revoked" in done.out
+
+
+def test_a_new_key_says_its_id_and_what_it_changes(shell: Shell, db: Path) -> None:
+    assert shell("add", "likes tea", "--user", "ann", "--db", db).code == 0
+    first = shell("keys", "create", "--user", "ann", "--user", "annn", "--db", db)
+    second = shell("keys", "create", "--user", "ann", "--db", db)
+
+    assert first.code == second.code == 0
+    key_id = first.out.split("_")[1]
+    assert f"memrecall keys revoke {key_id}" in first.err
+    assert "first key" in first.err
+    assert "nothing is stored yet for annn\n" in first.err
+    assert "first key" not in second.err
+    assert "nothing is stored" not in second.err
+
+
+def test_keys_are_listed_in_the_order_they_were_made(shell: Shell, db: Path) -> None:
+    for name in ("one", "two", "three", "four"):
+        shell("keys", "create", "--all-users", "--name", name, "--db", db)
+    lines = shell("keys", "list", "--db", db).out.splitlines()
+    assert [line.split()[3] for line in lines] == ["one:", "two:", "three:", "four:"]
+    assert datetime.now(UTC).strftime("  %Y-%m-%d ") in lines[0]
+
+
+def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
+    made = shell("keys", "create", "--operator", "--db", db, "--json").json
+    assert made["users"] == []
+    assert made["permissions"] == ["operator"]
+    assert "no user; read and write; operator" in shell("keys", "list", "--db", db).out
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "the key is for nobody"),
+        (["--user", "a", "--all-users"], "exclude each other"),
+        (["--user", ""], "user_id ''"),
+        (["--user", "a", "--expires", "soon"], "--expires 'soon' is not a time"),
+        (["--user", "a", "--expires", "2 days"], "90m, 12h, 30d"),
+        (["--user", "a", "--expires", "0d"], "expired already"),
+        (["--user", "a", "--expires", "2020-01-01"], "expired already"),
+        (["--user", "a", "--name", "x" * 256], "256 characters"),
+    ],
+)
+def test_what_cannot_be_a_key_is_refused(
+    shell: Shell, db: Path, options: list[str], said: str
+) -> None:
+    done = shell("keys", "create", *options, "--db", db)
+    assert done.code == 2
+    assert said in done.err
+    assert done.out == ""
+
+
+def test_spans_of_time() -> None:
+    for text, span in [
+        ("90m", timedelta(minutes=90)),
+        ("12h", timedelta(hours=12)),
+        ("30d", timedelta(days=30)),
+        (" 8w ", timedelta(weeks=8)),
+    ]:
+        found = read_expiry(text)
+        assert found is not None
+        assert abs(found - datetime.now(UTC) - span) < timedelta(seconds=5)
+    assert read_expiry(None) is None
+    assert read_expiry("2999-01-01T00:00:00Z") == datetime(2999, 1, 1, tzinfo=UTC)
+    with pytest.raises(InvalidArgument, match="too far"):
+        read_expiry("999999w")
+
+
+def test_many_keys_are_listed_in_parts(shell: Shell, db: Path) -> None:
+    for _ in range(3):
+        shell("keys", "create", "--user", "a", "--db", db)
+    first = shell("keys", "list", "--limit", 2, "--db", db, "--json").json
+    rest = shell("keys", "list", "--after", first["next_after"], "--db", db, "--json").json
+    assert len(first["items"]) == 2
+    assert len(rest["items"]) == 1
+    assert "more: --after" in shell("keys", "list", "--limit", 2, "--db", db).out

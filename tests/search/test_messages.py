@@ -1,0 +1,192 @@
+"""Messages alone: plain measures, exact to the last place, whatever else is stored."""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrecall.errors import Disabled, InvalidArgument, NotFound
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
+from memrecall.search.lexical import K1, B, _rows_with_phrase, match_words
+from memrecall.search.weighing import Weighing
+from memrecall.settings import Settings
+from memrecall.store import MessageFilter
+from memrecall.testing import open_library
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+ANN = Scope("user")
+WORDS = ["tea", "cup", "茶", "火锅", "吃火锅", "a", "火 锅", "火，锅", "锅火"]
+
+
+def said(number: int, content: str) -> NewMessage:
+    return NewMessage(message_id=f"m{number:03}", content=content, role=Role.USER)
+
+
+async def found(library: Library, text: str, **fields: Any) -> list[str]:
+    page = await library.find_messages(ANN, LexicalQuery(text, **fields))
+    return [item.message.message_id for item in page.items]
+
+
+async def test_scores_are_bm25_over_the_users_messages() -> None:
+    texts = ["tea tea cup", "tea", "cup of water and a spoon", "nothing here"]
+    async with open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library:
+        noise = [NewMemory(content="tea tea tea tea") for _ in range(5)]
+        await library.add_memories(ANN, noise, origin=Origin.USER, actor="test")
+        page = await library.find_messages(ANN, LexicalQuery("tea OR cup"))
+
+    scores = {item.message.message_id: item.score for item in page.items}
+    lengths = [3, 1, 6, 2]
+    average = sum(lengths) / len(lengths)
+
+    def part(frequency: int, length: int, documents: int) -> float:
+        weight = math.log(1 + (4 - documents + 0.5) / (documents + 0.5))
+        norm = K1 * (1 - B + B * length / average)
+        return weight * frequency * (K1 + 1) / (frequency + norm)
+
+    expected = {
+        "m000": part(2, 3, 2) + part(1, 3, 2),
+        "m001": part(1, 1, 2),
+        "m002": part(1, 6, 2),
+    }
+    assert scores == pytest.approx(expected, abs=2e-4)
+
+
+async def test_an_unknown_or_disabled_user_is_an_error() -> None:
+    async with open_library(messages=["tea"]) as library:
+        with pytest.raises(NotFound):
+            await library.find_messages(Scope("nobody"), LexicalQuery("tea"))
+        with pytest.raises(NotFound):
+            await library.nearest_messages(Scope("nobody"), SemanticQuery("tea"))
+        with pytest.raises(NotFound):
+            await library.require_user(Scope("nobody"))
+        await library.store.owners.set_user_enabled("user", False)
+        for asked in (
+            library.find_messages(ANN, LexicalQuery("tea")),
+            library.nearest_messages(ANN, SemanticQuery("tea")),
+            library.require_user(ANN),
+        ):
+            with pytest.raises(Disabled):
+                await asked
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: LexicalQuery(" "),
+        lambda: LexicalQuery("x" * 10_001),
+        lambda: LexicalQuery("tea", page_size=0),
+        lambda: LexicalQuery("tea", page_size=201),
+        SemanticQuery,
+        lambda: SemanticQuery("tea", [1.0]),
+        lambda: SemanticQuery("tea", top_k=0),
+        lambda: SemanticQuery("tea", min_score=1.1),
+        lambda: unit_vector([]),
+        lambda: unit_vector([0.0, 0.0]),
+        lambda: unit_vector([math.nan]),
+        lambda: unit_vector([math.inf]),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(make: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        make()
+
+
+@given(st.lists(st.floats(-1e300, 1e300), min_size=1, max_size=8).filter(lambda v: any(v)))
+def test_any_direction_has_unit_length(numbers: list[float]) -> None:
+    assert float(np.linalg.norm(unit_vector(numbers).astype(np.float64))) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20), st.floats(0.1, 1e6))
+def test_figures_travel_exactly(weights: list[float], average: float) -> None:
+    weighing = Weighing(average, tuple(weights))
+    assert Weighing.unpack(weighing.pack()) == weighing
+
+
+async def test_two_characters_are_found_as_a_phrase_is() -> None:
+    """The short way over the filed pairs gives what reading the text gives."""
+    texts = ["吃火锅", "火 锅", "火，锅", "锅火", "火锅火锅", "火", "锅", "hot火锅pot", "火\n锅"]
+    async with (
+        open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library,
+        library.cache.current("user") as current,
+    ):
+        assert current is not None
+        columns = current[1]
+        numbers = [columns.vocabulary[word] for word in "火锅"]
+        slow = _rows_with_phrase(columns, [[number] for number in numbers])
+        fast = match_words(columns, "火锅")
+        assert fast.tolist() == slow.tolist()
+        assert fast.sum() >= 3
+
+
+async def test_cosines_are_exact_and_level_for_the_same_text(tmp_path: Path) -> None:
+    texts = [f"tea number {n % 40}" for n in range(5_000)]
+    settings_ = Settings(db=str(tmp_path / "a.db"), embedder="hash", cache_dir=str(tmp_path))
+    async with await Library.open(settings_) as library:
+        await library.add_messages(ANN, [said(n, text) for n, text in enumerate(texts)])
+        assert library.embedder is not None
+        query, *vectors = await library.embedder.embed(["tea number 7", *texts[:40]])
+        page = await library.nearest_messages(ANN, SemanticQuery("tea number 7", top_k=200))
+    assert len(page.items) == 200
+    level: dict[str, float] = {}
+    for item in page.items:
+        text = item.message.content
+        true = float(query @ vectors[texts.index(text)])
+        assert item.score == pytest.approx(true, abs=2e-3)
+        assert level.setdefault(text, item.score) == item.score
+    assert page.items[0].score == 1.0
+    assert {item.message.content for item in page.items[:125]} == {"tea number 7"}
+
+
+MESSAGES = st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=4), max_size=15)
+examples = settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@examples
+@given(first=MESSAGES, later=MESSAGES, size=st.integers(1, 4), text=st.sampled_from(WORDS[:5]))
+async def test_pages_are_as_of_the_first_and_scored_alike(
+    first: list[list[str]], later: list[list[str]], size: int, text: str
+) -> None:
+    """The later pages of one process equal those of another that never saw the first moment."""
+    async with open_library(messages=[said(0, "tea")], snapshots=False) as library:
+        await library.add_messages(ANN, [said(n, " ".join(w)) for n, w in enumerate(first, 1)])
+        everything = await library.find_messages(ANN, LexicalQuery(text, page_size=200))
+        whole = [(item.message.message_id, item.score) for item in everything.items]
+        pages: list[tuple[str, float]] = []
+        cursor = None
+        for part in range(len(whole) + 1):
+            query = LexicalQuery(text, page_size=size, cursor=cursor)
+            page = await library.find_messages(ANN, query)
+            pages += [(item.message.message_id, item.score) for item in page.items]
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+            new = [said(100 * (part + 1) + n, " ".join(w)) for n, w in enumerate(later)]
+            await library.add_messages(ANN, new)
+            if part % 2:
+                library.cache.forget("user")
+        assert pages == whole
+
+
+async def test_an_agent_sees_and_counts_its_own_messages_alone() -> None:
+    async with open_library(messages=["tea"]) as library:
+        helper = Scope("user", agent_id="helper")
+        await library.add_messages(helper, [said(1, "tea tea"), said(2, "cup")])
+        alone = await library.find_messages(helper, LexicalQuery("tea"))
+        await library.add_messages(ANN, [said(n, "tea") for n in range(10, 40)])
+        later = await library.find_messages(helper, LexicalQuery("tea"))
+        assert [item.message.message_id for item in later.items] == ["m001"]
+        assert later.items[0].score == alone.items[0].score
+        near = await library.nearest_messages(helper, SemanticQuery("tea", top_k=200))
+        assert {item.message.message_id for item in near.items} == {"m001", "m002"}
+
+
+async def test_sessions_can_be_asked_for() -> None:
+    async with open_library(messages=["tea"]) as library:
+        await library.add_messages(ANN.with_session("s2"), [said(1, "tea")])
+        assert await found(library, "tea", filter=MessageFilter(session_id="s2")) == ["m001"]

@@ -1,0 +1,251 @@
+"""Cursors: they cannot be forged or lent, and pages put together are what was there at first."""
+
+import base64
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrecall.scope import Scope
+from memrecall.types import NewMemory, Origin
+
+from .site import Site, at, error, ids, opened, said, serving, write
+
+RANGE = "/v1/users/ann/messages"
+SEARCH = "/v1/messages/lexical_search"
+
+
+async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await client.post(SEARCH, json={"user_id": "ann", "query_text": "tea", **fields})
+
+
+async def first_cursors(client: httpx.AsyncClient) -> tuple[str, str]:
+    """Where a read and a search of Ann's messages go on."""
+    read = await client.get(RANGE, params={"page_size": 2})
+    found = await search(client, page_size=2)
+    return read.json()["next_cursor"], found.json()["next_cursor"]
+
+
+async def test_a_cursor_belongs_to_one_user_and_one_query(lite: Site) -> None:
+    both = await lite.holder("ann", "ben")
+    for user in ("ann", "ben"):
+        await write(both, user, *(said(n, "tea") for n in range(6)))
+    read, found = await first_cursors(both)
+    for path, query in [
+        ("/v1/users/ben/messages", {"cursor": read}),
+        (RANGE, {"cursor": read, "role": "user"}),
+        (RANGE, {"cursor": read, "since": at(0)}),
+        (RANGE, {"cursor": found}),
+    ]:
+        error(await both.get(path, params=query), 400, "INVALID_ARGUMENT")
+    lent: list[dict[str, Any]] = [
+        {"cursor": found, "user_id": "ben"},
+        {"cursor": found, "query_text": "tea cup"},
+        {"cursor": found, "filter": {"role": "user"}},
+        {"cursor": found, "filter": {"time_range": {"since": at(0)}}},
+        {"cursor": read},
+    ]
+    for fields in lent:
+        error(await search(both, **fields), 400, "INVALID_ARGUMENT")
+    helper = await lite.holder("ann", agent_id="default")  # another key: another view
+    error(await helper.get(RANGE, params={"cursor": read}), 400, "INVALID_ARGUMENT")
+    error(await search(helper, cursor=found), 400, "INVALID_ARGUMENT")
+
+
+async def test_a_forged_cursor_is_a_mistake(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", *(said(n, "tea") for n in range(6)))
+    for cursor in await first_cursors(ann):
+        data = bytearray(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        forged = ["x", "!", cursor[:-4], f"{cursor}AAAA", "é", "A" * 500]
+        for place in (0, 15, 16, len(data) - 2):
+            changed = bytearray(data)
+            changed[place] ^= 1
+            forged.append(base64.urlsafe_b64encode(bytes(changed)).decode().rstrip("="))
+        for text in forged:
+            error(await ann.get(RANGE, params={"cursor": text}), 400, "INVALID_ARGUMENT")
+            error(await search(ann, cursor=text), 400, "INVALID_ARGUMENT")
+
+
+async def test_the_size_of_the_page_may_change(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", *(said(n, "tea") for n in range(6)))
+    read, found = await first_cursors(ann)
+    rest = ["m003", "m002", "m001", "m000"]
+    assert ids(await ann.get(RANGE, params={"cursor": read, "page_size": 9})) == rest
+    found_rest = await search(ann, cursor=found, page_size=9, return_fields=["role"])
+    assert ids(found_rest) == rest
+
+
+async def test_another_worker_goes_on_where_the_first_stopped(
+    location: str, tmp_path: Path
+) -> None:
+    async with opened(location, tmp_path) as library, serving(library) as site:
+        key = await site.key("ann")
+        ann = site.client(key)
+        await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 4)}") for n in range(30)))
+        whole = ids(await search(ann, page_size=200))
+        read, found = await first_cursors(ann)
+    async with opened(location, tmp_path / "elsewhere") as library, serving(library) as site:
+        ann = site.client(key)
+        late = [said(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)]
+        await write(ann, "ann", *late)
+        assert ids(await search(ann, cursor=found, page_size=200)) == whole[2:]
+        rest = ids(await ann.get(RANGE, params={"cursor": read, "page_size": 200}))
+        assert [key for key in rest if key.startswith("m")] == [
+            f"m{n:03}" for n in reversed(range(28))
+        ]
+
+
+async def test_what_is_erased_meanwhile_is_missing_and_nothing_else(site: Site) -> None:
+    ann = await site.holder("ann")
+    messages = [
+        said(n, f"tea {'tea ' * (n % 5)}", session_id="gone" if n % 3 == 0 else "kept")
+        for n in range(40)
+    ]
+    await write(ann, "ann", *messages)
+    before = ids(await search(ann, page_size=200))
+    first = (await search(ann, page_size=7)).json()
+
+    await site.library.erase_session("ann", "gone")
+    await write(ann, "ann", *(said(n, "tea", message_id=f"late{n}") for n in range(50)))
+
+    rest = ids(await search(ann, page_size=200, cursor=first["next_cursor"]))
+    assert rest == [key for key in before[7:] if int(key[1:]) % 3]
+
+
+async def test_memories_do_not_move_messages(site: Site) -> None:
+    ann = await site.holder("ann")
+    await write(ann, "ann", *(said(n, f"tea {'cup ' * (n % 7)}") for n in range(20)))
+    text = "tea OR cup"
+    whole = ids(await search(ann, query_text=text, page_size=200))
+    first = (await search(ann, query_text=text, page_size=3)).json()
+    notes = [NewMemory(content="tea tea", memory_key=f"k{n}") for n in range(5)]
+    await site.library.add_memories(Scope("ann"), notes, origin=Origin.USER, actor="test")
+    site.library.cache.forget("ann")  # as after a restart
+    rest = await search(ann, query_text=text, page_size=200, cursor=first["next_cursor"])
+    assert ids(rest) == whole[3:]
+    assert ids(await search(ann, query_text=text, page_size=200)) == whole
+
+
+# Few values, so that times and scores are often the same.
+MESSAGES = st.lists(
+    st.tuples(
+        st.integers(0, 5),
+        st.sampled_from(["tea", "tea tea", "tea cup", "cup", "茶", "喝茶 tea"]),
+        st.sampled_from(["user", "assistant"]),
+    ),
+    min_size=1,
+    max_size=12,
+)
+LATER = st.lists(MESSAGES, max_size=4)
+FILTERS = st.fixed_dictionaries(
+    {},
+    optional={
+        "role": st.sampled_from(["user", "assistant"]),
+        "time_range": st.fixed_dictionaries(
+            {}, optional={"since": st.sampled_from([at(1), at(2)]), "until": st.just(at(4))}
+        ),
+    },
+)
+QUERIES = st.sampled_from(["tea", "tea OR cup", "茶 OR cup", "NOT cup"])
+
+
+class Shelf:
+    """Users' messages, each example under a user of its own."""
+
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self.client = client
+        self.examples = 0
+        self.written = 0
+
+    @property
+    def user(self) -> str:
+        return f"u{self.examples}"
+
+    async def write(self, messages: list[tuple[int, str, str]]) -> None:
+        batch = []
+        for minute, content, role in messages:
+            self.written += 1
+            # Ids that do not sort by when they were written.
+            name = f"{self.written * 7919 % 1000:03}-{self.written}"
+            batch.append(said(minute, content, message_id=name, role=role))
+        if batch:
+            await write(self.client, self.user, *batch)
+
+    async def read(self, wanted: dict[str, Any], size: int, cursor: str | None) -> httpx.Response:
+        times = wanted.get("time_range", {})
+        query = {"page_size": size, "cursor": cursor, "role": wanted.get("role"), **times}
+        given = {name: value for name, value in query.items() if value is not None}
+        return await self.client.get(f"/v1/users/{self.user}/messages", params=given)
+
+    async def search(
+        self, text: str, wanted: dict[str, Any], size: int, cursor: str | None
+    ) -> httpx.Response:
+        body = {"user_id": self.user, "query_text": text, "filter": wanted, "page_size": size}
+        return await self.client.post(SEARCH, json={**body, "cursor": cursor})
+
+
+@pytest.fixture
+async def shelf(site: Site) -> Shelf:
+    return Shelf(await site.holder())
+
+
+Ask = Callable[[int, str | None], Awaitable[httpx.Response]]
+
+
+async def walk(shelf: Shelf, ask: Ask, size: int, later: list[Any]) -> tuple[list[str], list[str]]:
+    """What the first moment holds in one page, and what small pages give while more is written."""
+    whole = ids(await ask(200, None))
+    pages: list[str] = []
+    cursor = None
+    writes = iter(later)
+    while True:
+        answer = await ask(size, cursor)
+        page = ids(answer)
+        assert len(page) <= size
+        pages += page
+        cursor = answer.json()["next_cursor"]
+        if cursor is None:
+            return whole, pages
+        await shelf.write(next(writes, []))
+
+
+SIZES = st.integers(1, 5)
+examples = settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@examples
+@given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES)
+async def test_pages_of_a_read_hold_the_first_moment_once_and_in_order(
+    shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int
+) -> None:
+    shelf.examples += 1
+    await shelf.write(first)
+
+    whole, pages = await walk(
+        shelf, lambda size, cursor: shelf.read(wanted, size, cursor), size, later
+    )
+
+    assert len(set(pages)) == len(pages)
+    there = set(whole)
+    assert [key for key in pages if key in there] == whole
+
+
+@examples
+@given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES, text=QUERIES)
+async def test_pages_of_a_search_are_the_first_moment(
+    shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int, text: str
+) -> None:
+    shelf.examples += 1
+    await shelf.write(first)
+
+    whole, pages = await walk(
+        shelf, lambda size, cursor: shelf.search(text, wanted, size, cursor), size, later
+    )
+
+    assert pages == whole  # what came later changes nothing at all

@@ -1,0 +1,113 @@
+"""Whatever goes wrong has one shape, a stable code, and tells nothing it should not."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from memrecall.errors import (
+    EmbedderFailed,
+    EmbeddingModelMismatch,
+    MemrecallError,
+    ModelFailed,
+    NotFound,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+    StorageReadOnly,
+    StorageUnreachable,
+)
+from memrecall.server.errors import STATUS, problem_of
+
+from .site import Site, error, said, write
+
+SECRET = "/srv/data/people.db"
+
+
+async def test_what_is_not_there_and_what_is_not_meant(lite: Site) -> None:
+    client = await lite.holder()
+    for path in ("/", "/v1", "/v1/users", "/v1/users//messages", "/v1/users/ann/messages/"):
+        error(await client.get(path), 404, "NOT_FOUND")
+    for method, path, allowed in [
+        ("DELETE", "/v1/users/ann/messages", "GET, POST"),
+        ("PUT", "/v1/users/ann/recall", "POST"),
+        ("GET", "/v1/messages/lexical_search", "POST"),
+        ("POST", "/healthz", "GET"),
+        ("HEAD", "/healthz", "GET"),
+    ]:
+        answer = await client.request(method, path)
+        assert answer.status_code == 405
+        assert answer.headers["allow"] == allowed
+        if method != "HEAD":
+            error(answer, 405, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (StorageBusy(f"{SECRET}: locked"), 503, "UNAVAILABLE"),
+        (StorageFull(f"{SECRET}: full"), 507, "RESOURCE_EXHAUSTED"),
+        (StorageReadOnly(SECRET), 503, "UNAVAILABLE"),
+        (StorageUnreachable(SECRET), 503, "UNAVAILABLE"),
+        (StorageError(SECRET), 503, "UNAVAILABLE"),
+        (EmbedderFailed(SECRET), 503, "UNAVAILABLE"),
+        (EmbeddingModelMismatch(SECRET), 503, "UNAVAILABLE"),
+        (ModelFailed(SECRET, kind="quota"), 503, "UNAVAILABLE"),
+        (NotFound(SECRET), 404, "NOT_FOUND"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),
+)
+def test_the_worlds_faults_are_told_by_kind_alone(
+    failure: MemrecallError, status: int, code: str
+) -> None:
+    problem = problem_of(failure)
+    assert (problem.http_status, problem.code) == (status, code)
+    assert SECRET not in str(problem.as_dict())
+    assert ("Retry-After" in problem.headers) == (status == 503)
+
+
+def test_every_code_has_a_status() -> None:
+    assert set(STATUS.values()) == {400, 401, 403, 404, 409, 429, 500, 503}
+
+
+async def test_a_bug_is_told_by_its_request_alone(
+    lite: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+
+    async def break_down(*_: Any, **__: Any) -> None:
+        raise ZeroDivisionError("a secret content")
+
+    monkeypatch.setattr(lite.library, "find_messages", break_down)
+    caplog.set_level(logging.INFO, "memrecall.server")
+    query = {"user_id": "ann", "query_text": "a secret query"}
+
+    answer = await ann.post("/v1/messages/lexical_search", json=query)
+
+    told = error(answer, 500, "INTERNAL")
+    assert told["details"] == {"request_id": answer.headers["x-request-id"]}
+    assert "secret" not in answer.text
+    assert "Traceback" not in answer.text
+    bug, line = (record.__dict__["fields"] for record in caplog.records[-2:])
+    assert bug["error"] == "ZeroDivisionError"
+    assert any("break_down" in place for place in bug["at"])
+    assert line["status"] == 500
+    assert bug["request_id"] == line["request_id"] == answer.headers["x-request-id"]
+    assert "secret" not in str([record.__dict__ for record in caplog.records])
+
+
+async def test_a_database_that_fails_is_unavailable(
+    lite: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+
+    async def busy(*_: Any, **__: Any) -> None:
+        raise StorageBusy(f"{SECRET}: database is locked")
+
+    monkeypatch.setattr(lite.library, "add_entries", busy)
+    answer = await ann.post("/v1/users/ann/messages", json={"messages": [said(2)]})
+    told = error(answer, 503, "UNAVAILABLE")
+    assert SECRET not in str(told)
+    assert answer.headers["retry-after"] == "1"

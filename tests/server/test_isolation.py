@@ -1,0 +1,107 @@
+"""Every endpoint there is, called with another user's key: no byte of Ann's comes back."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from memrecall.scope import Permission, Scope
+from memrecall.types import NewMemory, Origin
+
+from .site import Site, said, write
+
+CANARY = "zqcanaryzq"
+PUBLIC = {"/healthz", "/metrics"}
+EVERYTHING = frozenset(Permission)
+
+
+def substituted(template: str, values: dict[str, str]) -> str:
+    for name, value in values.items():
+        template = template.replace(f"{{{name}}}", quote(value, safe=""))
+    assert "{" not in template, f"the test does not know a parameter of {template}"
+    return template
+
+
+def bodies(document: dict[str, Any], operation: dict[str, Any], user: str) -> Iterator[Any]:
+    """Bodies for an operation, for that user where it names one."""
+    content = operation.get("requestBody", {}).get("content", {})
+    if not content:
+        yield None
+        return
+    media = content["application/json"]
+    schema = document["components"]["schemas"][media["schema"]["$ref"].rpartition("/")[2]]
+    body = dict(media["example"])
+    if "user_id" in schema["properties"]:
+        body["user_id"] = user
+    yield body
+    for name in ("query_text", "query"):
+        if name in body:
+            yield {**body, name: CANARY}
+
+
+async def ask_everything(
+    client: httpx.AsyncClient, user: str, message: str
+) -> list[tuple[str, httpx.Response]]:
+    """Every operation of the document, as that user's."""
+    document = (await client.get("/openapi.json")).json()
+    answers = []
+    for template, item in document["paths"].items():
+        if template in PUBLIC:
+            continue
+        path = substituted(template, {"user_id": user, "message_id": message})
+        for method, operation in item.items():
+            for body in bodies(document, operation, user):
+                for accept in ("application/json", "text/event-stream"):
+                    answer = await client.request(
+                        method, path, json=body, headers={"Accept": accept}
+                    )
+                    answers.append((f"{method} {template} {accept}", answer))
+    return answers
+
+
+async def test_no_endpoint_shows_anothers_data(site: Site) -> None:
+    owner = await site.holder("ann")
+    await write(owner, "ann", *(said(n, f"{CANARY} {n}", speaker=CANARY) for n in range(5)))
+    memory = NewMemory(content=CANARY, memory_key="k", sensitive=True)
+    await site.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
+    stranger = await site.holder("ben", permissions=EVERYTHING)
+    await write(stranger, "ben", said(1, "hello"))
+    before = await site.library.store.count("ann")
+
+    asked = 0
+    for user in ("ann", "ben"):
+        for message in ("m001", CANARY):
+            for name, answer in await ask_everything(stranger, user, message):
+                asked += 1
+                leaked = json.dumps(answer.text).count(CANARY)
+                # A recall tells its asker what was asked: that is Ben's own word.
+                own = json.dumps(answer.request.content.decode()).count(CANARY)
+                assert not leaked or (own and user == "ben"), (name, answer.text)
+                if user == "ann":
+                    assert answer.status_code == 404, (name, answer.text)
+                    assert "m00" not in answer.text
+
+    assert asked > 20
+    assert await site.library.store.count("ann") == before
+
+
+async def test_the_walk_does_see_what_is_ones_own(lite: Site) -> None:
+    """The test above would pass if nothing worked at all."""
+    ann = await lite.holder("ann")
+    await write(ann, "ann", *(said(n, f"{CANARY} {n}") for n in range(5)))
+    answers = await ask_everything(ann, "ann", "m001")
+    assert {answer.status_code for _, answer in answers} == {200}
+    seen = {name.split()[1] for name, answer in answers if CANARY in answer.text}
+    assert len(seen) == 5  # all but the one that writes
+
+
+async def test_scores_do_not_depend_on_other_users(lite: Site) -> None:
+    client = await lite.holder()
+    await write(client, "ann", *(said(n, f"tea {n}") for n in range(5)))
+    query = {"user_id": "ann", "query_text": "tea"}
+    alone = (await client.post("/v1/messages/lexical_search", json=query)).json()
+    await write(client, "ben", *(said(n, "tea tea tea") for n in range(50)))
+    lite.library.cache.forget("ann")
+    assert (await client.post("/v1/messages/lexical_search", json=query)).json() == alone

@@ -1,0 +1,156 @@
+"""`POST /v1/messages/lexical_search`: messages by their words."""
+
+from typing import Any
+
+import httpx
+
+from .site import Site, at, error, ids, said, write
+
+PATH = "/v1/messages/lexical_search"
+CHAT = [
+    said(1, "我不吃辣，火锅要清汤"),
+    said(2, "好的，不吃辣"),
+    said(3, "周末去吃火锅吧"),
+    said(4, "Shall we book the hotpot restaurant?"),
+    said(5, "hotpot hotpot hotpot"),
+    said(6, "The configuration of the database"),
+]
+
+
+async def search(client: httpx.AsyncClient, query_text: str, **fields: Any) -> httpx.Response:
+    return await client.post(PATH, json={"user_id": "ann", "query_text": query_text, **fields})
+
+
+async def numbers(client: httpx.AsyncClient, query_text: str, **fields: Any) -> list[int]:
+    return [int(key[1:]) for key in ids(await search(client, query_text, **fields))]
+
+
+QUERIES: list[tuple[str, set[int]]] = [
+    ('"不吃辣"', {1, 2}),
+    ('"不吃辣" AND 火锅', {1}),
+    ("火锅", {1, 3}),
+    ("火锅 OR hotpot", {1, 3, 4, 5}),
+    ("hotpot NOT restaurant", {5}),
+    ("(火锅 OR hotpot) AND NOT 周末", {1, 4, 5}),
+    ("config*", {6}),
+    ("databases", {6}),
+    ("nothing", set()),
+    ("NOT 火锅", {2, 4, 5, 6}),
+]
+
+
+async def test_the_query_language(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *CHAT)
+    for query, expected in QUERIES:
+        assert set(await numbers(ann, query)) == expected, query
+
+
+async def test_filters_narrow_before_anything_is_ranked(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *CHAT)
+    everything = "火锅 OR hotpot OR 不吃辣"
+    for fields, expected in [
+        ({"role": "user"}, {1, 3, 5}),
+        ({"time_range": {"since": at(3)}}, {3, 4, 5}),
+        ({"time_range": {"until": at(3)}}, {1, 2}),
+        ({"time_range": {"since": at(2), "until": at(4)}, "role": "assistant"}, {2}),
+        ({"time_range": {}}, {1, 2, 3, 4, 5}),
+        ({}, {1, 2, 3, 4, 5}),
+    ]:
+        assert set(await numbers(ann, everything, filter=fields)) == expected, fields
+
+
+async def test_the_most_relevant_come_first(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *CHAT)
+    answer = (await search(ann, "hotpot")).json()
+    assert [item["message_id"] for item in answer["items"]] == ["m005", "m004"]
+    first, second = answer["scores"]
+    assert (first["message_id"], second["message_id"]) == ("m005", "m004")
+    assert first["score"] > second["score"] > 0
+
+
+async def test_ties_go_by_time_and_then_by_id(ann: httpx.AsyncClient) -> None:
+    same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
+    await write(ann, "ann", *same)
+    found = ids(await search(ann, "same"))
+    assert found == ["3a", "3b", "3c", "2a", "2b", "2c", "1a", "1b", "1c"]
+
+
+async def test_highlights_show_the_words(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *CHAT)
+    answer = (await search(ann, '"不吃辣" AND 火锅')).json()
+    (highlight,) = answer["highlights"]
+    assert highlight["message_id"] == "m001"
+    assert highlight["snippets"] == ["我<em>不吃辣</em>，<em>火锅</em>要清汤"]
+
+
+async def test_return_fields_are_a_white_list(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", *CHAT)
+    (item,) = (await search(ann, "周末", return_fields=["content"])).json()["items"]
+    assert item == {"message_id": "m003", "content": "周末去吃火锅吧"}
+    (item,) = (await search(ann, "周末", return_fields=[])).json()["items"]
+    assert item == {"message_id": "m003"}
+    wanted = ["message_id", "ts", "role", "content"]
+    (item,) = (await search(ann, "周末", return_fields=wanted)).json()["items"]
+    assert set(item) == set(wanted)
+    error(await search(ann, "周末", return_fields=["search_text"]), 400, "INVALID_ARGUMENT")
+
+
+async def test_pages_hold_everything_once(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 5)}") for n in range(60)))
+    first = (await search(ann, "tea")).json()
+    assert len(first["items"]) == 50
+    second = (await search(ann, "tea", cursor=first["next_cursor"])).json()
+    assert second["next_cursor"] is None
+    items = [*first["items"], *second["items"]]
+    scores = [score["score"] for score in (*first["scores"], *second["scores"])]
+    assert len({item["message_id"] for item in items}) == 60
+    assert scores == sorted(scores, reverse=True)
+
+
+MISTAKES: list[dict[str, Any]] = [
+    {"query_text": ""},
+    {"query_text": " \t\n"},
+    {"query_text": "a AND"},
+    {"query_text": "(a"},
+    {"query_text": '"'},
+    {"query_text": "…"},
+    {"query_text": "x" * 10_001},
+    {"query_text": "a\0b"},
+    {"query_text": 5},
+    {"query_text": None},
+    {"query_text": "tea", "page_size": 0},
+    {"query_text": "tea", "page_size": 201},
+    {"query_text": "tea", "page_size": "5"},
+    {"query_text": "tea", "page_size": True},
+    {"query_text": "tea", "filter": {"role": "robot"}},
+    {"query_text": "tea", "filter": {"session": "s"}},
+    {"query_text": "tea", "filter": {"time_range": {"since": "soon"}}},
+    {"query_text": "tea", "filter": {"time_range": {"since": at(2), "until": at(1)}}},
+    {"query_text": "tea", "unknown": 1},
+    {"query_text": "tea", "cursor": "c_9f2c1b0a"},
+    {"query_text": "tea", "user_id": ""},
+    {"query_text": "tea", "user_id": ["ann"]},
+    {},
+]
+
+
+async def test_what_cannot_be_searched_for_is_a_mistake(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", *CHAT)
+    for fields in MISTAKES:
+        answer = await ann.post(PATH, json={"user_id": "ann", **fields})
+        error(answer, 400, "INVALID_ARGUMENT")
+    syntax = error(await search(ann, "tea AND (cup"), 400, "INVALID_ARGUMENT")
+    assert syntax["details"] == {"position": 8}
+
+
+async def test_memories_are_not_messages(lite: Site) -> None:
+    from memrecall.scope import Scope
+    from memrecall.types import NewMemory, Origin
+
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1, "green tea"))
+    memory = NewMemory(content="tea tea tea")
+    await lite.library.add_memories(Scope("ann"), [memory], origin=Origin.USER, actor="test")
+    assert await numbers(ann, "tea") == [1]

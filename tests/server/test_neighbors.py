@@ -1,0 +1,54 @@
+"""`GET /v1/users/{user_id}/messages/{message_id}/neighbors`: what was said around a message."""
+
+from typing import Any
+
+import httpx
+
+from .site import Site, error, ids, said, write
+
+
+async def around(client: httpx.AsyncClient, key: str, **query: Any) -> httpx.Response:
+    return await client.get(f"/v1/users/ann/messages/{key}/neighbors", params=query)
+
+
+def named(numbers: range) -> list[str]:
+    return [f"m{n:03}" for n in numbers]
+
+
+async def test_twenty_before_none_after_and_the_message_last(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n) for n in range(60)))
+    for key, query, expected in [
+        ("m030", {}, range(10, 31)),
+        ("m030", {"before": 2, "after": 3}, range(28, 34)),
+        ("m030", {"before": 0}, range(30, 31)),
+        ("m030", {"before": 0, "after": 2}, range(30, 33)),
+        ("m005", {"after": 1}, range(7)),
+        ("m059", {"before": 1, "after": 200}, range(58, 60)),
+        ("m000", {"before": 200, "after": 200}, range(60)),
+    ]:
+        assert ids(await around(ann, key, **query)) == named(expected), (key, query)
+
+
+async def test_ties_are_read_by_id(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(1, message_id=f"x{n}") for n in (3, 1, 5, 2, 4)), said(0))
+    assert ids(await around(ann, "x3", before=9, after=9)) == ["m000", "x1", "x2", "x3", "x4", "x5"]
+    assert ids(await around(ann, "x3", before=1, after=1)) == ["x2", "x3", "x4"]
+
+
+async def test_sessions_are_one_sequence(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n, session_id=f"s{n % 2}") for n in range(4)))
+    assert ids(await around(ann, "m002", after=1)) == named(range(4))
+
+
+async def test_a_message_that_is_not_there(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+    error(await around(ann, "m999"), 404, "NOT_FOUND")
+    for query in (
+        {"before": -1},
+        {"before": 201},
+        {"after": 201},
+        {"after": "x"},
+        {"role": "user"},
+    ):
+        error(await around(ann, "m001", **query), 400, "INVALID_ARGUMENT")

@@ -1,0 +1,116 @@
+"""The OpenAPI document says what is so."""
+
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from memrecall.server.examples import load_examples
+
+from . import recording
+from .site import Site
+
+OPERATIONS = {
+    "write_messages",
+    "read_messages",
+    "read_neighbors",
+    "lexical_search",
+    "semantic_search",
+    "recall",
+    "chat",
+    "health",
+    "metrics",
+}
+
+
+def steady(value: Any) -> Any:
+    """An answer without what differs from database to database, or in the last digits."""
+    if isinstance(value, dict):
+        return {key: steady(item) for key, item in value.items() if key != "next_cursor"}
+    if isinstance(value, list):
+        return [steady(item) for item in value]
+    return pytest.approx(value, abs=2e-3) if isinstance(value, float) else value
+
+
+def essence(result: dict[str, Any]) -> dict[str, Any]:
+    """What a recall comes to; how it searches and how sure it is, fitted weights decide."""
+    best = result["memories"][0]
+    told = ("memory_key", "kind", "content", "speaker", "ts", "session_id")
+    return {
+        "fields": sorted(result),
+        "found": {name: best[name] for name in told},
+        "how": {name: result[name] for name in ("stop_reason", "abstained", "model", "now")},
+        "events": {event["kind"] for event in result["trace"]["events"]},
+    }
+
+
+def turn(answer: dict[str, Any]) -> dict[str, Any]:
+    """What a chat turn comes to, without the id of the answer and how sure the recall is."""
+    (recall,) = answer["tools"]
+    events = json.loads(recall["content"])["events"]
+    told = {name: value for name, value in answer.items() if name not in ("message_id", "tools")}
+    found = [{name: event[name] for name in ("time", "speaker", "text", "key")} for event in events]
+    return {**told, "call": (recall["name"], recall["arguments"], recall["forged"]), "found": found}
+
+
+async def test_the_examples_are_true() -> None:
+    shown, true = load_examples(), await recording.ask_all()
+    assert shown.keys() == true.keys() == OPERATIONS - {"metrics"}
+    for name, example in true.items():
+        assert (shown[name].parameters, shown[name].body) == (example.parameters, example.body)
+        if name == "recall":
+            assert essence(example.answer) == essence(shown[name].answer)
+        elif name == "chat":
+            assert turn(example.answer) == turn(shown[name].answer)
+        else:
+            assert steady(example.answer) == steady(shown[name].answer), name
+    cursor = shown["read_messages"].answer["next_cursor"]
+    assert bool(cursor) == bool(true["read_messages"].answer["next_cursor"])
+
+
+async def test_the_document_is_whole(lite: Site) -> None:
+    document = (await lite.client().get("/openapi.json")).json()
+    operations = {
+        operation["operationId"]: operation
+        for item in document["paths"].values()
+        for operation in item.values()
+    }
+    assert operations.keys() == OPERATIONS
+    for name, operation in operations.items():
+        assert "422" not in operation["responses"]
+        assert operation["description"]
+        if name == "health":
+            continue
+        assert operation["security"] == [{"key": []}]
+        assert {"401", "403", "500", "503"} <= operation["responses"].keys()
+    assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+class Links(HTMLParser):
+    """What a page would load, and what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.said: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ("script", "link", "img", "iframe"):
+            self.loaded.append(tag)
+
+    def handle_data(self, data: str) -> None:
+        self.said.append(data)
+
+
+async def test_the_page_for_people_loads_nothing(lite: Site) -> None:
+    answer = await lite.client().get("/docs")
+    assert answer.headers["content-type"].startswith("text/html")
+    assert answer.headers["content-security-policy"].startswith("default-src 'none'")
+    page = Links()
+    page.feed(answer.text)
+    assert page.loaded == []
+    said = "".join(page.said)
+    for path in ("/v1/users/{user_id}/messages", "/v1/messages/lexical_search", "/healthz"):
+        assert path in said
+    assert "不吃辣" in said

@@ -1,0 +1,142 @@
+"""`GET /v1/users/{user_id}/messages`: messages by time."""
+
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from .site import Site, at, error, ids, said, write
+
+FIELDS = {"message_id", "ts", "user_id", "role", "content"}
+PATH = "/v1/users/ann/messages"
+
+
+async def test_a_message_comes_back_as_it_was_said(ann: httpx.AsyncClient) -> None:
+    metadata = {"source": "phone", "nested": {"list": [1, None, 2.5]}}
+    given = said(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
+    await write(ann, "ann", given)
+
+    (item,) = (await ann.get(PATH)).json()["items"]
+
+    assert item.keys() >= FIELDS
+    assert {name: item[name] for name in given} == given
+    assert item["user_id"] == "ann"
+
+
+async def test_the_latest_come_first_and_ties_go_by_id(ann: httpx.AsyncClient) -> None:
+    order = [3, 1, 4, 5, 9, 2, 6]
+    messages = [said(n, message_id=f"{n}-{k}") for n in order for k in ("b", "a", "c")]
+    await write(ann, "ann", *messages)
+
+    answer = await ann.get(PATH)
+
+    wanted = sorted(messages, key=lambda m: m["message_id"])
+    wanted.sort(key=lambda m: m["ts"], reverse=True)
+    assert ids(answer) == [message["message_id"] for message in wanted]
+    assert answer.json()["next_cursor"] is None
+
+
+FILTERS: list[tuple[dict[str, Any], list[int]]] = [
+    ({}, [5, 4, 3, 2, 1]),
+    ({"since": at(3)}, [5, 4, 3]),
+    ({"until": at(3)}, [2, 1]),
+    ({"since": at(2), "until": at(4)}, [3, 2]),
+    ({"since": at(2), "until": at(2)}, []),
+    ({"role": "user"}, [5, 3, 1]),
+    ({"role": "assistant", "since": at(3)}, [4]),
+    ({"role": "system"}, []),
+    ({"since": "2026-01-26T20:03:00+08:00"}, [5, 4, 3]),
+    ({"page_size": 2}, [5, 4]),
+    ({"page_size": 200}, [5, 4, 3, 2, 1]),
+]
+
+
+async def test_filters(client: httpx.AsyncClient) -> None:
+    await write(client, "ann", *(said(n) for n in range(1, 6)))
+    for query, expected in FILTERS:
+        answer = await client.get(PATH, params=query)
+        assert ids(answer) == [f"m{n:03}" for n in expected], query
+
+
+async def test_pages_of_fifty_until_there_are_no_more(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n) for n in range(120)))
+    sizes, found = [], []
+    query: dict[str, str] = {}
+    while True:
+        answer = await ann.get(PATH, params=query)
+        page = ids(answer)
+        sizes.append(len(page))
+        found += page
+        if answer.json()["next_cursor"] is None:
+            break
+        query = {"cursor": answer.json()["next_cursor"]}
+    assert sizes == [50, 50, 20]
+    assert found == [f"m{n:03}" for n in reversed(range(120))]
+
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"page_size": 0}, "page_size"),
+    ({"page_size": 201}, "page_size"),
+    ({"page_size": "many"}, "page_size"),
+    ({"page_size": ""}, "page_size"),
+    ({"since": "yesterday"}, "since"),
+    ({"until": "2026-13-01T00:00:00Z"}, "until"),
+    ({"since": "0001-01-01T00:00:00+23:00"}, "since"),
+    ({"role": "robot"}, "role"),
+    ({"pagesize": 5}, "pagesize"),
+    ({"user_id": "ben"}, "user_id"),
+    ({"cursor": ""}, "cursor"),
+]
+
+
+async def test_a_wrong_value_is_named(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    for query, field in MISTAKES:
+        told = error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
+        assert told["details"]["fields"][0]["field"] == field
+        assert told["message"].startswith(field)
+
+
+async def test_a_query_that_cannot_be_meant_is_explained(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+    recall = "/v1/users/ann/recall"
+    for method, path, words in [
+        ("GET", f"{PATH}?limit=5", "known are since, until, role, page_size, cursor"),
+        ("GET", f"{PATH}/m001/neighbors?limit=5", "known are before, after"),
+        ("GET", f"{PATH}?role=user&role=assistant", "role: is given more than once"),
+        ("GET", f"{PATH}?since=2026-01-26T10:00:00+08:00", "a + in a query is written %2B"),
+        ("POST", f"{recall}?stream=1", "this endpoint has none"),
+    ]:
+        answer = await ann.request(method, path, json={"query": "x"} if method == "POST" else None)
+        assert words in error(answer, 400, "INVALID_ARGUMENT")["message"]
+    assert (await ann.get(f"{PATH}?since=2026-01-26T10:00:00%2B08:00")).status_code == 200
+
+
+async def test_a_range_that_ends_before_it_begins_is_a_mistake(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1))
+    answer = await ann.get(PATH, params={"since": at(2), "until": at(1)})
+    assert "since" in error(answer, 400, "INVALID_ARGUMENT")["message"]
+
+
+async def test_any_id_can_be_asked_for(lite: Site) -> None:
+    client = await lite.holder()
+    for name in ("a/b", "张三", "x y", "100%", "a+b&c=d?e#f", "%2F", "a%00b", "//"):
+        await ask_for(client, name)
+
+
+async def ask_for(client: httpx.AsyncClient, user: str) -> None:
+    path = f"/v1/users/{quote(user, safe='')}/messages"
+    answer = await client.post(path, json={"messages": [said(1, message_id=user)]})
+    assert answer.status_code == 200, answer.text
+    (item,) = (await client.get(path)).json()["items"]
+    assert (item["user_id"], item["message_id"]) == (user, user)
+    around = f"{path}/{quote(user, safe='')}/neighbors"
+    assert ids(await client.get(around)) == [user]
+
+
+async def test_an_id_that_cannot_be_is_a_mistake(lite: Site) -> None:
+    client = await lite.holder()
+    for user in ("%20x", "x" * 65, "a%00b", "%0A"):
+        error(await client.get(f"/v1/users/{user}/messages"), 400, "INVALID_ARGUMENT")

@@ -1,0 +1,447 @@
+"""`POST /v1/users/{user_id}/recall`: one result, or events that end in one."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from autogen_core.models import CreateResult
+
+from memrecall.agent import RecallResult
+from memrecall.errors import StorageUnreachable
+from memrecall.memory import Library
+from memrecall.server.streaming import wants_events
+from memrecall.testing import Request, ScriptedClient, call, say
+
+from .site import Site, at, error, opened, said, serving, until, write
+
+PATH = "/v1/users/ann/recall"
+STREAM = {"Accept": "text/event-stream"}
+CHAT = [said(1, "我不吃辣，火锅要清汤"), said(2, "好的"), said(3, "My sister lives in Lisbon")]
+
+
+async def events_of(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
+    """The events of a streamed recall: their names and data."""
+    async with client.stream("POST", path, json=body, headers=STREAM) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-accel-buffering"] == "no"
+        return [event async for event in read_events(answer)]
+
+
+async def read_events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
+    name = ""
+    async for line in answer.aiter_lines():
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            yield name, json.loads(line.removeprefix("data: "))
+        elif line.startswith(":"):
+            yield "comment", line
+        else:
+            assert line == "", line
+
+
+class TestResult:
+    async def test_a_query_is_answered_with_the_evidence(self, ann: httpx.AsyncClient) -> None:
+        await write(ann, "ann", *CHAT)
+        answer = await ann.post(PATH, json={"query": "where does my sister live?"})
+        assert answer.status_code == 200, answer.text
+        result = RecallResult.model_fields.keys()
+        assert answer.json().keys() == result
+        assert "m003" in answer.json()["handoff"]["relevant_memory_keys"]
+        assert answer.json()["memories"][0]["content"] == "My sister lives in Lisbon"
+        assert "ann" not in json.dumps(answer.json()["trace"])  # the agent knows no user id
+
+    async def test_a_conversation_is_answered_for_its_last_message(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        conversation = [
+            {"role": "user", "content": "今晚吃火锅", "speaker": "安", "ts": at(9)},
+            {"role": "assistant", "content": "好呀"},
+            {"content": "我有什么忌口来着？", "message_id": "now"},
+        ]
+        answer = await ann.post(PATH, json={"messages": conversation, "language": "zh"})
+        assert answer.status_code == 200, answer.text
+        assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
+        assert answer.json()["language"] == "zh"
+
+    async def test_time_can_be_another(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        body = {"query": "where does my sister live?", "as_of": at(2)}
+        answer = (await ann.post(PATH, json=body)).json()
+        assert answer["now"] == at(2)
+        assert "m003" not in answer["keys_seen"]
+
+    async def test_who_has_nothing_stored_gets_a_result_too(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        answer = await ann.post(PATH, json={"query": "where does my sister live?"})
+        assert answer.status_code == 200
+        assert answer.json()["stop_reason"] == "nothing_stored"
+
+    async def test_limits_hold(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        body = {"query": "where does my sister live?", "limits": {"tool_calls": 1}}
+        answer = (await ann.post(PATH, json=body)).json()
+        assert answer["usage"]["tool_calls"] <= 1
+
+    @pytest.mark.parametrize("limit", ["model_calls", "tool_calls"])
+    @pytest.mark.parametrize("most", [0, 1])
+    async def test_a_limit_that_ends_a_run_is_named(
+        self, lite: Site, limit: str, most: int
+    ) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        for query in ("where does my sister live?", "我姐姐住在哪里？"):
+            body = {"query": query, "limits": {limit: most}}
+            answer = (await ann.post(PATH, json=body)).json()
+            assert answer["stop_reason"] == limit
+            assert answer["handoff"]["success"] is False
+            assert limit in answer["handoff"]["search_summary"]
+            assert "time" not in answer["handoff"]["search_summary"]
+
+    async def test_one_search_is_one_search(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
+        assert len(answer["queries"]) == 1
+        assert answer["handoff"]["reasoning"].endswith("after 1 search.")
+
+    async def test_days_can_be_those_of_a_time_zone(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        # At noon in UTC it is past midnight on Kiritimati: "yesterday" is another day there.
+        starts = {}
+        for zone in (None, "UTC", "Pacific/Kiritimati"):
+            body = {"query": "what did I say yesterday?", "as_of": at(5), "time_zone": zone}
+            answer = (await ann.post(PATH, json=body)).json()
+            starts[zone] = answer["times"][0]["start"]
+        assert starts[None] == starts["UTC"] == "2026-01-25T00:00:00Z"
+        assert starts["Pacific/Kiritimati"] == "2026-01-25T10:00:00Z"
+        assert answer["trace"]["events"][0]["time_zone"] == "Pacific/Kiritimati"
+        assert "2026-01-27T02:05:00+14:00" in json.dumps(answer["trace"])
+
+    async def test_a_trace_is_kept(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+        answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
+        assert (await lite.library.store.count("ann"))["traces"] == 1
+        assert answer["trace"]["trace_id"]
+
+    async def test_what_cannot_be_recalled_for_is_a_mistake(self, lite: Site) -> None:
+        ann = await lite.holder("ann")
+        mistakes: list[Any] = [
+            {},
+            {"query": "x", "messages": [{"content": "x"}]},
+            {"query": ""},
+            {"query": "  "},
+            {"query": "x" * 10_001},
+            {"messages": []},
+            {"messages": [{"content": "x", "role": "robot"}]},
+            {"messages": [{"content": " "}]},
+            {"messages": [{"content": "x"}] * 201},
+            {"query": "x", "limits": {"iterations": 0}},
+            {"query": "x", "limits": {"iterations": 11}},
+            {"query": "x", "limits": {"seconds": 301}},
+            {"query": "x", "limits": {"seconds": 0}},
+            {"query": "x", "limits": {"money": 1}},
+            {"query": "x", "as_of": "soon"},
+            {"query": "x", "language": "fr"},
+            {"query": "x", "time_zone": "Mars/Olympus"},
+            {"query": "x", "time_zone": "../../etc/passwd"},
+            {"query": "x", "time_zone": ""},
+            {"query": "x", "time_zone": 8},
+            {"messages": [{"role": "assistant", "content": "which one?"}]},
+            {"messages": [{"role": "assistant", "content": "x"}, {"content": " "}]},
+            {"query": "x", "user_id": "ben"},
+            {"query": "x", "session_id": ""},
+        ]
+        for body in mistakes:
+            for headers in ({}, STREAM):
+                answer = await ann.post(PATH, json=body, headers=headers)
+                error(answer, 400, "INVALID_ARGUMENT")
+
+
+@pytest.mark.parametrize(
+    ("accept", "streams"),
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream; q=0.5", True),
+        ("application/json, text/event-stream", True),
+        ("text/event-stream;q=0", False),
+        ("text/event-stream; q=0.000, application/json", False),
+        ("application/json, text/event-stream;q=0.5", False),
+        ("text/event-stream-x", False),
+        ("*/*", False),
+        ("", False),
+    ],
+)
+def test_events_come_to_who_asks_for_them(accept: str, streams: bool) -> None:
+    assert wants_events(accept) is streams
+
+
+class TestStream:
+    async def test_events_come_in_order_and_end_in_the_result(self, ann: httpx.AsyncClient) -> None:
+        await write(ann, "ann", *CHAT)
+        events = await events_of(ann, {"query": "where does my sister live?"})
+        names = [name for name, _ in events]
+        assert names[0] == "start"
+        assert names[-1] == "done"
+        assert names.count("done") == 1
+        assert "error" not in names
+        result = events[-1][1]
+        assert "m003" in result["handoff"]["relevant_memory_keys"]
+        told = [{**data} for _, data in events[:-1]]
+        assert told == result["trace"]["events"]
+        assert [data["kind"] for data in told] == names[:-1]
+
+    async def test_events_come_while_it_runs(self, lite_library: Library) -> None:
+        model = Stalled()
+        async with serving(lite_library, model_client=model) as site:
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
+                events = read_events(answer)
+                assert (await anext(events))[0] == "start"
+                assert (await anext(events))[0] == "iteration"
+                assert not model.cancelled.is_set()
+
+    async def test_a_silent_run_is_kept_open_by_pings(
+        self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memrecall.server.streaming.PING_SECONDS", 0.05)
+        async with serving(lite_library, model_client=Stalled()) as site:
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
+                events = read_events(answer)
+                names = [(await anext(events))[0] for _ in range(5)]
+            assert names == ["start", "iteration", "comment", "comment", "comment"]
+
+    async def test_who_does_not_read_is_left_at_the_deadline(
+        self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from memrecall.server.recall import RecallRun
+
+        monkeypatch.setattr(RecallRun, "deadline", 0.3)
+        model = Stalled()
+        async with serving(lite_library, model_client=model) as site:
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            with pytest.raises(httpx.RemoteProtocolError):
+                await events_of(ann, body)
+            assert model.cancelled.is_set()
+            assert len(site.app.service.gate) == 0
+
+    async def test_a_failure_on_the_way_is_the_last_event(
+        self, lite: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+
+        async def broken(*_: Any) -> None:
+            raise StorageUnreachable("/srv/secret.db is gone")
+
+        monkeypatch.setattr(lite.library, "search", broken)
+        body = {"query": "where does my sister live?"}
+        events = await events_of(ann, body)
+        names = [name for name, _ in events]
+        assert names[0] == "start"
+        assert names[-1] == "error"
+        assert names.count("error") == 1
+        assert events[-1][1]["error"]["code"] == "UNAVAILABLE"
+        assert "secret.db" not in json.dumps(events[-1])
+        stops = [data for name, data in events if name == "stop"]
+        assert "secret.db" not in json.dumps(stops)
+        error(await ann.post(PATH, json=body), 503, "UNAVAILABLE")
+
+    async def test_a_bug_on_the_way_is_the_last_event(
+        self, lite: Site, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ann = await lite.holder("ann")
+        await write(ann, "ann", *CHAT)
+
+        async def broken(*_: Any) -> None:
+            raise ZeroDivisionError("a secret")
+
+        monkeypatch.setattr("memrecall.agent.driver.report", broken)
+        events = await events_of(ann, {"query": "where does my sister live?"})
+        name, data = events[-1]
+        assert (name, data["error"]["code"]) == ("error", "INTERNAL")
+        assert "a secret" not in json.dumps(data)
+
+
+class Stalled(ScriptedClient):
+    """A model that does not answer, and notices when nobody waits for it any more."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.asked, self.cancelled = asyncio.Event(), asyncio.Event()
+
+    async def _answer(self, request: Request) -> CreateResult:
+        self.asked.set()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            self.cancelled.set()
+            raise
+        raise AssertionError("nobody waits so long")
+
+
+@asynccontextmanager
+async def stalled_site(library: Library) -> AsyncIterator[tuple[Site, Stalled]]:
+    """A service whose model does not answer."""
+    model = Stalled()
+    async with serving(library, model_client=model) as site:
+        yield site, model
+
+
+def _logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """What was logged of the one recall."""
+    lines = [record.__dict__["fields"] for record in caplog.records]
+    (line,) = [line for line in lines if line.get("route") == "/v1/users/{user_id}/recall"]
+    return dict(line)
+
+
+class TestGoingAway:
+    @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
+    async def test_who_hangs_up_cancels_the_run_within_a_second(
+        self,
+        lite_library: Library,
+        headers: dict[str, str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.INFO, "memrecall.server")
+        async with stalled_site(lite_library) as (site, model):
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            await asyncio.wait_for(model.asked.wait(), 10)
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+            await asyncio.wait_for(model.cancelled.wait(), 1.0)
+            operator = await site.holder(permissions=frozenset(["operator"]))
+            await asyncio.sleep(0.1)
+            told = (await operator.get("/metrics")).text
+            assert 'memrecall_recalls_total{stop_reason="cancelled"} 1.0' in told
+            assert "memrecall_recalls_running 0.0" in told
+            gone = _logged(caplog)
+            assert (gone["status"], gone["client_gone"]) == (0, True)
+            assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in told
+
+    @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
+    async def test_a_server_that_closes_ends_runs_in_good_order(
+        self,
+        lite_library: Library,
+        headers: dict[str, str],
+        caplog: pytest.LogCaptureFixture,
+    ) -> None:
+        caplog.set_level(logging.INFO, "memrecall.server")
+        async with stalled_site(lite_library) as (site, model):
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
+            await asyncio.wait_for(model.asked.wait(), 10)
+            site.app.begin_closing()
+            answer = await asyncio.wait_for(asking, 2.0)
+            assert model.cancelled.is_set()
+            if headers:
+                events = [event async for event in read_events(answer)]
+                name, data = events[-1]
+                assert (name, data["error"]["code"]) == ("error", "UNAVAILABLE")
+                assert _logged(caplog)["error"] == "UNAVAILABLE"
+            else:
+                error(answer, 503, "UNAVAILABLE")
+
+
+class TestCrowd:
+    async def test_a_key_has_so_many_runs_and_a_line_that_ends(self, tmp_path: Path) -> None:
+        limits = {"recalls_per_key": 2, "recall_queue": 1, "recall_patience": 30.0}
+        async with (
+            opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            stalled_site(library) as (site, _),
+        ):
+            ann, ben = await site.holder("ann"), await site.holder("ben")
+            for client, user in ((ann, "ann"), (ben, "ben")):
+                await write(client, user, *CHAT)
+            body = {"query": "where does my sister live?"}
+            running = [asyncio.create_task(ann.post(PATH, json=body)) for _ in range(3)]
+            await until(lambda: len(site.app.service.gate) == 3)
+
+            for headers in ({}, STREAM):
+                answer = await ann.post(PATH, json=body, headers=headers)
+                error(answer, 429, "RESOURCE_EXHAUSTED")
+                assert int(answer.headers["retry-after"]) > 0
+            other = asyncio.create_task(ben.post("/v1/users/ben/recall", json=body))
+            await asyncio.sleep(0.2)
+            assert not other.done()  # another key has its own places
+
+            for task in (*running, other):
+                task.cancel()
+            await asyncio.gather(*running, other, return_exceptions=True)
+            await until(lambda: len(site.app.service.gate) == 0)
+
+    async def test_who_waits_too_long_is_told_to_come_back(self, tmp_path: Path) -> None:
+        limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
+        async with (
+            opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
+            stalled_site(library) as (site, model),
+        ):
+            ann = await site.holder("ann")
+            await write(ann, "ann", *CHAT)
+            body = {"query": "where does my sister live?"}
+            first = asyncio.create_task(ann.post(PATH, json=body))
+            await asyncio.wait_for(model.asked.wait(), 10)
+            error(await ann.post(PATH, json=body), 429, "RESOURCE_EXHAUSTED")
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+
+
+async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
+    handoff = {
+        "reason": "nothing",
+        "search_summary": "nothing",
+        "relevant_memory_keys": [],
+        "confidence": 0.1,
+        "needs_more_info": True,
+        "follow_up_question": "which one?",
+        "iteration_used": 1,
+        "context_window_used": 5,
+    }
+    model = ScriptedClient(
+        [
+            say('<tool_call>{"name": "search_memories", "arguments": {"query": "x"}}</tool_call>'),
+            call("handoff", **handoff),
+        ]
+    )
+    async with serving(lite_library, model_client=model) as site:
+        client = await site.holder("ann", permissions=frozenset(["operator"]))
+        await write(client, "ann", *CHAT)
+        answer = await client.post(PATH, json={"query": "where does my sister live?"})
+        assert answer.status_code == 200, answer.text
+        told = (await client.get("/metrics")).text
+        (line,) = [line for line in told.splitlines() if line.startswith("memrecall_leaks_total{")]
+        assert line.endswith(" 1.0")
+        assert 'family="' in line
+
+
+async def test_settings_of_the_library_bound_the_gate(lite_library: Library) -> None:
+    lite_library.settings = replace(lite_library.settings, recalls_per_key=3)
+    async with serving(lite_library) as site:
+        async with site.app.service.gate.enter("a"), site.app.service.gate.enter("b"):
+            assert len(site.app.service.gate) == 2
+        assert len(site.app.service.gate) == 0

@@ -1,0 +1,60 @@
+"""Requests that somebody else makes up, from what the OpenAPI document says.
+
+A few of each kind, always the same, among the other tests; many, and others every time, by
+`make fuzz`.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memrecall.server.examples import USER
+
+from .process import run, served
+
+HERE = Path(__file__).parent
+FEW = "8"
+EXAMPLES = os.environ.get("MEMRECALL_FUZZ_EXAMPLES", FEW)
+SEED = os.environ.get("MEMRECALL_FUZZ_SEED", "1")
+SECONDS = 600 if EXAMPLES == FEW else 7_200
+
+
+@pytest.mark.timeout(SECONDS + 60)
+def test_no_request_is_answered_otherwise_than_documented(tmp_path: Path) -> None:
+    db = tmp_path / "a.db"
+    made = run(tmp_path, "keys", "create", "--user", USER, "--operator", "--db", db)
+    with served(tmp_path, "--db", db) as server:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "schemathesis.cli"),
+                *("--config-file", str(HERE / "schemathesis.toml")),
+                *("run", f"{server.url}/openapi.json", "--checks", "all"),
+                # What a schema cannot say, a request that fits it may still get wrong: the query
+                # language, the characters of an id, a range that ends before it begins.
+                *("--exclude-checks", "positive_data_acceptance"),
+                *("--max-examples", EXAMPLES, "--seed", SEED, "--no-shrink"),
+                *("-H", f"Authorization: Bearer {made.stdout.strip()}"),
+            ],
+            env={
+                **os.environ,
+                "PYTHONPATH": str(HERE.parents[1]),
+                "SCHEMATHESIS_HOOKS": "tests.server.fuzzing",
+            },
+            cwd=tmp_path,  # it keeps what it found in a folder of its own
+            capture_output=True,
+            text=True,
+            timeout=SECONDS,
+            check=False,
+        )
+        told = [line[:300] for line in done.stdout.splitlines()[-120:]]
+        assert done.returncode == 0, "\n".join(told)
+        reached = {
+            (line["route"], line["status"]) for line in server.lines() if line["event"] == "request"
+        }
+    assert not [line for line in reached if line[1] >= 500]
+    for route in ("/v1/messages/lexical_search", "/v1/messages/semantic_search"):
+        assert (route, 200) in reached  # it did get through to what it tests
+        assert (route, 400) in reached

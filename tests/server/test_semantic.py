@@ -1,0 +1,183 @@
+"""`POST /v1/messages/semantic_search`: messages by their meaning."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.embedding import Embedder
+from memrecall.errors import EmbedderFailed
+from memrecall.memory import Library
+from memrecall.settings import Settings
+from memrecall.store import Store
+
+from .site import Site, at, error, ids, opened, said, serving, write
+
+PATH = "/v1/messages/semantic_search"
+
+
+async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
+    return await client.post(PATH, json={"user_id": "ann", **fields})
+
+
+async def test_the_closest_come_first_with_their_cosine(ann: httpx.AsyncClient, site: Site) -> None:
+    texts = ["green tea in the morning", "tea", "a train to Paris", "茶和咖啡", "black tea"]
+    await write(ann, "ann", *(said(n, text) for n, text in enumerate(texts)))
+    embedder = site.library.embedder
+    assert embedder is not None
+    question, *vectors = await embedder.embed(["tea", *texts])
+
+    items = (await search(ann, query_text="tea")).json()["items"]
+
+    cosines = {f"m{n:03}": float(question @ vector) for n, vector in enumerate(vectors)}
+    assert {item["message_id"] for item in items} == set(cosines)
+    scores = [item["semantic_score"] for item in items]
+    assert scores == sorted(scores, reverse=True)
+    for item in items:
+        assert abs(item["semantic_score"] - cosines[item["message_id"]]) < 2e-3
+    assert items[0]["message_id"] == "m001"
+    assert items[0]["semantic_score"] == 1.0
+    assert items[0].keys() >= {"message_id", "ts", "user_id", "role", "content"}
+
+
+async def test_a_given_vector_finds_what_its_text_finds(ann: httpx.AsyncClient, site: Site) -> None:
+    await write(ann, "ann", *(said(n, f"tea number {n}") for n in range(6)))
+    assert site.library.embedder is not None
+    (vector,) = await site.library.embedder.embed(["tea number 3"])
+    by_text = await search(ann, query_text="tea number 3")
+    for factor in (1.0, 250.0, 1e-30):  # a cosine does not see how long a vector is
+        given = [float(number) * factor for number in vector]
+        by_vector = await search(ann, query_embedding=given)
+        assert by_vector.json() == by_text.json()
+
+
+async def test_twenty_by_default_and_as_many_as_asked_for(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n, f"tea {n}") for n in range(30)))
+    assert len(ids(await search(ann, query_text="tea"))) == 20
+    assert len(ids(await search(ann, query_text="tea", top_k=3))) == 3
+    assert len(ids(await search(ann, query_text="tea", top_k=200))) == 30
+
+
+async def test_ties_go_by_time_and_then_by_id(ann: httpx.AsyncClient) -> None:
+    same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
+    await write(ann, "ann", *same, *(said(n, f"other {n}") for n in range(9, 40)))
+    found = ids(await search(ann, query_text="same words", top_k=5))
+    assert found == ["3a", "3b", "3c", "2a", "2b"]
+
+
+async def test_filters_and_the_least_score(ann: httpx.AsyncClient) -> None:
+    await write(ann, "ann", *(said(n, "tea" if n < 4 else "train") for n in range(6)))
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({"min_score": 0.99}, ["m003", "m002", "m001", "m000"]),
+        ({"min_score": 1.0, "top_k": 2}, ["m003", "m002"]),
+        ({"min_score": 0.99, "filter": {"role": "user"}}, ["m003", "m001"]),
+        ({"top_k": 1, "filter": {"time_range": {"until": at(2)}}}, ["m001"]),
+        ({"min_score": 0.99, "filter": {"time_range": {"since": at(2)}}}, ["m003", "m002"]),
+        ({"filter": {"role": "tool"}}, []),
+    ]
+    for fields, expected in cases:
+        assert ids(await search(ann, query_text="tea", **fields)) == expected, fields
+
+
+async def test_return_fields(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1, "tea"))
+    (item,) = (await search(ann, query_text="tea", return_fields=["role"])).json()["items"]
+    assert item == {"message_id": "m001", "role": "user", "semantic_score": 1.0}
+
+
+MISTAKES: list[dict[str, Any]] = [
+    {},
+    {"query_text": "tea", "query_embedding": [1.0] * 64},
+    {"query_text": " "},
+    {"query_embedding": []},
+    {"query_embedding": [1.0] * 63},
+    {"query_embedding": [0.0] * 64},
+    {"query_embedding": ["1.0"] * 64},
+    {"query_embedding": [[1.0] * 64]},
+    {"query_embedding": [None] * 64},
+    {"query_text": "tea", "top_k": 0},
+    {"query_text": "tea", "top_k": 201},
+    {"query_text": "tea", "top_k": 2.5},
+    {"query_text": "tea", "min_score": 1.5},
+    {"query_text": "tea", "min_score": "0.5"},
+    {"query_text": "tea", "page_size": 5},
+    {"query_text": "tea", "return_fields": ["vector"]},
+]
+
+
+async def test_what_cannot_be_compared_is_a_mistake(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    await write(ann, "ann", said(1, "tea"))
+    for fields in MISTAKES:
+        error(await search(ann, **fields), 400, "INVALID_ARGUMENT")
+    for number in ("NaN", "Infinity", "1e999"):
+        text = f'{{"user_id": "ann", "query_embedding": [{number}{", 1.0" * 63}]}}'
+        headers = {"content-type": "application/json"}
+        answer = await ann.post(PATH, content=text, headers=headers)
+        error(answer, 400, "INVALID_ARGUMENT")
+
+
+async def test_the_right_length_is_known_before_there_are_vectors(lite: Site) -> None:
+    from memrecall.scope import Scope
+    from memrecall.types import NewMessage, Role
+
+    ann = await lite.holder("ann")
+    unembedded = NewMessage(role=Role.USER, content="tea")
+    await lite.library.store.timeline(Scope("ann")).add([unembedded])
+    told = error(await search(ann, query_embedding=[1.0] * 63), 400, "INVALID_ARGUMENT")
+    assert "64" in told["message"]
+
+
+class Broken:
+    """An embedder that has made some vectors and then falls silent."""
+
+    model = "hash-64"
+    dimensions = 64
+    silent = False
+
+    def __init__(self, inner: Embedder) -> None:
+        self._inner = inner
+
+    async def embed(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
+        if self.silent:
+            raise EmbedderFailed("http://10.0.0.7/embed does not answer")
+        return await self._inner.embed(texts)
+
+    async def close(self) -> None:
+        await self._inner.close()
+
+
+async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
+    from memrecall.embedding.hashing import HashEmbedder
+
+    embedder = Broken(HashEmbedder())
+    settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))
+    async with (
+        Library(await Store.open(settings.db), embedder, settings) as library,
+        serving(library) as site,
+    ):
+        ann = await site.holder("ann")
+        await write(ann, "ann", said(1, "tea"))
+        await library.vectors.settle()
+        embedder.silent = True
+
+        told = error(await search(ann, query_text="coffee"), 503, "UNAVAILABLE")
+
+        assert "10.0.0.7" not in str(told)
+        assert ids(await search(ann, query_embedding=[1.0] * 64)) == ["m001"]
+
+
+async def test_without_an_embedder_there_is_no_search_by_meaning(tmp_path: Path) -> None:
+    async with (
+        opened(str(tmp_path / "a.db"), tmp_path, embedder="none") as library,
+        serving(library) as site,
+    ):
+        ann = await site.holder("ann")
+        await write(ann, "ann", said(1, "tea"))
+        answer = await search(ann, query_text="tea")
+        error(answer, 503, "UNAVAILABLE")
+        assert int(answer.headers["retry-after"]) > 0

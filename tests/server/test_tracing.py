@@ -1,0 +1,241 @@
+"""Requests as OpenTelemetry sees them: one tree a request, and nobody's words in it."""
+
+import json
+import logging
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.trace import SpanKind
+
+from memrecall.memory import Library
+from memrecall.testing import ScriptedClient, call
+from tests.test_telemetry import Told
+
+from .process import run, served
+from .site import Site, error, said, serving, until, write
+
+SECRET = "zqsecretzq"
+RECALL = "/v1/users/ann/recall"
+HANDOFF = {"reason": SECRET, "search_summary": SECRET, "confidence": 0.9}
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
+    model = ScriptedClient(
+        [
+            call("search_memories", query=f"{SECRET} tea"),
+            call(f"{SECRET}_tool"),
+            call("handoff", relevant_memory_keys=["m001"], **HANDOFF),
+        ],
+        tokens=(700, 30),
+    )
+    async with serving(lite_library, model_client=model, tracer=told.tracer) as site:
+        yield site
+
+
+async def with_tea(site: Site) -> httpx.AsyncClient:
+    client = await site.holder("ann")
+    await write(client, "ann", said(1, f"{SECRET} tea", speaker=SECRET))
+    return client
+
+
+async def last(told: Told, name: str) -> ReadableSpan:
+    """The span of a request, which ends a moment after its answer was read."""
+    await until(lambda: bool(told.spans) and told.spans[-1].name == name)
+    return told.spans[-1]
+
+
+def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
+    """The names of a span and of those below it, in the order they began."""
+    assert root.context is not None
+    below = [s for s in spans if s.parent and s.parent.span_id == root.context.span_id]
+    below.sort(key=lambda span: span.start_time or 0)
+    return (root.name, [tree(spans, span) for span in below]) if below else root.name
+
+
+async def test_a_recall_is_one_tree(traced: Site, told: Told) -> None:
+    client = await with_tea(traced)
+    answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
+    assert answer.json()["stop_reason"] == "handoff", answer.text
+
+    root = await last(told, "POST /v1/users/{user_id}/recall")
+    spans = told.spans
+    chat = "chat scripted"
+    assert tree(spans, root) == (
+        "POST /v1/users/{user_id}/recall",
+        [
+            chat,
+            ("execute_tool search_memories", ["retrieval memrecall"]),
+            chat,
+            "execute_tool unknown",
+            chat,
+            "execute_tool handoff",
+        ],
+    )
+    assert root.context is not None
+    ours = [s for s in spans if s.context and s.context.trace_id == root.context.trace_id]
+    assert len(ours) == 8
+    by_name: dict[str, Any] = {span.name: span.attributes for span in ours}
+    assert by_name[chat]["gen_ai.operation.name"] == "chat"
+    assert by_name[chat]["gen_ai.usage.input_tokens"] == 700
+    assert by_name[chat]["gen_ai.usage.output_tokens"] == 30
+    assert by_name["retrieval memrecall"]["memrecall.search.results"] == 1
+    assert by_name["execute_tool unknown"]["error.type"] == "unknown_tool"
+    assert by_name[root.name]["http.response.status_code"] == 200
+
+
+async def test_a_stream_is_the_same_tree(traced: Site, told: Told) -> None:
+    client = await with_tea(traced)
+    stream = {"Accept": "text/event-stream"}
+    answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
+    assert "event: done" in answer.text
+    root = await last(told, "POST /v1/users/{user_id}/recall")
+    assert len(tree(told.spans, root)[1]) == 6
+
+
+async def test_no_span_says_what_was_said_or_by_whom(traced: Site, told: Told) -> None:
+    client = await with_tea(traced)
+    query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
+    await client.get("/v1/users/ann/messages")
+    await client.get("/v1/users/ann/messages/m001/neighbors")
+    await client.post("/v1/messages/lexical_search", json=query)
+    await client.post("/v1/messages/lexical_search", json={**query, "query_text": f"{SECRET} AND"})
+    await client.post("/v1/messages/semantic_search", json=query)
+    await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
+    await client.get(f"/v1/users/{SECRET}/messages")
+    await client.get(f"/{SECRET}")
+    await client.request(SECRET.upper(), "/healthz")
+    await traced.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
+
+    await until(lambda: sum(span.kind is SpanKind.SERVER for span in told.spans) == 11)
+    spans = told.spans
+    everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
+    assert SECRET not in everything
+    assert "ann" not in everything
+    assert client.headers["authorization"].rpartition("_")[2].lower() not in everything
+    names = [span.name for span in spans]
+    assert {name for name in names if name.startswith("GET")} == {
+        "GET",
+        "GET /v1/users/{user_id}/messages",
+        "GET /v1/users/{user_id}/messages/{message_id}/neighbors",
+    }
+    modes = [(span.attributes or {}).get("memrecall.search.mode") for span in spans]
+    assert modes.count("lexical") == 2
+    assert modes.count("semantic") == 1
+
+
+async def test_the_log_names_the_trace(
+    traced: Site, told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "memrecall")
+    await traced.client().get("/healthz")
+    span = await last(told, "GET /healthz")
+    assert span.context is not None
+    (line,) = [record for record in caplog.records if record.message == "request"]
+    assert vars(line)["fields"]["trace_id"] == f"{span.context.trace_id:032x}"
+
+
+async def test_a_bug_is_an_error_of_its_request(
+    traced: Site, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await with_tea(traced)
+
+    async def broken(*_: Any) -> None:
+        raise ZeroDivisionError(SECRET)
+
+    monkeypatch.setattr(traced.library, "find_messages", broken)
+    body = {"user_id": "ann", "query_text": "tea"}
+    error(await client.post("/v1/messages/lexical_search", json=body), 500, "INTERNAL")
+    request = await last(told, "POST /v1/messages/lexical_search")
+    assert (request.attributes or {})["error.type"] == "500"
+    assert SECRET not in request.to_json()
+
+
+class Collector(HTTPServer):
+    """Takes spans in, as a collector of OpenTelemetry does."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Receiver)
+        self.batches: list[tuple[str, bytes]] = []
+
+    def spans(self) -> Iterator[tuple[str, str]]:
+        """The service and the name of every span that came in."""
+        for path, body in self.batches:
+            assert path == "/v1/traces"
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
+                about = {item.key: item.value.string_value for item in resource.resource.attributes}
+                for scope in resource.scope_spans:
+                    yield from ((about["service.name"], span.name) for span in scope.spans)
+
+
+class _Receiver(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        assert isinstance(self.server, Collector)
+        self.server.batches.append((self.path, body))
+        self.send_response(200)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@contextmanager
+def collecting() -> Iterator[Collector]:
+    with Collector() as collector:
+        thread = threading.Thread(target=collector.serve_forever)
+        thread.start()
+        try:
+            yield collector
+        finally:
+            collector.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("switch", ["--telemetry", "MEMRECALL_TELEMETRY"])
+def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path, switch: str) -> None:
+    with collecting() as collector:
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
+            "OTEL_SERVICE_NAME": "our-memory",
+            **({} if switch.startswith("--") else {switch: "1"}),
+        }
+        flags = [switch] if switch.startswith("--") else []
+        with served(tmp_path, "--db", tmp_path / "a.db", *flags, **variables) as server:
+            assert httpx.get(f"{server.url}/healthz").status_code == 200
+            assert server.stop() == 0
+        assert list(collector.spans()) == [("our-memory", "GET /healthz")]
+
+
+def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
+    with collecting() as collector:
+        endpoint = f"http://127.0.0.1:{collector.server_port}"
+        variables = {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
+        }
+        with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
+            assert httpx.get(f"{server.url}/healthz").status_code == 200
+            assert server.stop() == 0
+        assert not collector.batches
+
+
+def test_an_exporter_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    flags = ("serve", "--port", 0, "--telemetry", "--db", tmp_path / "a.db")
+    done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger")
+    assert done.returncode == 2
+    assert "OTEL_TRACES_EXPORTER 'jaeger' is not known" in done.stderr

@@ -1,0 +1,179 @@
+"""Keys: the secret is told once, only its hash is kept, and what is closed stays closed."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from memrecall.errors import InvalidArgument, NotFound
+from memrecall.scope import Permission
+from memrecall.store import Grant, Key, Store
+from memrecall.store.keys import MOST_USERS
+
+from .samples import ANN, dump, said
+
+SENSITIVE = frozenset({Permission.SENSITIVE})
+FOR_ANN = Grant(frozenset({"ann"}))
+
+
+async def test_a_key_opens_what_it_was_made_for(store: Store) -> None:
+    grant = Grant(frozenset({"ann", "ben"}), "helper", read_only=True, permissions=SENSITIVE)
+    made, text = await store.keys.create(grant, name="the phone")
+
+    found = await store.keys.verify(text)
+
+    assert found == made
+    assert found.users == frozenset({"ann", "ben"})
+    assert (found.agent_id, found.read_only, found.permissions) == ("helper", True, SENSITIVE)
+    assert found.name == "the phone"
+
+
+async def test_a_key_for_all_users_names_none(store: Store) -> None:
+    _, text = await store.keys.create(Grant(None))
+    found = await store.keys.verify(text)
+    assert found is not None
+    assert found.users is None
+
+
+async def test_the_secret_is_nowhere_in_the_database(store: Store) -> None:
+    key, text = await store.keys.create(FOR_ANN)
+    secret = text.removeprefix(f"mr_{key.key_id}_")
+    assert len(secret) >= 43
+    assert secret not in str(await dump(store.database))
+    assert secret not in str(await store.keys.list())
+    assert key.secret_hash not in repr(key)
+
+
+async def test_what_is_not_a_key_opens_nothing(store: Store) -> None:
+    key, text = await store.keys.create(FOR_ANN)
+    wrong = ["", "mr", "mr_", f"mr_{key.key_id}", f"mr_{key.key_id}_", text[:-1], f"{text}x"]
+    wrong += [f"xx{text[2:]}", f"mr_0000_{text.split('_', 2)[2]}", "mr_\0_x", f"{text} ", "mr_ü_x"]
+    for presented in wrong:
+        assert await store.keys.verify(presented) is None, presented
+
+
+async def test_a_revoked_key_opens_nothing_and_stays_listed(store: Store) -> None:
+    key, text = await store.keys.create(FOR_ANN)
+    revoked = await store.keys.revoke(key.key_id)
+
+    assert await store.keys.verify(text) is None
+    assert await store.keys.revoke(key.key_id) == revoked  # again changes nothing
+    assert (await store.keys.list()).items == (revoked,)
+    assert await store.keys.exist()
+    with pytest.raises(NotFound, match="there is no key 0123456789abcdef"):
+        await store.keys.revoke("0123456789abcdef")
+
+
+async def test_a_key_is_named_by_its_id_or_by_all_of_it(store: Store) -> None:
+    for form in ("{id}", "mr_{id}", "{text}", " {text}\n"):
+        key, text = await store.keys.create(FOR_ANN)
+        revoked = await store.keys.revoke(form.format(id=key.key_id, text=text))
+        assert revoked.key_id == key.key_id
+        assert await store.keys.verify(text) is None
+
+
+async def test_a_secret_is_not_repeated_in_an_error(store: Store) -> None:
+    key, text = await store.keys.create(FOR_ANN)
+    secret = text.removeprefix(f"mr_{key.key_id}_")
+    for named in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
+        with pytest.raises(NotFound) as caught:
+            await store.keys.revoke(named)
+        assert secret[:8] not in str(caught.value)
+    assert await store.keys.verify(text) is not None
+
+
+async def test_a_key_expires(store: Store) -> None:
+    now = datetime.now(UTC)
+    key, text = await store.keys.create(FOR_ANN, expires_at=now + timedelta(hours=1))
+    assert await store.keys.verify(text) == key
+    assert key.is_valid(now)
+    assert not key.is_valid(now + timedelta(hours=1))
+    with pytest.raises(InvalidArgument, match="expired already"):
+        await store.keys.create(FOR_ANN, expires_at=now)
+
+
+async def test_an_expired_key_opens_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, text = await store.keys.create(FOR_ANN, expires_at=datetime.now(UTC) + timedelta(hours=1))
+
+    class Later(datetime):
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:  # type: ignore[override]
+            return datetime.now(UTC) + timedelta(hours=2)
+
+    monkeypatch.setattr("memrecall.store.keys.datetime", Later)
+    assert await store.keys.verify(text) is None
+
+
+async def test_keys_are_listed_page_by_page(store: Store) -> None:
+    assert not await store.keys.exist()
+    made = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
+    listed: list[Key] = []
+    after: str | None = ""
+    while after is not None:
+        page = await store.keys.list(after, limit=2)
+        listed += page.items
+        after = page.next_after
+    assert listed == made  # in the order they were made
+    with pytest.raises(NotFound):
+        await store.keys.list("0123456789abcdef")
+    with pytest.raises(InvalidArgument, match="limit 0"):
+        await store.keys.list(limit=0)
+
+
+@pytest.mark.parametrize(
+    ("grant", "said_so"),
+    [
+        ({"users": frozenset()}, "0 users"),
+        ({"users": frozenset(map(str, range(MOST_USERS + 1)))}, f"{MOST_USERS + 1} users"),
+        ({"users": frozenset({"a\nb"})}, "user_id"),
+        ({"users": None, "agent_id": ""}, "agent_id"),
+    ],
+)
+def test_a_grant_that_means_nothing_is_refused(grant: dict[str, object], said_so: str) -> None:
+    with pytest.raises(InvalidArgument, match=said_so):
+        Grant(**grant)  # type: ignore[arg-type]
+
+
+async def test_an_operators_key_may_be_for_nobody(store: Store) -> None:
+    _, text = await store.keys.create(Grant(frozenset(), permissions=frozenset(Permission)))
+    found = await store.keys.verify(text)
+    assert found is not None
+    assert found.users == frozenset()
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "a\0b"])
+async def test_a_name_that_cannot_be_kept_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InvalidArgument, match="the name"):
+        await store.keys.create(FOR_ANN, name=name)
+
+
+class TestErasure:
+    async def test_a_key_for_nobody_else_is_revoked(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        _, text = await store.keys.create(FOR_ANN, name="Ann's phone")
+
+        assert (await store.owners.erase_user("ann")).keys == 1
+
+        assert await store.keys.verify(text) is None
+        (left,) = (await store.keys.list()).items
+        assert (left.users, left.name) == (frozenset(), "")
+        assert left.revoked_at is not None
+        assert await store.keys.exist()  # the service does not fall open
+
+    async def test_a_key_for_others_too_is_narrowed(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        _, both = await store.keys.create(Grant(frozenset({"ann", "ben"})), name="both")
+        _, everybody = await store.keys.create(Grant(None))
+
+        await store.owners.erase_user("ann")
+
+        narrowed, untouched = await store.keys.verify(both), await store.keys.verify(everybody)
+        assert narrowed is not None
+        assert (narrowed.users, narrowed.name) == (frozenset({"ben"}), "both")
+        assert untouched is not None
+        assert untouched.users is None
+
+    async def test_a_user_known_by_a_key_alone_can_be_erased(self, store: Store) -> None:
+        await store.keys.create(FOR_ANN)
+        assert (await store.owners.erase_user("ann")).as_dict()["keys"] == 1
+        with pytest.raises(NotFound):
+            await store.owners.erase_user("ann")

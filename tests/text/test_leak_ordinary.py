@@ -1,0 +1,45 @@
+"""Ordinary prose, code, markup, LaTeX and JSON pass as they are, with no false alarm."""
+
+import pytest
+
+from memrecall.text import LeakFilter, filter_leaks
+from tests.text.leak_samples import MADE_SAMPLES, REAL_SAMPLES, SAMPLES
+
+TOOLS = (
+    *("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory"),
+    *(
+        "search_memories",
+        "get_memory_detail",
+        "expand_context_window",
+        "expand_keywords",
+        "handoff",
+    ),
+)
+PARTS = 8
+
+
+def test_there_are_enough_samples() -> None:
+    assert len(SAMPLES) == len(set(SAMPLES))
+    assert len(MADE_SAMPLES) >= 500
+    assert len(REAL_SAMPLES) >= 2_000
+    assert sum(any("\u4e00" <= char <= "\u9fff" for char in sample) for sample in SAMPLES) >= 300
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ordinary_text_passes_unchanged(part: int) -> None:
+    for sample in SAMPLES[part::PARTS]:
+        assert filter_leaks(sample, TOOLS) == (sample, [])
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_ordinary_text_passes_unchanged_in_pieces(part: int) -> None:
+    for sample in SAMPLES[part::PARTS]:
+        leaks = LeakFilter(TOOLS)
+        pieces = [leaks.feed(sample[at : at + 3]) for at in range(0, len(sample), 3)]
+        assert ("".join(pieces) + leaks.close(), leaks.leaks) == (sample, [])
+
+
+def test_ordinary_text_passes_unchanged_where_thoughts_are_stripped() -> None:
+    for sample in SAMPLES:
+        if "think>" not in sample:
+            assert filter_leaks(sample, TOOLS, reasoning="strip") == (sample, [])

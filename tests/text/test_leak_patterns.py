@@ -1,0 +1,168 @@
+"""The pattern language and its automaton, held against Python's regular expressions."""
+
+import re
+from collections import deque
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.text import filter_leaks
+from memrecall.text.leaks.automaton import OTHER, Automaton, State, write_search
+from memrecall.text.leaks.formats import CALLS, Kind, Place, Row
+from memrecall.text.leaks.patterns import one_of, parse
+from memrecall.text.leaks.watches import formats_for, macros_for
+from tests.text.leak_cases import TOOLS, read_cases
+
+LETTERS = "ab<"
+
+
+def automaton_of(*patterns: str) -> tuple[Automaton[str], State[str]]:
+    automaton: Automaton[str] = Automaton()
+    starts = [automaton.add(parse(pattern, {}, exact=True), pattern) for pattern in patterns]
+    return automaton, automaton.start(starts)
+
+
+def run(state: State[str], text: str) -> State[str]:
+    for char in text:
+        state = state[char]
+    return state
+
+
+@st.composite
+def patterns(draw: st.DrawFn, depth: int = 3) -> str:
+    """A pattern in what is common to both languages."""
+    if depth == 0:
+        return draw(st.sampled_from(["a", "b", "<", "[ab]", "[^a]"]))
+    parts = draw(st.lists(patterns(depth=depth - 1), min_size=1, max_size=3))
+    counts = draw(st.sampled_from(["", "?", "*", "+", "{1,2}", "{2}"]))
+    joint = draw(st.sampled_from(["", "|"]))
+    return f"({joint.join(parts)}){counts}"
+
+
+def first_match(pattern: str, text: str) -> int | None:
+    """The length of the shortest beginning of a text that matches."""
+    lengths = (n for n in range(len(text) + 1) if re.fullmatch(pattern, text[:n], re.DOTALL))
+    return next(lengths, None)
+
+
+@given(patterns(), st.text(alphabet=LETTERS, max_size=8))
+def test_it_stops_at_the_shortest_match(pattern: str, text: str) -> None:
+    _, state = automaton_of(pattern)
+    length = 0
+    while not state.over and length < len(text):
+        state = state[text[length]]
+        length += 1
+    assert (length if state.done else None) == first_match(pattern, text)
+
+
+@given(patterns(), st.text(alphabet=LETTERS, max_size=6), st.text(alphabet=LETTERS, max_size=6))
+def test_a_text_that_can_still_match_is_not_given_up(pattern: str, text: str, rest: str) -> None:
+    _, state = automaton_of(pattern)
+    if first_match(pattern, text) is None and re.fullmatch(pattern, text + rest):
+        assert run(state, text).alive
+
+
+@given(patterns(), st.text(alphabet=LETTERS + "x", max_size=12))
+def test_the_search_misses_no_place_where_a_match_can_begin(pattern: str, text: str) -> None:
+    _, state = automaton_of(pattern)
+    if state[OTHER].alive:
+        with pytest.raises(ValueError, match="any character"):
+            write_search(state, state)
+        return
+    search = write_search(state, state)
+    for at in range(len(text)):
+        if may_become_a_match(state, text[at:]):
+            assert search.match(text, at)
+
+
+def may_become_a_match(state: State[str], text: str) -> bool:
+    for char in text:
+        state = state[char]
+        if state.over:
+            break
+    return state.alive
+
+
+def test_the_first_of_the_table_wins() -> None:
+    _, state = automaton_of("a(b|c)", "ab")
+    assert run(state, "ab").done == "a(b|c)"
+
+
+def test_a_mark_says_from_where_on_an_end_is_a_cut() -> None:
+    _, state = automaton_of("ab§cd")
+    assert [run(state, "abcd"[:n]).cut for n in range(4)] == [None, None, "ab§cd", "ab§cd"]
+
+
+def test_letters_match_in_both_cases_unless_exact() -> None:
+    automaton: Automaton[str] = Automaton()
+    state = automaton.start([automaton.add(parse("aB", {}), "any")])
+    assert run(state, "Ab").done == "any"
+    exact: Automaton[str] = Automaton()
+    state = exact.start([exact.add(parse("aB", {}, exact=True), "exact")])
+    assert run(state, "Ab").done is None
+
+
+def test_macros_and_words() -> None:
+    automaton: Automaton[str] = Automaton()
+    macros = {"T": one_of(("a|b", "c"))}
+    state = automaton.start([automaton.add(parse(r"<\T>", macros), "named")])
+    assert run(state, "<a|b>").done == "named"
+    assert not run(state, "<a>").alive
+
+
+@pytest.mark.parametrize(
+    ("pattern", "words"),
+    [
+        ("(a", "ends too early"),
+        ("a)", "unbalanced"),
+        ("[a", "ends too early"),
+        ("a(b§)", "inside a group"),
+        ("a\\", "ends too early"),
+    ],
+)
+def test_a_bad_pattern_is_an_error(pattern: str, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        parse(pattern, {})
+
+
+def test_no_form_can_begin_with_white_space_or_match_nothing() -> None:
+    watch = formats_for(("search_memory",), "strip").prose()
+    for place in Place:
+        assert not watch.starts[place].over
+        assert not any(watch.starts[place][space].alive for space in " \t\n\r\u3000")
+
+
+def shortest_example(row: Row) -> str:
+    """The fewest characters that a row matches, or that it is cut off in if it never does."""
+    automaton: Automaton[Row] = Automaton()
+    macros = macros_for(TOOLS)
+    start = automaton.start([automaton.add(parse(row.pattern, macros, exact=row.exact), row)])
+    todo, seen, cut = deque([(start, "")]), {id(start)}, ""
+    while todo:
+        state, text = todo.popleft()
+        if state.done is not None:
+            return text
+        cut = cut or (text if state.cut is not None else "")
+        for char in sorted(state.characters):
+            if state[char].alive and id(state[char]) not in seen:
+                seen.add(id(state[char]))
+                todo.append((state[char], text + char))
+    return cut
+
+
+@pytest.mark.parametrize("row", CALLS, ids=lambda row: f"{row.family} {row.pattern}")
+def test_every_row_hides_what_it_matches(row: Row) -> None:
+    example = shortest_example(row)
+    assert example
+    if row.kind is Kind.JSON:
+        example += 'name": "search_memory", "arguments": {}}'
+    before = "" if row.place is Place.START else "前文\n" if row.place is Place.LINE else "前文 "
+    visible, leaks = filter_leaks(before + example, TOOLS)
+    assert visible == before
+    assert leaks[0].position == len(before)
+
+
+def test_there_are_rows_for_all_collected_families() -> None:
+    collected = {case.family for case in read_cases("collected")} - {"negative"}
+    assert collected <= {row.family for row in CALLS}

@@ -1,0 +1,184 @@
+"""Random documents: however they are cut, what is seen and what is told stay the same."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memrecall.text import LeakFilter, filter_leaks
+from memrecall.text.leaks.candidates import LONGEST_FORM
+from memrecall.text.leaks.json_calls import LONGEST_JSON
+from memrecall.text.leaks.watches import Reasoning
+from tests.text.leak_cases import CASES, TOOLS
+
+PROSE = [
+    "The plan",
+    "我们昨天",
+    "说好了。",
+    "a",
+    "c",
+    "to",
+    "analysis",
+    "it's",
+    " ",
+    "  ",
+    "\n",
+    "\r\n",
+]
+CODE = ["`", "``", "```", "```json\n", "\n```\n", "~~~", "\n~~~\n", "- ", "> ", "\\", "x < y", "{}"]
+MARKS = [
+    "<",
+    ">",
+    "</",
+    "<|",
+    "|>",
+    "｜",
+    "[",
+    "]",
+    "{",
+    "}",
+    '"',
+    "'",
+    ":",
+    ",",
+    "(",
+    ")",
+    "=",
+    "&lt;",
+]
+WORDS = [
+    *(
+        "tool_call",
+        "tool_calls>",
+        "function=",
+        "invoke name=",
+        "DSML",
+        "TOOL_CALLS",
+        "name",
+        "tool",
+    ),
+    *(
+        "arguments",
+        "search_memory",
+        "is_mentioned",
+        "functions.",
+        "commentary",
+        " to=",
+        "assistant",
+    ),
+    *(
+        "final",
+        "channel",
+        "message",
+        "start",
+        "end",
+        "think",
+        "functools",
+        "Action:",
+        "open",
+        "sep",
+    ),
+]
+PIECES = [
+    *("<tool_call>", "</tool_call>", "<function=f>", "<parameter=p>", "</parameter>", "</invoke>"),
+    *(
+        '<invoke name="f">',
+        "<|channel|>",
+        "<|message|>",
+        "<|end|>",
+        "<|start|>assistant",
+        "<|call|>",
+    ),
+    *("<think>", "</think>", "[THINK]", "[/THINK]", "<arg_key>k</arg_key>", "]<]minimax[>["),
+    *('{"name": "', '{"arguments": {"a": [1, "}"]}, ', '"type": "function", ', '"search_memory"'),
+    *(
+        "<｜tool▁calls▁begin｜>",
+        "<|open|>response<|sep|>",
+        "assistantfinal",
+        "functions.search_memory",
+    ),
+]
+
+
+@st.composite
+def shreds(draw: st.DrawFn) -> str:
+    """A part of a written case."""
+    text = draw(st.sampled_from(CASES)).text
+    start = draw(st.integers(0, len(text)))
+    return text[start : start + draw(st.integers(1, 60))]
+
+
+FRAGMENTS = st.one_of(
+    *(st.sampled_from(kind) for kind in (PROSE, CODE, MARKS, WORDS, PIECES)), shreds()
+)
+DOCUMENTS = st.lists(FRAGMENTS, max_size=30).map("".join)
+MODES: st.SearchStrategy[Reasoning] = st.sampled_from(["keep", "strip", "open"])
+NAMES = st.sampled_from([TOOLS, ()])
+
+
+@st.composite
+def cut_documents(draw: st.DrawFn) -> list[str]:
+    """A document in pieces, some of them empty."""
+    text = draw(DOCUMENTS)
+    cuts = sorted(draw(st.lists(st.integers(0, len(text)), max_size=40)))
+    return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+
+@settings(max_examples=1500)
+@given(cut_documents(), NAMES, MODES)
+def test_cuts_change_nothing(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
+    leaks = LeakFilter(tools, reasoning=mode)
+    visible = "".join([leaks.feed(chunk) for chunk in chunks]) + leaks.close()
+    assert (visible, leaks.leaks) == filter_leaks("".join(chunks), tools, reasoning=mode)
+
+
+@settings(max_examples=500)
+@given(DOCUMENTS, NAMES, MODES)
+def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reasoning) -> None:
+    leaks = LeakFilter(tools, reasoning=mode)
+    visible = "".join([leaks.feed(char) for char in text]) + leaks.close()
+    assert (visible, leaks.leaks) == filter_leaks(text, tools, reasoning=mode)
+
+
+@settings(max_examples=500)
+@given(DOCUMENTS, st.text(max_size=20))
+def test_what_was_shown_stays_shown(text: str, more: str) -> None:
+    shown = LeakFilter(TOOLS).feed(text)
+    visible, _ = filter_leaks(text + more, TOOLS)
+    assert visible.startswith(shown)
+
+
+@settings(max_examples=500)
+@given(DOCUMENTS)
+def test_what_is_seen_is_in_the_text_in_its_order(text: str) -> None:
+    rest = iter(text)
+    assert all(char in rest for char in filter_leaks(text, TOOLS).visible)
+
+
+@settings(max_examples=500)
+@given(cut_documents())
+def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
+    leaks = LeakFilter(TOOLS)
+    told: list[tuple[str, int]] = []
+    for chunk in chunks:
+        leaks.feed(chunk)
+        now = [(leak.family, leak.position) for leak in leaks.leaks]
+        assert now[: len(told[:1])] == told[:1]
+        told = now
+
+
+@settings(max_examples=500)
+@given(cut_documents(), NAMES, MODES)
+def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
+    leaks = LeakFilter(tools, reasoning=mode)
+    for chunk in chunks:
+        leaks.feed(chunk)
+        assert len(leaks.held) <= max(LONGEST_FORM, LONGEST_JSON)
+    leaks.close()
+    assert leaks.held == ""
+
+
+@settings(max_examples=500)
+@given(st.text(), st.integers(1, 5))
+def test_any_text_at_all(text: str, size: int) -> None:
+    leaks = LeakFilter(TOOLS)
+    visible = "".join([leaks.feed(text[at : at + size]) for at in range(0, len(text), size)])
+    assert (visible + leaks.close(), leaks.leaks) == filter_leaks(text, TOOLS)

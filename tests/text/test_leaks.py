@@ -1,0 +1,171 @@
+"""The filter of leaked calls: every written case, cut at every place."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import cast
+
+import pytest
+
+from memrecall.errors import InvalidArgument
+from memrecall.text import Leak, LeakFilter, filter_leaks
+from memrecall.text.leaks.watches import Reasoning
+from tests.text.leak_cases import CASES, TOOLS, Case
+
+CALL = '<tool_call>{"name": "search_memory", "arguments": {}}</tool_call>'
+
+
+def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
+    visible = "".join([leaks.feed(chunk) for chunk in chunks])
+    return visible + leaks.close(), leaks.leaks
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.source}:{case.family}")
+class TestCases:
+    def test_the_reader_sees_what_may_be_seen(self, case: Case) -> None:
+        visible, leaks = stream(case.filter(), [case.text])
+        assert visible == case.visible
+        assert bool(leaks) == case.leak
+
+    def test_the_leak_is_told(self, case: Case) -> None:
+        _, leaks = stream(case.filter(), [case.text])
+        assert {leak.family for leak in leaks} == ({case.family} if case.leak else set())
+        if case.names is not None:
+            assert tuple(leak.name for leak in leaks) == case.names
+        positions = [leak.position for leak in leaks]
+        assert positions == sorted(positions)
+        if case.position is not None:
+            assert positions[0] == case.position
+
+    def test_every_cut_gives_the_same(self, case: Case) -> None:
+        whole = stream(case.filter(), [case.text])
+        for cut in range(len(case.text) + 1):
+            assert stream(case.filter(), [case.text[:cut], case.text[cut:]]) == whole
+
+    def test_every_size_of_chunk_gives_the_same(self, case: Case) -> None:
+        whole = stream(case.filter(), [case.text])
+        for size in (1, 2, 3, 5, 7, 11, 23):
+            chunks = [case.text[at : at + size] for at in range(0, len(case.text), size)]
+            assert stream(case.filter(), chunks) == whole
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.leak and not case.at_start])
+@pytest.mark.parametrize("before", ["第一行。\n", "First line.\n\n", "`code` and\n> "])
+def test_lines_before_a_call_change_nothing_about_it(case: Case, before: str) -> None:
+    visible, leaks = stream(case.filter(), [before, case.text])
+    alone = stream(case.filter(), [case.text])[1]
+    assert visible == before + case.visible
+    assert leaks == [replace(leak, position=leak.position + len(before)) for leak in alone]
+
+
+class TestFilter:
+    def test_text_comes_out_as_it_comes_in(self) -> None:
+        leaks = LeakFilter(TOOLS)
+        assert [leaks.feed(word) for word in ("The ", "deploy ", "is ", "done.")] == [
+            "The ",
+            "deploy ",
+            "is ",
+            "done.",
+        ]
+        assert leaks.close() == ""
+        assert leaks.leaks == []
+
+    def test_a_leak_is_told_as_soon_as_it_is_one(self) -> None:
+        leaks = LeakFilter(TOOLS)
+        assert leaks.feed("Wait <tool_call>") == "Wait "
+        assert leaks.leaks == []
+        assert leaks.feed('{"') == ""
+        assert leaks.leaks == [Leak("hermes_json", 5)]
+        leaks.feed('name": "search_memory"')
+        assert leaks.leaks == [Leak("hermes_json", 5, "search_memory")]
+
+    def test_everything_behind_a_call_is_hidden(self) -> None:
+        leaks = LeakFilter(TOOLS)
+        assert leaks.feed(f"A {CALL} and more") == "A "
+        assert leaks.feed("and more") == ""
+        assert leaks.close() == ""
+
+    def test_without_tools_only_what_is_clear_by_itself_counts(self) -> None:
+        bare = '{"name": "search_memory", "arguments": {}}'
+        assert filter_leaks(bare) == (bare, [])
+        assert filter_leaks(bare, TOOLS).visible == ""
+        assert filter_leaks(CALL).visible == ""
+
+    def test_one_filter_reads_one_answer(self) -> None:
+        leaks = LeakFilter(TOOLS)
+        leaks.close()
+        assert leaks.close() == ""
+        with pytest.raises(ValueError, match="each answer needs a new one"):
+            leaks.feed("more")
+
+    def test_mistakes_of_the_caller_are_told(self) -> None:
+        with pytest.raises(InvalidArgument, match="a list of names, not the text 'search_memory'"):
+            LeakFilter("search_memory")
+        with pytest.raises(InvalidArgument, match="not False"):
+            LeakFilter(TOOLS, reasoning=cast("Reasoning", False))
+
+    def test_filters_do_not_know_of_each_other(self) -> None:
+        first, second = LeakFilter(TOOLS), LeakFilter(TOOLS)
+        first.feed(CALL)
+        assert second.feed("text ") == "text "
+        assert second.leaks == []
+
+    def test_an_empty_piece_changes_nothing(self) -> None:
+        text = "x commentary to=functions.search_memory json{}"
+        chunks = [piece for char in text for piece in ("", char, "")]
+        assert stream(LeakFilter(TOOLS), chunks) == stream(LeakFilter(TOOLS), [text])
+        inside_a_word = ["mus", "", "commentary to=functions.search_memory json{}"]
+        assert stream(LeakFilter(TOOLS), inside_a_word)[0].startswith("mus")
+
+    def test_names_in_any_script(self) -> None:
+        visible, leaks = filter_leaks('{"name": "查询记忆", "arguments": {}}', ["查询记忆"])
+        assert (visible, [leak.name for leak in leaks]) == ("", ["查询记忆"])
+
+    def test_names_with_marks_of_patterns(self) -> None:
+        assert filter_leaks("a|b(x=1)", ["a|b"]).visible == ""
+        assert filter_leaks("a(x=1)", ["a|b"]).leaks == []
+
+    def test_a_thought_may_be_open_from_the_start(self) -> None:
+        assert filter_leaks("hm</think>Yes", TOOLS, reasoning="open").visible == "Yes"
+        assert filter_leaks("hm", TOOLS, reasoning="open").visible == ""
+
+
+class TestMarkdown:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            f"`{CALL}`",
+            f"see `{CALL}` and `` `{CALL}` ``",
+            f"```\n{CALL}\n```",
+            f"text\n  ```xml\n{CALL}\n  ```  \nmore",
+            f"> ```\n> {CALL}\n> ```\nmore",
+            f"~~~~\n~~~\n{CALL}\n~~~~~\nmore",
+            f"```inline {CALL}``` here",
+            f"```\n{CALL}",
+            f"``` {CALL}",
+        ],
+    )
+    def test_code_is_left_alone(self, text: str) -> None:
+        assert filter_leaks(text, TOOLS) == (text, [])
+
+    @pytest.mark.parametrize(
+        ("before", "after"),
+        [
+            ("a ` stray mark ", "\n`"),
+            ("`code` ", ""),
+            ("```\ncode\n```\n", ""),
+            ("``code` ", ""),
+            ("```\n``\n```\n", "\n```"),
+            ("a ` mark and ``code`` ", "\n"),
+            (f"`{'long ' * 300}", "`"),
+            ("~~~ inline? no: a fence\n~~~\n", ""),
+            ("text ~~~\n", "\n~~~"),
+        ],
+    )
+    def test_what_is_no_code_is_filtered(self, before: str, after: str) -> None:
+        visible, leaks = filter_leaks(before + CALL + after, TOOLS)
+        assert visible == before
+        assert len(leaks) == 1
+
+    def test_a_stray_mark_does_not_undo_a_span_behind_it(self) -> None:
+        text = f"it`s said: `` {CALL} ``\nmore"
+        assert filter_leaks(text, TOOLS) == (text, [])
