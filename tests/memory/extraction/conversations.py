@@ -2,7 +2,9 @@
 
 from .conversations_zh import CHINESE
 from .statements_chat import CHAT_EN, CHAT_ZH
-from .statements_en import STATEMENTS_EN
+from .statements_en_events import EVENTS_EN
+from .statements_en_people import PEOPLE_EN
+from .statements_en_ways import WAYS_EN
 from .statements_zh import STATEMENTS_ZH
 from .talking import NOW, Conversation, talk
 
@@ -242,7 +244,7 @@ CONVERSATIONS: list[Conversation] = [*ENGLISH, *CHINESE]
 SINGLE: list[Conversation] = [
     (language, talk(said), facts)
     for language, table in (
-        ("en", [*STATEMENTS_EN, *CHAT_EN]),
+        ("en", [*PEOPLE_EN, *WAYS_EN, *EVENTS_EN, *CHAT_EN]),
         ("zh", [*STATEMENTS_ZH, *CHAT_ZH]),
     )
     for said, facts in table
