@@ -85,7 +85,7 @@ def check_relation(
     """The relation, or None if its ends are not in what was said."""
     texts = normalize(" ".join(one.text for one in said.values())).casefold()
     speakers = {fold_name(one.speaker or USER) for one in said.values()}
-    ends = (_end(item.source), _end(item.destination))
+    ends = (end_name(item.source), end_name(item.destination))
     named = [
         end and (normalize(end).casefold() in texts or fold_name(end) in speakers) for end in ends
     ]
@@ -100,7 +100,8 @@ def check_relation(
     )
 
 
-def _end(name: str) -> str:
+def end_name(name: str) -> str:
+    """The end of a relation as it is kept: the user has one name in every language."""
     return USER if fold_name(name) in _SPEAKER and name else name
 
 

@@ -9,8 +9,9 @@ from memrecall.memory.extraction.answers import (
     RelationsAnswer,
     SummaryAnswer,
 )
-from memrecall.memory.extraction.checking import ENTITY_TYPES, check_fact, check_relation
+from memrecall.memory.extraction.checking import ENTITY_TYPES, check_fact, check_relation, end_name
 from memrecall.memory.extraction.facts import (
+    USER,
     By,
     Decided,
     Entity,
@@ -242,7 +243,8 @@ def _language(texts: Sequence[str]) -> Language:
 
 def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """The entities that the relations connect, with the types that the model gave."""
-    types = {fold_name(one.name): one.type for one in answer.entities}
+    types = {fold_name(end_name(one.name)): one.type for one in answer.entities}
+    types[USER] = "person"
     names = [name for one in relations for name in (one.source, one.destination)]
     entities: dict[str, Entity] = {}
     for name in names:

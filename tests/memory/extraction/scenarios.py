@@ -89,6 +89,33 @@ RELATED_EN = answer(
 SUMMARY_EN = answer(
     summary="Nora moved to Berlin in the week of 2026-03-02 and is allergic to nuts."
 )
+MOVED_ZH = talk(
+    "你好，我上周从北京搬到杭州了，现在在一家做地图的公司当测试。",
+    "assistant| 恭喜！新家怎么样？",
+    "挺好的。对了，我对海鲜过敏，今晚吃什么好？",
+)
+KNOWN_ZH = [Known("k1", "用户住在北京。", "user", "home", "user_profile", NOW)]
+# Words before it, a trailing comma and no end: what small models write.
+BROKEN_ZH = """好的，以下是事实：
+```json
+{"facts": [
+  {"text": "用户2026年3月2日那周搬到杭州。", "type": "user_profile", "field": "home",
+   "sources": [1]},
+  {"text": "用户对海鲜过敏。", "type": "user_profile", "field": "allergy", "sources": [3]},
+"""
+DECIDED_ZH = answer(
+    decisions=[
+        {"fact": 0, "event": "UPDATE", "known": 1, "reason": "从北京搬到了杭州"},
+        {"fact": 1, "event": "ADD"},
+    ]
+)
+RELATED_ZH = answer(
+    entities=[{"name": "用户", "type": "person"}, {"name": "杭州", "type": "place"}],
+    relations=[
+        {"source": "用户", "relationship": "lives_in", "destination": "杭州", "sources": [1]}
+    ],
+)
+SUMMARY_ZH = answer(summary="用户2026年3月2日那周搬到杭州，对海鲜过敏。")
 
 SCENARIOS: dict[str, Scenario] = {
     "standard.en": Scenario(
@@ -149,6 +176,11 @@ SCENARIOS: dict[str, Scenario] = {
         SAID_EN,
         KNOWN_EN,
     ),
+    "mended.zh": Scenario(
+        [say(BROKEN_ZH), say("我会更新住址。"), DECIDED_ZH, RELATED_ZH, SUMMARY_ZH],
+        MOVED_ZH,
+        KNOWN_ZH,
+    ),
     "useless.en": Scenario(
         [
             say("Sure!"),
@@ -162,6 +194,20 @@ SCENARIOS: dict[str, Scenario] = {
         ],
         SAID_EN,
         KNOWN_EN,
+    ),
+    "useless.zh": Scenario(
+        [
+            say("好的！"),
+            say("我做不到。"),
+            say("？"),
+            say(""),
+            say("不"),
+            say("不"),
+            say("{}"),
+            say("[]"),
+        ],
+        MOVED_ZH,
+        KNOWN_ZH,
     ),
     "offline.en": Scenario(None, SAID_EN, KNOWN_EN),
     "offline.zh": Scenario(None, SAID_ZH),

@@ -108,7 +108,7 @@ async def test_relations_of_a_model_must_be_in_what_was_said() -> None:
         ("user", "works_at", "Siemens")
     ]
     assert {one.name: one.type for one in related.entities} == {
-        "user": "thing",
+        "user": "person",
         "Siemens": "organization",
     }
     assert related.relations[0].source_ids == ("m0",)

@@ -70,6 +70,11 @@ def introduced(clause: Clause, core: str) -> Told | None:
     return Told(frame, match["value"], negated=False)
 
 
+# 一家, 一家小公司, 那个地方: what has no name is nothing that a graph could find again.
+_NAMELESS = re.compile(
+    "(?:[一某这那几两]|好几)[家个所间座](?![^，]*叫)"
+    "(?:[^，]{0,12}(?:公司|企业|单位|学校|大学|医院|工厂|店|地方|城市|小镇|村子?))?"
+)
 _NAMING = re.compile(
     "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作"
     "|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
@@ -140,9 +145,12 @@ def _value_edges(told: Told, source: str | None, core: str) -> list[Edge]:
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
     if relation == "from":
         value = value.removesuffix("人")
+    if told.frame.kind == "organization" and called:
+        value = called["name"]
     value = _FANS.sub("", value)
     values = _AND.split(_DOING.sub("", value)) if relation in _LISTED else [value]
-    edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in values if one]
+    named = (one for one in values if one and not _NAMELESS.fullmatch(one))
+    edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in named]
     return edges + _second_edges(told, source, core)
 
 

@@ -87,6 +87,8 @@ _NAME_OF_KIN = re.compile(rf"(?:[\w-]+ )*?(?P<who>{KIN_WORD}|{PET_WORD})'s name"
 _SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies"})
 _FURTHER = re.compile(r",.*$| (?:in|at|for|with|on|to|mostly) .*$")
 _LONGEST_VALUE = 60
+# "a small company": what has no name is nothing that a graph could find again.
+_NAMELESS = re.compile(r"an? [^A-Z]+$")
 
 
 def unfold(text: str) -> str:
@@ -173,6 +175,8 @@ def _value_edges(told: Told, source: str | None, clause: Clause) -> list[Edge]:
         relation = "dislikes"
     if relation == "works_at" and (called := _ONE_OF_A_KIND.match(value)):
         value = called["name"]
+    elif relation == "works_at" and _NAMELESS.match(told.value):
+        return []
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
     values = _AND.split(value) if relation in _LISTED else [value]
     return [
