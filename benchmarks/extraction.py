@@ -20,11 +20,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance
-from memrecall.memory.extraction.rules import RuleExtractor
-from memrecall.types import Role
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
 
-REPOSITORY = Path(__file__).resolve().parents[1]
+from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance  # noqa: E402
+from memrecall.memory.extraction.rules import RuleExtractor  # noqa: E402
+from memrecall.types import Role  # noqa: E402
+
 HELD_OUT = REPOSITORY / "fixtures" / "extraction" / "heldout.jsonl"
 AFTERWARDS = REPOSITORY / "fixtures" / "extraction" / "afterwards.jsonl"
 HELD_OUT_NOW = datetime(2026, 5, 14, 12, tzinfo=UTC)
@@ -113,7 +116,6 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 def tuned() -> Iterator[Case]:
     """The conversations of the tests: a fact must have the very words."""
-    sys.path.insert(0, str(REPOSITORY))  # the tests are no package that is installed
     from tests.memory.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
     for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
@@ -148,22 +150,17 @@ def main() -> None:
     parser.add_argument("--missed", action="store_true", help="list what was not found")
     asked = parser.parse_args()
     if asked.show:
-        asyncio.run(
-            show(
-                next(
-                    case for case in [*held_out(), *held_out(AFTERWARDS)] if case.name == asked.show
-                )
-            )
-        )
+        cases = [*held_out(), *held_out(AFTERWARDS)]
+        asyncio.run(show(next(case for case in cases if case.name == asked.show)))
         return
     tables = (
         ("written with the rules", tuned()),
         ("held out before tuning", held_out()),
         ("written after tuning", held_out(AFTERWARDS)),
     )
-    for title, cases in tables:
+    for title, table in tables:
         print(title)
-        for name, score in sorted(asyncio.run(measure(cases)).items()):
+        for name, score in sorted(asyncio.run(measure(table)).items()):
             print(f"  {name:4} {score.line()}")
             if asked.missed and name == "all":
                 print(*(f"    missed {one}" for one in score.missed), sep="\n")

@@ -1,6 +1,8 @@
 """Conversations and the facts that the rules find in them, word for word."""
 
 from .conversations_zh import CHINESE
+from .phrases_en import PHRASES_EN
+from .phrases_zh import PHRASES_ZH
 from .statements_chat import CHAT_EN, CHAT_ZH
 from .statements_en_events import EVENTS_EN
 from .statements_en_people import PEOPLE_EN
@@ -244,8 +246,8 @@ CONVERSATIONS: list[Conversation] = [*ENGLISH, *CHINESE]
 SINGLE: list[Conversation] = [
     (language, talk(said), facts)
     for language, table in (
-        ("en", [*PEOPLE_EN, *WAYS_EN, *EVENTS_EN, *CHAT_EN]),
-        ("zh", [*STATEMENTS_ZH, *CHAT_ZH]),
+        ("en", [*PEOPLE_EN, *WAYS_EN, *EVENTS_EN, *CHAT_EN, *PHRASES_EN]),
+        ("zh", [*STATEMENTS_ZH, *CHAT_ZH, *PHRASES_ZH]),
     )
     for said, facts in table
 ]

@@ -50,6 +50,10 @@ _KIN = re.compile(
     f"(?P<noun>{KIN_WORD}|{PET_WORD})(?P<name>[{_HAN}]{{2,3}}?|[A-Za-z]+(?: "
     f"[A-Z][a-z]+)?)??(?P<said>{_STARTS}.+)"
 )
+_KIN_ALONE = re.compile(
+    f"{_TIME_LEAD}{_I}(?:家里?的?|的)?(?P<adjective>大|小|二|三|亲|前)?(?P<noun>{KIN_WORD})"
+    f"(?P<name>)(?P<said>(?!的|们|娘|夫|说|和|跟|与|[是也都]说).+)"
+)
 # Who is close needs no 我: 女儿九岁了.
 _CLOSE = (
     "儿子|女儿|老公|老婆|媳妇|丈夫|妻子|孩子|娃|爸妈|爸爸|妈妈|父亲|母亲|婆婆|公公|男朋友"
@@ -73,7 +77,7 @@ _SLOT = (
     "|邮箱|邮件地址|地址|住址|家庭住址|身高|体重|年龄|职业|工作|岗位"
     "|公司|单位|专业|学校|老家|籍贯|家乡|母语|国籍|民族|信仰|星座|血型|鞋码|尺码|衣服尺码"
     "|时区|爱好|兴趣|预算|目标|梦想|愿望|口味|饮食习惯"
-    "|结婚纪念日|纪念日|用户名|账号|学号|工号|车牌号?"
+    "|结婚纪念日|纪念日|预产期|用户名|账号|学号|工号|车牌号?"
 )
 _OWN_SLOT = re.compile(
     f"{_TIME_LEAD}{_I}?(?:今年|明年|这个月|现在|目前|家)?(?:的)?(?P<noun>(?:最(?:喜欢"
@@ -123,7 +127,7 @@ def read_clause(text: str, people: Collection[str]) -> Clause | None:
     """The clause with its subject; None if it names none."""
     if match := _OWN_SLOT.fullmatch(text):
         return Clause("thing", match["said"], _lead(match), match["noun"])
-    if match := _KIN.fullmatch(text) or _CLOSE_KIN.fullmatch(text):
+    if match := (_KIN.fullmatch(text) or _KIN_ALONE.fullmatch(text) or _CLOSE_KIN.fullmatch(text)):
         noun, name = (match["adjective"] or "") + match["noun"], match["name"] or ""
         if name and is_no_name(name):
             return Clause("kin", name + match["said"], _lead(match), noun)
@@ -147,10 +151,42 @@ _OBJECT_FIRST = re.compile(
 )
 
 
+# How a clause that does not begin with its subject reads when it does.
+_TURNED = (
+    (
+        re.compile(
+            "(?P<what>[^我你他她，是]{1,6})我一?(?P<did>[吃喝闻碰])了?(?:就|会)?(?P<then>拉肚子|过敏"
+            "|起疹子|头疼|头痛|胃疼|不舒服|睡不着|心慌|恶心)"
+        ),
+        r"我\g<did>\g<what>就\g<then>",
+    ),
+    (
+        re.compile(
+            "(?:大家|朋友们?|同事们?|家里?人|同学们?)(?:一般|平时)?都?(?:叫|喊|称呼)我(?P<name>[^，的]{1,8})"
+        ),
+        r"我的昵称是\g<name>",
+    ),
+    (
+        re.compile("(?P<than>(?:比起|相比)[^我你他她，]{1,8})我(?P<more>更.+)"),
+        r"我\g<than>\g<more>",
+    ),
+    (
+        re.compile(
+            "(?P<what>[^我你他她，是]{1,8})(?P<who>我们?)(?P<did>(?:用的是|选了|选的是|选定了).+)"
+        ),
+        r"\g<who>\g<what>\g<did>",
+    ),
+)
+
+
 def turn_round(text: str) -> str:
     """牛奶我喝不了 as 我喝不了牛奶."""
-    match = _OBJECT_FIRST.fullmatch(text)
-    return f"我{match['did']}{match['what']}" if match else text
+    if match := _OBJECT_FIRST.fullmatch(text):
+        return f"我{match['did']}{match['what']}"
+    for pattern, straight in _TURNED:
+        if match := pattern.fullmatch(text):
+            return match.expand(straight)
+    return text
 
 
 def _is_named(text: str, name: str) -> bool:

@@ -22,8 +22,10 @@ _SUPPOSES = re.compile(
 _GUESSES = re.compile(
     "可能|也许|大概会|说不定|好像|似乎|估计|没准|或许|不确定|不一定|开玩笑|骗你的"
 )
+_JOKES = re.compile("开玩笑的|逗你的|骗你的|说着玩")
 _REPORTS = re.compile(
-    "^(?!我(?:说|觉得))(?:[^，]{0,8}?)(?:说(?!错|明|话|法|服|好|起来|不|得|是)|告诉我|跟我说"
+    "^(?!我(?:说|觉得))(?:[^，]{0,8}?)(?:(?<![小会能传])说(?!错|明|话|法|服|好|起来|不|得|是"
+    "|[^，]{1,4}[语话文])|告诉我|跟我说"
     "|问我|写道|写着|认为|听说|据说|传闻|声称|建议我|劝我|夸我|骂我|以为|提到)"
     "|^(?:听说|据说|网上|新闻|书上|文章|歌词|台词|有人|人家|别人)"
 )
@@ -43,7 +45,7 @@ _ASIDE = re.compile(
 
 def asserted(text: str, *, asks: bool) -> Iterator[str]:
     """The clauses of a sentence that it asserts."""
-    if _SUPPOSES.search(text):
+    if _SUPPOSES.search(text) or _JOKES.search(text):
         return
     clauses = list(split_clauses(text))
     if asks and clauses:

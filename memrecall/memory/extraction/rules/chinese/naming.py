@@ -21,7 +21,10 @@ _NAMED = "[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)?"
 
 SELF_NAME = (
     frame(
-        "是(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$", "user_profile", "name", whom="speaker"
+        "是(?:[^，]{2,8}的)?(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$",
+        "user_profile",
+        "name",
+        whom="speaker",
     ),
 )
 _KIN_IS = frame(

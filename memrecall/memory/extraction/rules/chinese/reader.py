@@ -35,6 +35,7 @@ from memrecall.memory.extraction.rules.chinese.predicates import (
 )
 from memrecall.memory.extraction.rules.chinese.things import SLOT_OF, told_of_thing
 from memrecall.memory.extraction.rules.dating import Moment
+from memrecall.memory.extraction.rules.frames import Tense, Told
 from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 from memrecall.text.normalize import replace_characters
@@ -102,6 +103,18 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
             yield statement
 
 
+# What is booked lies ahead, though the booking is past.
+_BOOKS = re.compile("(?:已经|刚刚?)?(?:订|预订|预约|约|抢|买)(?:了|到了?|好了?)|报名")
+
+
+def _dated_as(told: Told, predicate: Predicate) -> Tense:
+    """What tense its times are read in."""
+    ahead = told.frame.memory_type == "plan" or (
+        _BOOKS.match(predicate.core) and "票" in predicate.core
+    )
+    return "future" if ahead else predicate.tense
+
+
 def _elided(
     piece: str, before: Clause | None, scene: Scene, moment: Moment
 ) -> tuple[Clause | None, Statement | None]:
@@ -151,7 +164,7 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
         field=told.frame.field,
         value=told.value,
         negated=told.negated,
-        tense="future" if told.frame.memory_type == "plan" else predicate.tense,
+        tense=_dated_as(told, predicate),
         dates=dates_of(told.frame),
         edges=() if "的" in clause.name else edges_of(clause, told, predicate.core),
         name=told.value if told.frame.field == "name" and clause.kind in ("self", "thing") else "",

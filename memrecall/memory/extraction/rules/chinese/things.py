@@ -46,6 +46,7 @@ _SLOTS = {
     "goal": "目标 梦想 愿望",
     "diet": "口味 饮食习惯",
     "anniversary": "结婚纪念日 纪念日",
+    "due_date": "预产期",
     "username": "用户名 账号",
     "student_number": "学号",
     "staff_number": "工号",
@@ -67,7 +68,7 @@ _SYSTEMS = re.compile(
     "|文件|默认|上限|框架|技术栈|代码|编辑器|电脑|wifi|WiFi|Wi-Fi|门禁|API|api|日志|备份"
     "|前缀|后缀|规范|格式"
 )
-_TECHNICAL = re.compile(r"[A-Za-z0-9][\w./:@-]*")
+_TECHNICAL = re.compile(r"[A-Za-z0-9][\w./:@-]*|阿里云|腾讯云|华为云")
 _SET_UP = frame(
     "(?:已经|现在|目前|统一|默认|都)*(?:是|为|用的是|使用|用|跑在|运行在|部署在|监听|设成"
     "|设置为|设为|改成了?|改为|放在|存在|位于|升级到|换成|记在|存放在|写在|需要|要求|依赖"
@@ -137,7 +138,7 @@ def _other(clause: Clause, moment: Moment) -> Told | None:
 
 
 _NAMED_AS = frame(
-    "(?:是|叫)(?P<value>(?!什么|谁|哪|怎|不是|因为|我|你|这|那|真|很|最|为了|想|要|说"
+    "(?:是|叫|换成了|换成(?=[^，]+了$))(?P<value>(?!什么|谁|哪|怎|不是|因为|我|你|这|那|真|很|最|为了|想|要|说"
     "|在)[^，]{1,16})$",
     "general",
     tenses=ANY,

@@ -17,7 +17,9 @@ _ILLS = (
     r"|hypertension|high blood pressure|low blood pressure|celiac disease|coeliac disease|ibs|lupus"
     r"|anemia|anaemia|scoliosis|tinnitus|dyslexia|hay fever|heart condition|bad knees?|bad back"
     r"|astigmatism|gerd|endometriosis|sciatica|hypothyroidism|chronic \w+|sleep apnea|cancer"
-    r"|a (?:bad|weak|sore) (?:knee|back|shoulder|heart)|a pacemaker"
+    r"|a (?:bad|weak|sore) (?:knee|back|shoulder|heart)|a pacemaker|dementia|osteoporosis|gout"
+    r"|psoriasis|alzheimer'?s|parkinson'?s|[\w-]+(?:itis|algia|emia)|(?:[\w'-]+ ){1,2}(?:disease"
+    r"|syndrome|disorder)"
 )
 _FAMILY = "|".join(
     word for word, relation in RELATION_OF.items() if relation not in ("treated_by", "taught_by")
@@ -67,6 +69,10 @@ FAMILY = (
         "partner_of",
         "person",
     ),
+    frame(
+        r"be with (?P<value>my (?:\w+ )?(?:partner|\w*friend|wife|husband)) for .+", R, "partner"
+    ),
+    frame(r"get (?P<value>(?:a divorce|divorced)\b.*)", R, "marital_status"),
     frame(r"(?P<value>(?:break up|split up) with .+)", R, "partner", tenses=PAST, ended=True),
     frame(r"be (?P<value>(?:\w+ (?:weeks?|months?) )?(?:pregnant|expecting)\b.*)", R, "family"),
 )
@@ -111,6 +117,18 @@ HEALTH = (
         "allergic_to",
     ),
     frame(
+        r"be (?:\w+ly |very |super )*(?:sensitive|intolerant) to (?P<value>(?!it|that|this|how"
+        r"|what|the|your)\S.*)",
+        P,
+        "health",
+    ),
+    frame(
+        r"use (?P<value>(?:an? (?:wheelchair|cane|walker|walking stick|inhaler|hearing aid|CPAP)"
+        r"|crutches|hearing aids)\b.*)",
+        P,
+        "health",
+    ),
+    frame(
         r"have (?P<value>(?:an? )?(?:[\w-]+ ){0,2}(?:allergy|allergies|intolerance)\b.*)",
         P,
         "allergy",
@@ -131,8 +149,8 @@ HEALTH = (
     ),
     frame(
         rf"(?:have|suffer from|be diagnosed with|get diagnosed with|live with) "
-        rf"(?P<value>(?:(?:mild|severe|type \w+|chronic|terrible|bad|seasonal) "
-        rf")*(?:{_ILLS})\b.*)",
+        rf"(?P<value>(?i:(?:mild|severe|type \w+|chronic|terrible|bad|seasonal) "
+        rf")*(?i:{_ILLS})(?:\b|$).*)",
         P,
         "health",
         tenses=NOW_OR_BEFORE,

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD
+from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, MANY, PET_WORD
+from memrecall.memory.extraction.rules.english.plans import APPOINTMENT
 from memrecall.memory.extraction.rules.english.verbs import FORMS
 from memrecall.memory.extraction.rules.frames import words
 
@@ -67,19 +68,35 @@ _LEADING = (
     r"|each|next|last"
     r"|this|these|those|nowadays|currently|today|tomorrow|yesterday|tonight|now|usually|normally"
     r"|typically|generally|sometimes|lately|recently|previously|formerly|starting|most|most of"
-    r"|two|three|a few|a couple|back)\b[^,]{0,40}?|once|soon|originally|\d[\w ]{0,20}ago),? )??"
+    r"|two|three|a few|a couple|back)\b[^,]{0,40}?"
+    r"|(?:mon|tues|wednes|thurs|fri|satur|sun)days|once|soon|originally|\d[\w ]{0,20}ago),? )??"
 )
 _SELF = re.compile(rf"{_LEADING}(?:I|[Ww]e|User) (?P<said>.+)")
 _NAME = r"[A-Z][\w'’.-]+(?: (?:van |de |von |al-)?[A-Z][\w'’-]+){0,2}"
+_OUR = r"(?:[Mm]y|[Oo]ur|[Tt]he(?= (?:kids|twins|baby)\b))"
 _KIN = re.compile(
-    rf"{_LEADING}(?:[Bb]oth )?(?:[Mm]y|[Oo]ur) (?P<former>late |ex-|former )?"
+    rf"{_LEADING}(?:[Bb]oth )?{_OUR} (?P<former>late |ex-|former )?"
     rf"(?P<adjective>(?:[a-z]+(?:-[a-z]+)* ){{0,3}}?)"
     rf"(?P<noun>{KIN_WORD}|{PET_WORD})\b(?P<gap>,? (?P<name>{_NAME}),?| (?=\w))?"
     rf" ?,? ?(?P<said>{_ADVERB}{_FINITE}\b.*)"
 )
+_BASE = "|".join(
+    sorted((form for form, (_, kind) in FORMS.items() if kind == "base"), key=len, reverse=True)
+)
+_MANY_KIN = re.compile(
+    rf"{_LEADING}(?:[Bb]oth )?{_OUR} (?P<former>late |former )?"
+    rf"(?P<adjective>(?:[a-z]+(?:-[a-z]+)* ){{0,3}}?)"
+    rf"(?P<noun>{'|'.join(sorted(MANY, key=len, reverse=True))})\b(?P<name>)"
+    rf" (?P<said>{_ADVERB}(?:do not )?(?:{_BASE})\b.*)"
+)
 _OWNED = re.compile(
     rf"{_LEADING}(?P<whose>[Mm]y|[Oo]ur|[Tt]he|[Uu]ser's) (?P<noun>[^,.;:]{{2,60}}?) "
     rf"(?P<said>{_ADVERB}{_FINITE}\b.*)"
+)
+# "Dinner with Sofia is at 7" needs no article.
+_APPOINTED = re.compile(
+    rf"{_LEADING}(?P<whose>)(?P<noun>(?:[A-Z]\w+ )?(?i:{APPOINTMENT}) "
+    rf"(?:with|at|for) [^,.;:]{{2,40}}?) (?P<said>(?:is|was|got|has been|will be)\b.*)"
 )
 _NAMED = re.compile(rf"{_LEADING}@?(?P<name>{_NAME}),? (?P<said>{_ADVERB}{_FINITE}\b.*)")
 _PRONOUN = re.compile(rf"{_LEADING}(?P<word>[Hh]e|[Ss]he|[Ii]t) (?P<said>.+)")
@@ -148,13 +165,13 @@ def read_clause(text: str) -> Clause | None:
     """The clause with its subject; None if it has none that can be told."""
     if match := _SELF.fullmatch(text):
         return Clause("self", match["said"], _lead(match))
-    if match := _KIN.fullmatch(text):
+    if match := _KIN.fullmatch(text) or _MANY_KIN.fullmatch(text):
         noun = "".join(match[part] or "" for part in ("former", "adjective", "noun")).strip()
         return Clause("kin", match["said"], _lead(match), noun, match["name"] or "", "my")
     if match := _PRONOUN.fullmatch(text):
         kind: SubjectKind = "it" if match["word"].lower() == "it" else "named"
         return Clause(kind, match["said"], _lead(match), name="")
-    if match := _OWNED.fullmatch(text):
+    if match := _OWNED.fullmatch(text) or _APPOINTED.fullmatch(text):
         return Clause(
             "thing", match["said"], _lead(match), match["noun"], "", match["whose"].lower()
         )

@@ -30,11 +30,13 @@ _GUESSES = re.compile(
     r"\b(?:maybe|perhaps|might|not sure|no idea|possibly|could be|who knows|kidding|joking)\b",
     re.IGNORECASE,
 )
+_JOKES = re.compile(r"\b(?:just|only) (?:kidding|joking)\b|\bjk\b", re.IGNORECASE)
 _REPORTS = re.compile(
     r"(?:(?:\S+ ){0,4}?(?:said|says|say|told|tells|thinks|think that (?:he|she|they|you)"
     r"|claims?|claimed|wrote|writes"
     r"|believes|asked|asks|reads|suggested|suggests|recommended|recommends|mentioned)\b"
     r"|according to\b|apparently\b"
+    r"|in (?:the|this|that|a|my) (?:novel|story|film|movie|dream|game|poem|song|chapter|play)\b"
     r"|the (?:article|book|song|quote|text|email|doc|docs|manual) )",
     re.IGNORECASE,
 )
@@ -49,7 +51,7 @@ _OWES_TO = re.compile(
 
 def asserted(text: str, *, asks: bool) -> Iterator[str]:
     """The clauses of a sentence that it asserts."""
-    if _SUPPOSES.search(text):
+    if _SUPPOSES.search(text) or _JOKES.search(text):
         return
     clauses = list(_joined(list(split_clauses(text))))
     if asks:

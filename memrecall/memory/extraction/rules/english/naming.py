@@ -14,6 +14,14 @@ from memrecall.memory.extraction.rules.statements import Edge
 _UNFOLDING = (
     (re.compile(r"\b(I|we) cannot get enough of "), r"\1 love "),
     (
+        re.compile(rf"^[Tt]his is ({NAME}) (?:(?:from|here)\b[^,]*|speaking$)"),
+        r"I am \1",
+    ),
+    (re.compile(r"^[Hh]ome is (?:now )?(?:in )?(?=an? |[A-Z])"), "I live in "),
+    (re.compile(rf"^[Tt]he name is ({NAME})$"), r"I am \1"),
+    (re.compile(r"^[Bb]orn (?=and |in [A-Z])"), "I was born "),
+    (re.compile(r"\bborn and (?:raised|bred) (?=in )"), "born "),
+    (
         re.compile(r"^(big|huge|massive) ([\w' ]{2,30}) fan(?: here)?$", re.IGNORECASE),
         r"I am a \1 \2 fan",
     ),

@@ -38,7 +38,9 @@ _ORDERS = tuple(
             r"(?:please |make sure (?:to|you|that you) |you (?:should|must) |(?:could|can|would) "
             r"you"
             r" (?:please )?|I (?:want|need|would like|expect|prefer|ask) (?:for )?you to"
-            r" |remember to )*(?P<what>(?:always|never|do not ever) .+?)\??$",
+            r" |remember to )*(?P<what>(?:always (?!an?\b|the\b|good|nice|great|happy|fun|glad|here"
+            r"|been|welcome|had|wanted|loved|thought|learn|worth)|never (?!touch|been|had"
+            r"|ate|eat|drink|drank|liked|again|mind|knew|heard|seen|tried|felt|happened)|do not ever) ?.+?)\??$",
         ),
         (
             "stop",
@@ -94,6 +96,12 @@ _ORDERS = tuple(
             "whenever",
             r"(?P<what>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write|send|share"
             r"|paste|mention|give))\b[^,]+, .+)",
+        ),
+        (
+            "assume",
+            rf"{_PLEASE}(?P<what>(?:assume|treat me like|treat me as|pretend) (?:that )?(?:I am "
+            r")?(?:an? |the )?(?:complete |total |absolute )?(?:beginner|novice|expert|layperson"
+            r"|layman|five[- ]year[- ]old|child|newbie|professional|developer|programmer)\b.*)",
         ),
         ("remind", rf"{_PLEASE}(?P<what>remind me (?:every|each|to|about|of|that) .+)"),
     )
@@ -163,7 +171,7 @@ def read_order(text: str) -> tuple[str, str, str | None] | None:
     kind, match = next(((kind, match) for kind, match in found if match), ("", None))
     if match is None:
         return None
-    what = match["what"].strip()
+    what = re.sub(r",? please$", "", match["what"].strip(), flags=re.IGNORECASE)
     if kind != "when" and _ONCE.search(text):
         return None
     if kind == "when" and re.match(r"(?:I|we|my|our|he|she|it|they|the)\b", what):
@@ -180,7 +188,7 @@ def phrase_order(what: str, kind: str) -> str:
     text = re.sub(r"^do not (?:ever )?", "not ", what, flags=re.IGNORECASE)
     text = re.sub(r"^stop (\w+ing)\b", r"stop \1", text, flags=re.IGNORECASE)
     if re.match(r"no ", text, re.IGNORECASE):
-        text = "use " + text
+        text = "use " + text[0].lower() + text[1:]
     if kind == "whenever":
         return f"follow this: {text}"
     return text[:1].lower() + text[1:] if not re.match(r"[A-Z]{2}|I\b", text) else text

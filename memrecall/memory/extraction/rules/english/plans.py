@@ -39,7 +39,8 @@ _GOAL_VERB = (
 )
 _MILESTONE = (
     r"(?:graduate|buy|sell|win|lose|finish|complete|start|quit|adopt|visit|travel|break|marry"
-    r"|move|join|launch|ship|sign|book|order|pass|fail|attend|return|publish|release|retire|run"
+    r"|move|join|launch|ship|sign|book|order|pass|fail|attend|return|publish|release|retire"
+    r"|run(?= .*\b(?:marathons?|race|half|10k|5k|km|miles)\b)"
     r"|celebrate|get (?:married|engaged|divorced|promoted|hired|fired|accepted|into|a new"
     r"|my|back|vaccinated"
     r"|a (?:promotion|raise|job|tattoo|dog|cat|scholarship|degree|driver))|have "
@@ -100,12 +101,26 @@ PLANS = (
         "plan",
         timed=True,
     ),
+    frame(r"have (?P<value>(?:\w+ )?tickets? (?:for|to) .+)", "plan"),
+    frame(
+        r"be (?P<value>(?:off(?: work)?|away|abroad|travell?ing|out of (?:town|the office"
+        r"|the country|office)|on (?:vacation|holiday|leave|a trip|a business trip|call))\b.*)",
+        "plan",
+        timed=True,
+    ),
+    frame(r"be (?P<value>due (?:in|on|around|at the) .+)", "plan", timed=True),
     frame(r"(?:need|have|must|be supposed) to (?P<value>.+)", "plan", timed=True),
     frame(r"(?:wait for|be waiting (?:for|on)) (?P<value>.+)", "plan", timed=True),
 )
 WISHES = (
     frame(rf"(?:love|like|be happy|prefer) to (?P<value>{_GOAL_VERB}.*)", "plan", "goal"),
     frame(r"rather (?P<value>.+)", "user_preference", "prefers"),
+    frame(
+        r"prefer (?P<value>(?!to\b|the\b|that\b|this\b|these\b|those\b|it\b|an?\b|if\b|not\b"
+        r"|you\b|something\b|one\b)\S.*)",
+        "user_preference",
+        "prefers",
+    ),
 )
 """What somebody would love to do."""
 
@@ -114,6 +129,12 @@ DECISIONS = (
         r"(?:decide|agree|choose|commit|vote|resolve) (?:to|on|that|against|not to) (?P<value>.+)",
         "decision",
         tenses=NOW_OR_BEFORE,
+    ),
+    frame(
+        r"end up (?P<value>(?:choosing|going (?:with|for)|picking|buying|using(?! too)|taking"
+        r"|staying with) (?!it|that|this|you|them)\S.*)",
+        "decision",
+        tenses=PAST,
     ),
     frame(
         r"(?:settle on|opt for|go with|stick with|pick|choose|select|standardi[sz]e on) "
@@ -181,7 +202,7 @@ STEPS_WITH_TIME = (frame(r"(?P<value>\w+ .+)", "plan"),)
 
 TIMETABLE = (
     frame(
-        r"(?P<value>(?:start|begin|leave|arrive|fly|graduate|turn|finish|return|come|go"
+        r"(?P<value>(?:start|begin|close on|leave|arrive|fly|graduate|turn|finish|return|come|go"
         r"|retire|move|open|end)\b.+)",
         "plan",
     ),

@@ -53,7 +53,8 @@ HOMES = (
         "household",
     ),
     frame(
-        r"live (?:together )?(?:in|at|on|near|outside(?: of)?|close to|just outside) "
+        r"live (?:together |here |over here |out here )?(?:in|at|on|near|outside(?: of)?|close to"
+        r"|just outside) "
         r"(?P<value>(?!the moment|fear|peace)\S.*)",
         P,
         "home",
@@ -61,8 +62,8 @@ HOMES = (
         "place",
     ),
     frame(
-        r"(?:be (?:currently )?based|reside|be located|be staying permanently) (?:in|at|near) "
-        r"(?P<value>.+)",
+        r"(?:be (?:currently )?based|reside|be located|be staying permanently) (?:in|at|near"
+        r"|out of) (?P<value>.+)",
         P,
         "home",
         "lives_in",

@@ -63,7 +63,8 @@ def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[S
     if forgotten := read_forget(text):
         yield from _retractions(forgotten, scene, moment)
         return
-    if order := read_order(text):
+    # "No jargon" opens with a word that elsewhere only leads up to a statement.
+    if order := read_order(text) or read_order(expand(sentence.text)):
         yield _instruction(*order, me)
         return
     if choice := read_choice(text):
@@ -177,6 +178,7 @@ def _dated_as(told: Told, predicate: Predicate) -> Tense:
     return "future" if ahead else predicate.tense
 
 
+_WEEKDAYS = re.compile(r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days")
 _OF_PEOPLE = frozenset({"user_profile", "user_preference", "relationship"})
 
 
@@ -221,7 +223,7 @@ def _write(clause: Clause, predicate: Predicate, scene: Scene, told: Told) -> st
     else:
         body = turn_persons(said, me.label, own=False)
         person = _person(clause, scene)
-        owner = f"{me.label}'s" if clause.whose in ("my", "our", "user's") else "The"
+        owner = {"the": "The", "": ""}.get(clause.whose, f"{me.label}'s")
         who = (
             person.label if person else f"{owner} {turn_persons(clause.noun, me.label, own=False)}"
         )
@@ -230,7 +232,7 @@ def _write(clause: Clause, predicate: Predicate, scene: Scene, told: Told) -> st
     ):
         body += " years old"
     lead = turn_persons(clause.lead, me.label, own=clause.kind == "self")
-    lead = lead[:1].lower() + lead[1:]
+    lead = f"on {lead}" if _WEEKDAYS.fullmatch(lead) else lead[:1].lower() + lead[1:]
     return tidy(f"{who} {body} {lead}")
 
 

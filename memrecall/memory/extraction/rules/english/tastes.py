@@ -17,6 +17,14 @@ _THING = rf"(?P<value>{_PASSING}\S.*)"
 LIKES = (
     frame(rf"(?:like|love|enjoy|adore|fancy) {_THING}", T, "likes", "likes"),
     frame(rf"prefer {_THING}", T, "prefers", "prefers"),
+    frame(r"take (?P<value>my (?:coffee|tea|espresso) .+)", T, "prefers"),
+    frame(r"(?:love|like)(?: it)? (?P<value>when (?:people|someone|others) .+)", T, "likes"),
+    frame(
+        r"(?:hate|dislike)(?: it)? (?P<value>when (?:people|someone|others) .+)",
+        T,
+        "likes",
+        negated=True,
+    ),
     frame(
         rf"be (?:\w+ )?(?:into|fond of|keen on|crazy about|obsessed with|passionate about"
         rf"|interested in|addicted to|hooked on|mad about) {_THING}",
@@ -104,6 +112,17 @@ HOBBIES = (
     frame(r"play (?P<value>(?!with|around|along|it|that|a role|a part)\S.*)", T, "hobby", "plays"),
     frame(r"collect (?P<value>.+)", T, "hobby", "collects"),
     frame(
+        r"(?:read|watch|listen to) (?P<value>(?:mostly|mainly|a lot of|lots of|tons of|only)"
+        r" (?!it|that|this)\S.*|podcasts\b.*|audiobooks\b.*)",
+        T,
+        "hobby",
+    ),
+    frame(
+        r"(?:watch|listen to|read|play) (?P<value>\S.* (?:religiously|all the time|a lot))$",
+        T,
+        "hobby",
+    ),
+    frame(
         r"(?:start|take up|get into|pick up|begin) (?P<value>(?:(?:learning|practi[cs]ing"
         r"|playing|doing|taking) (?!it|that|this|things)\S+|(?:running|swimming|climbing"
         r"|knitting|cycling|painting|yoga|pilates|boxing|karate|judo|crossfit|meditation"
@@ -121,7 +140,8 @@ HOBBIES = (
 )
 OWNED = (
     frame(
-        r"(?:keep|store|track|manage|write) (?P<what>(?:my|our|all my) \S+(?: \S+)?) (?:in|with|on)"
+        r"(?:keep|store|track|manage|write|host|deploy|run|back up) (?P<what>everything"
+        r"|(?:my|our|all my|all our) \S+(?: \S+)?) (?:in|with|on|to)"
         r" (?P<value>[A-Z]\S*)",
         T,
         "uses",
@@ -134,7 +154,7 @@ OWNED = (
         "owns",
     ),
     frame(
-        r"have (?P<value>(?:an?|two|three|my own) (?:[\w'-]+ ){0,4}?(?:car|bike|motorcycle"
+        r"have (?P<value>(?:an?|two|three|my own) (?:[\w'-]+ ){0,4}?(?i:car|bike|motorcycle"
         r"|scooter|house|flat|apartment|garden|boat|van|truck|laptop|macbook|iphone|ipad"
         r"|phone|camera|piano|guitar|violin|tattoo|blog|youtube channel|podcast|telescope"
         r"|kindle|ps5|xbox|switch|3d printer|balcony|greenhouse|allotment|tesla|drone|synth"
@@ -144,12 +164,14 @@ OWNED = (
         "owns",
     ),
     frame(
-        rf"(?:use|run|work with|write (?:mostly )?in|code in|program in|develop in) "
+        rf"(?:use|run|work with|write|(?:write|code|program|develop) (?:mostly "
+        rf"|mainly |primarily |only )?in) "
         rf"(?P<value>(?:an? )?(?:[A-Z][\w.+#-]*|{TOOLS}\b).*)",
         T,
         "uses",
         "uses",
     ),
+    frame(r"use (?P<value>(?:dark|light) mode\b.*)", T, "uses"),
     frame(r"wear (?P<value>(?:an? )?size .+)", "user_profile", "size", tenses=PRESENT),
     frame(
         r"wear (?P<value>(?:glasses|contacts|contact lenses|hearing aids?|braces|dentures)\b.*)",
@@ -172,6 +194,12 @@ HABITS = (
         "habit",
         "schedule",
     ),
+    frame(
+        r"commute (?P<value>(?:by|from|on|an hour|\w+ minutes)\b.*)",
+        "habit",
+        "commute",
+    ),
+    frame(r"skip (?P<value>(?:breakfast|lunch|dinner)\b.*)", "habit"),
     frame(
         r"(?:commute|cycle|bike|walk|drive|take the (?:bus|train|metro|subway|tube|tram)) "
         r"(?P<value>to (?:work|school|the office|uni|campus).*)",

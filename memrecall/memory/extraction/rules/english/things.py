@@ -54,7 +54,8 @@ _SLOTS = {
 }
 SLOT_OF = {noun.strip(): slot for slot, nouns in _SLOTS.items() for noun in nouns.split(",")}
 FAVOURITE = re.compile(
-    r"(?:all-time |absolute )?favou?rite (?P<what>.+)|(?P<kind>.+) of choice", re.IGNORECASE
+    r"(?:all-time |absolute )?favou?rite (?P<what>.+)|(?P<kind>.+) of choice|go-to (?P<usual>.+)",
+    re.IGNORECASE,
 )
 APPOINTED = re.compile(
     rf"(?:.* )?{APPOINTMENT}(?: (?:with|at|in|to|for|on|of|from) .+)?", re.IGNORECASE
@@ -174,7 +175,11 @@ def _slot(noun: str, predicate: Predicate) -> Told | None:
     kind: MemoryType = (
         "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
     )
-    field = f"favourite {favourite['what'] or favourite['kind']}" if favourite else slot
+    field = (
+        f"favourite {favourite['what'] or favourite['kind'] or favourite['usual']}"
+        if favourite
+        else slot
+    )
     if of_kin:
         kind, field = "relationship", f"{of_kin['who'].lower()}'s {field}"
     return _told(replace(IS, memory_type=kind, field=field), match, predicate)

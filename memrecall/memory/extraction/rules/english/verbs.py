@@ -27,9 +27,9 @@ accept ache achieve add admire adopt adore agree aim appear apply appreciate arr
 avoid bake bank base believe belong bike book borrow brew brush call camp cancel care celebrate
 change check clean climb close coach collect commute complete configure consider cook crash crave
 create cycle dance date decide deliver deploy deserve despise detest develop die diet dine
-discover dislike divorce donate dye earn edit email employ end enjoy enroll enrol exercise expect
-explore fail fancy fast finish fish fix focus follow foster found freelance garden graduate guess
-handle hand happen hate have head help hike hire hope host identify include injure intend
+discover dislike divorce donate drop dye earn edit email employ end enjoy enroll enrol exercise
+expect explore fail fancy fast finish fish fix focus follow foster found freelance garden graduate
+guess handle hand happen hate have head help hike hire hope host identify include injure intend
 interview invest join jog juggle jump kayak knit label lack land launch like limit list listen
 live loathe look love maintain major manage marry mention migrate mind miss move name need object
 offer open operate order own pack paint park participate pass phone pick plan plant play postpone
@@ -43,7 +43,7 @@ vacation visit volunteer wait walk want wash waste watch weigh welcome wish wond
 reorganise adhd tutor mentor row code program debug self-host sponsor audit draft swap shift delay
 propose engage split pause resume renew expire struggle
 """
-_DOUBLING = words("jog plan shop skip stop swim run sit put cut set get let hit ship quit pet")
+_DOUBLING = words("drop jog plan shop skip stop swim run sit put cut set get let hit ship quit pet")
 _SAME_PAST = words("cost cut hit hurt let put quit read set")
 
 

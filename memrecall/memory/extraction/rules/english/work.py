@@ -41,6 +41,12 @@ WORK = (
         "works_at",
         "organization",
     ),
+    frame(
+        r"(?:manage|lead|head|run|supervise) (?P<value>(?:an?|the|our) (?:[\w-]+ ){0,3}"
+        r"(?:team|department|group|lab|division|unit)\b.*)",
+        P,
+        "job",
+    ),
     frame(r"report to (?P<value>[A-Z].+)", P, "manager", "managed_by", "person"),
     frame(
         r"work (?P<value>(?:mon|tues|wednes|thurs|fri|satur|sun)day(?:s| to| through|,).*"
@@ -57,7 +63,7 @@ WORK = (
     ),
     frame(
         r"work (?:\w+[- ]time |remotely |mostly )*(?:at|for) (?P<value>(?!home|night|least"
-        r"|the moment|free|myself|\d)\S.*)",
+        r"|(?:me|us|you|him|her|them)\b|the moment|free|myself|\d)\S.*)",
         P,
         "employer",
         "works_at",
@@ -155,7 +161,7 @@ SCHOOL = (
     frame(
         r"(?:attend|go to|enroll(?: at| in)|be enrolled (?:at|in)|be (?:studying )?at) "
         r"(?P<value>(?:the )?(?:[A-Z][\w&.'-]*(?: of| for)? ?)*(?:[Uu]niversity|[Cc]ollege"
-        r"|[Ss]chool|[Ii]nstitute|[Aa]cademy|MIT|UCLA|NYU|ETH|UCL|LSE)\b.*)",
+        r"|[Ss]chool|[Ii]nstitute|[Aa]cademy|Elementary|High|Prep|MIT|UCLA|NYU|ETH|UCL|LSE)\b.*)",
         P,
         "school",
         "studies_at",
@@ -183,6 +189,7 @@ SCHOOL = (
         P,
         "education",
     ),
+    frame(r"drop out of (?P<value>.+)", "event", "education", tenses=PAST, ended=True),
     frame(
         r"graduate (?:from|in|with) (?P<value>.+)",
         "event",
