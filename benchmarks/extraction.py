@@ -1,11 +1,11 @@
-"""How well the rules extract facts: precision and recall on the two tables of conversations.
+"""How well the rules extract facts: precision and recall on tables of conversations.
 
-    python benchmarks/extraction.py                 # both tables, by language
+    python benchmarks/extraction.py                 # all tables, by language
     python benchmarks/extraction.py --show zh03     # what is found in one conversation
 
 `tests/memory/extraction/conversations.py` is the table that the rules were written with. In
-`fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` when
-they were done; neither is looked at while tuning. A fact counts if it is about the right one and
+`fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` later;
+the conversations of neither are read while tuning. A fact counts if it is about the right one and
 has all the words that are wanted.
 """
 
@@ -144,7 +144,7 @@ async def show(case: Case) -> None:
 
 
 def main() -> None:
-    """Print the figures of both tables, or one conversation."""
+    """Print the figures of all tables, or one conversation."""
     parser = argparse.ArgumentParser(description="precision and recall of facts by rules")
     parser.add_argument("--show", help="the name of one held-out conversation")
     parser.add_argument("--missed", action="store_true", help="list what was not found")
@@ -156,7 +156,7 @@ def main() -> None:
     tables = (
         ("written with the rules", tuned()),
         ("held out before tuning", held_out()),
-        ("written after tuning", held_out(AFTERWARDS)),
+        ("held out later", held_out(AFTERWARDS)),
     )
     for title, table in tables:
         print(title)

@@ -107,6 +107,7 @@ JUNK = {
         "I'd prefer the second option.",
         "I live on the moon, just kidding.",
         "换成蓝色的。",
+        "房东姓欧阳，就住楼下。",
         "收到邮件了。",
         "我只看了第一页。",
         "大家都叫我快点。",

@@ -66,4 +66,80 @@ PHRASES_EN: list[tuple[str, list[str]]] = [
     ("I use a wheelchair.", ["User uses a wheelchair."]),
     ("I'm due in July.", ["User is due in July 2026."]),
     ("I have an iPhone 15.", ["User has an iPhone 15."]),
+    (
+        "Quick intro: I'm Oskar, 29, data engineer in Gdansk, and I've got a husky called Fenrir.",
+        [
+            "User is Oskar.",
+            "User is 29 years old.",
+            "User is a data engineer in Gdansk.",
+            "User has got a husky called Fenrir.",
+        ],
+    ),
+    ("Just so you know, I fast during Ramadan.", ["User fasts during Ramadan."]),
+    (
+        "I normally run 10k on Sundays but my ankle's been bad since January.",
+        ["User normally runs 10k on Sundays.", "User's ankle has been bad since January 2026."],
+    ),
+    (
+        "My flight got moved to 6am on Thursday, terminal 2.",
+        ["User's flight got moved to 2026-03-12 at 06:00, terminal 2."],
+    ),
+    (
+        "My sister-in-law Dana is staying with us until the end of April.",
+        ["User's sister-in-law Dana is staying with User until 2026-04-30."],
+    ),
+    (
+        "Ever since the accident I don't ride motorbikes.",
+        ["User does not ride motorbikes ever since the accident."],
+    ),
+    ("Both my kids are in middle school.", ["User's kids are in middle school."]),
+    ("Prod is on eu-west-1.", ["Prod is on eu-west-1."]),
+    ("Our staging cluster is in us-east-2.", ["User's staging cluster is in us-east-2."]),
+    (
+        "I moved out of my parents' place in January and now rent a studio in Bilbao.",
+        [
+            "User moved out of their parents' place in January 2026.",
+            "User rents a studio in Bilbao.",
+        ],
+    ),
+    ("I don't really do social media.", ["User does not really do social media."]),
+    (
+        "When you give me code, use type hints.",
+        ["User wants the assistant to follow this: When it gives them code, use type hints."],
+    ),
+    (
+        "Please don't schedule anything on Wednesday afternoons.",
+        ["User wants the assistant to not schedule anything on Wednesday afternoons."],
+    ),
+    (
+        "My best mate Connor is getting married in Prague on 12 September.",
+        ["User's best mate Connor is getting married in Prague on 2026-09-12."],
+    ),
+    (
+        "I can't do Tuesdays because of choir practice.",
+        ["User cannot do Tuesdays because of choir practice."],
+    ),
+    ("I've been meaning to learn the banjo.", ["User has been meaning to learn the banjo."]),
+    ("I owe Priya 40 euros.", ["User owes Priya 40 euros."]),
+    (
+        "I'm red-green colour blind, so avoid those colours in charts.",
+        ["User is red-green colour blind."],
+    ),
+    ("The dog's vaccination is due on the 28th.", ["The dog's vaccination is due on 2026-03-28."]),
+    (
+        "I hold dual citizenship, Irish and American.",
+        ["User holds dual citizenship, Irish and American."],
+    ),
+    (
+        "I'm vegetarian but I eat fish now and then.",
+        ["User is vegetarian.", "User eats fish now and then."],
+    ),
+    (
+        "My daughter's name is Iris and she's in kindergarten.",
+        ["User's daughter's name is Iris.", "User's daughter Iris is in kindergarten."],
+    ),
+    (
+        "Long story short, I quit and now I freelance as an illustrator.",
+        ["User freelances as an illustrator."],
+    ),
 ]

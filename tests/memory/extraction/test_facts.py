@@ -249,3 +249,10 @@ async def test_any_text_gives_facts_that_stand_alone(said: list[Utterance]) -> N
         assert fact.source_ids == ("m",)
     if not any(one.role in (Role.USER, Role.OTHER) for one in said):
         assert found.facts == ()
+
+
+@pytest.mark.parametrize(
+    ("day", "date"), [("5th", "2026-04-05"), ("28th", "2026-03-28"), ("31st", "2026-03-31")]
+)
+async def test_a_day_of_a_plan_is_the_next_one(day: str, date: str) -> None:
+    assert (await only(f"My exam is on the {day}.")).text == f"User's exam is on {date}."

@@ -1,6 +1,7 @@
 """Relative dates as dates: "next Friday" becomes "on 2026-03-13", 上周三 becomes 2026年3月4日."""
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -43,6 +44,10 @@ _TAIL_ZH = re.compile("(?:开始|起|以来|以后|之后|之前|以前|前|后|
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _AHEAD = re.compile(
     rf"\bin (?P<count>\d{{1,2}}|{'|'.join(_COUNTS)}) (?P<unit>day|week|month|year)s?\b(?!')",
+    re.IGNORECASE,
+)
+_DAY_ALONE = re.compile(
+    r"(?:on |by |until |before |after )?(?:the )?\d{1,2}(?:st|nd|rd|th)|[0-9一二三十]{1,3}[号日]",
     re.IGNORECASE,
 )
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -200,9 +205,22 @@ def _ahead(span: TimeSpan, moment: Moment) -> TimeSpan:
     if is_weekday(span.text):
         weeks = (moment.now - end) // timedelta(days=7) + 1
         start, end = start + timedelta(days=7 * weeks), end + timedelta(days=7 * weeks)
+    elif _DAY_ALONE.fullmatch(span.text):
+        start = _next_month(start, moment.zone)
+        end = start + (span.end - span.start)
     else:
         start, end = (_next_year(edge, moment.zone) for edge in (start, end))
     return TimeSpan(start, end, span.text, span.position, span.grain)
+
+
+def _next_month(edge: datetime, zone: tzinfo) -> datetime:
+    """The same day of the next month that has it: "the 31st" of April is that of May."""
+    local = edge.astimezone(zone)
+    months = (local.year * 12 + local.month - 1 + ahead for ahead in (1, 2))
+    for year, month in ((count // 12, count % 12 + 1) for count in months):
+        if local.day <= monthrange(year, month)[1]:
+            return local.replace(year=year, month=month)
+    return local
 
 
 def _next_year(edge: datetime, zone: tzinfo) -> datetime:

@@ -10,6 +10,7 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
     read_thing,
     strip_markers,
 )
+from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD
 from memrecall.memory.extraction.rules.chinese.moods import asserted
 from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_bare_noun
 from memrecall.memory.extraction.rules.chinese.naming import (
@@ -43,6 +44,7 @@ from memrecall.text.normalize import replace_characters
 # What is said to somebody stays between the two.
 _YOU = re.compile("你|您")
 _BARE_ORIGIN = re.compile("[^，是来在有说]{2,6}人")
+_SOMEBODY = re.compile(KIN_WORD)
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 
 
@@ -94,8 +96,9 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
             clause, statement = named, _state(named, scene, moment)
         elif clause is None and not topic:
             clause, statement = _elided(piece, before, scene, moment)
-            # 小温，下周一入职: what follows is about it
-            topic = statement is None and is_bare_noun(piece)
+            # 小温，下周一入职 and 房东姓欧阳，就住楼下: what follows is about them
+            opens = before is None and _SOMEBODY.match(piece)
+            topic = statement is None and (bool(opens) or is_bare_noun(piece))
         if clause is not None and (not clause.elided or statement is not None):
             before = replace(clause, elided=False)
         if statement is not None:

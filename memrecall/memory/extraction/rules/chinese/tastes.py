@@ -68,6 +68,22 @@ LIKES = (
 )
 AVOIDED = (
     frame(
+        "(?:已经|都|快)*[0-9一二两三四五六七八九十半几]+(?:多)?(?:年|个月)(?P<neg>没)有?(?:喝|吃|抽|碰)过?"
+        "(?P<value>[^，了]{1,8})了?$",
+        T,
+        "avoids",
+        "avoids",
+    ),
+    frame(
+        "(?P<neg>不)用(?P<value>社交媒体|社交软件|微信|微博|抖音|智能手机|现金|信用卡)(?:了|的)?$",
+        T,
+        "avoids",
+        "avoids",
+    ),
+    frame(
+        "(?P<neg>不|再也不)(?:骑|开)(?P<value>摩托车?|电动车|车|自行车)了$", T, "avoids", "avoids"
+    ),
+    frame(
         "(?P<neg>)(?:喝|吃)[^，]{1,6}不(?:加|放|要)(?P<value>[^，]{1,6}?)(?:了|的)?$",
         T,
         "avoids",
@@ -152,7 +168,7 @@ OWNED = (
         "owns",
         "owns",
     ),
-    frame("(?P<neg>没)有(?P<value>车|房|房子|驾照|孩子|宠物)$", "general", "owns"),
+    frame("(?P<neg>没)有?(?P<value>车|房|房子|驾照|孩子|宠物)$", "general", "owns"),
     frame(
         "写(?P<value>(?:Python|Java|Go|Rust|C\\+\\+|C#|TypeScript|JavaScript|Kotlin|PHP|Swift|Ruby|SQL|前端|后端)"
         "[^，]{0,6})$",

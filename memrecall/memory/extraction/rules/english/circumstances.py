@@ -178,8 +178,8 @@ HEALTH = (
     ),
     frame(r"be (?:diagnosed with|prescribed) (?P<value>.+)", P, "health", tenses=NOW_OR_BEFORE),
     frame(
-        r"be (?P<value>left[- ]handed|right[- ]handed|colou?r[- ]?blind|dyslexic|autistic"
-        r"|deaf|blind|short[- ]sighted|near[- ]?sighted)\b",
+        r"be (?P<value>left[- ]handed|right[- ]handed|(?:[\w-]+ )?colou?r[- ]?blind|dyslexic"
+        r"|autistic|deaf|blind|short[- ]sighted|near[- ]?sighted)\b",
         P,
         "health",
     ),
@@ -188,5 +188,5 @@ HEALTH = (
         P,
         "height",
     ),
-    frame(r"weigh (?P<value>\d.*)", P, "weight"),
+    frame(r"fast (?P<value>(?:during|for|on) .+)", P, "diet"),
 )

@@ -20,7 +20,8 @@ _MARKERS = re.compile(
     r"|sorry|i (?:should|have to|must) (?:mention|say|add|admit|confess)(?: that)?|good news"
     r"|guess what|you know|first of all|in fact|in general|unfortunately|sadly|luckily|fortunately"
     r"|of course|obviously|clearly|importantly|please|good (?:morning|evening|afternoon)"
-    r"|hi (?:there|all|everyone|team)|quick (?:note|update)|update|correction|also|and"
+    r"|hi (?:there|all|everyone|team)|quick (?:note|update|intro)"
+    r"|(?:a (?:bit|little) )?about me|update|correction|also|and"
     r"|but|for (?:context"
     r"|reference|background)|the thing is|it turns out|turns out|i (?:just )?(?:think|guess|believe"
     r"|mean|suppose|found out|realized|realised)(?: that)?(?= (?:I|we|my|our)\b)"
@@ -64,7 +65,7 @@ _ADVERB = (
     r"(?:(?:also|still|just|always|usually|often|never|really|now|currently|recently|both|\w+ly) )*"
 )
 _LEADING = (
-    r"(?P<lead>(?i:(?:at|in|on|by|since|from|until|after|before|during|over|for|every"
+    r"(?P<lead>(?i:(?:at|in|on|by|since|from|until|after|before|during|over|for|every|ever since"
     r"|each|next|last"
     r"|this|these|those|nowadays|currently|today|tomorrow|yesterday|tonight|now|usually|normally"
     r"|typically|generally|sometimes|lately|recently|previously|formerly|starting|most|most of"
@@ -97,6 +98,10 @@ _OWNED = re.compile(
 _APPOINTED = re.compile(
     rf"{_LEADING}(?P<whose>)(?P<noun>(?:[A-Z]\w+ )?(?i:{APPOINTMENT}) "
     rf"(?:with|at|for) [^,.;:]{{2,40}}?) (?P<said>(?:is|was|got|has been|will be)\b.*)"
+)
+_SYSTEM = re.compile(
+    r"(?P<lead>)(?P<whose>)(?P<noun>[Pp]rod(?:uction)?|[Ss]taging|CI|[Dd]ev|[Bb]ackend|[Ff]rontend)"
+    r" (?P<said>(?:is|runs|lives|listens|uses|sits|deploys)\b.*)"
 )
 _NAMED = re.compile(rf"{_LEADING}@?(?P<name>{_NAME}),? (?P<said>{_ADVERB}{_FINITE}\b.*)")
 _PRONOUN = re.compile(rf"{_LEADING}(?P<word>[Hh]e|[Ss]he|[Ii]t) (?P<said>.+)")
@@ -171,7 +176,7 @@ def read_clause(text: str) -> Clause | None:
     if match := _PRONOUN.fullmatch(text):
         kind: SubjectKind = "it" if match["word"].lower() == "it" else "named"
         return Clause(kind, match["said"], _lead(match), name="")
-    if match := _OWNED.fullmatch(text) or _APPOINTED.fullmatch(text):
+    if match := _OWNED.fullmatch(text) or _APPOINTED.fullmatch(text) or _SYSTEM.fullmatch(text):
         return Clause(
             "thing", match["said"], _lead(match), match["noun"], "", match["whose"].lower()
         )

@@ -20,6 +20,7 @@ _CONTRACTIONS = tuple(
         (r"\b(\w+)'ll\b", r"\1 will"),
         (r"\b(i|we|he|she|they)'d (been|better|had|already|just|never)\b", r"\1 had \2"),
         (r"\b(i|we|he|she|they|you|it)'d\b", r"\1 would"),
+        (r"\b([a-z]+)'s been\b", r"\1 has been"),
         (r"\b(he|she|it|that|there|here|who|what|where|how|let|name)'s\b", r"\1 is"),
         (
             r"\b([a-z]+)'s (?=(?:called|named|on|in|at|a|an|the|from|not|allergic|moving|going"
@@ -262,7 +263,10 @@ def conjugate(said: str, *, past: bool = False) -> str:
 
 _OWN = {"my": "their", "me": "them", "mine": "theirs", "myself": "themselves", "our": "their"}
 _OWN |= {"us": "them", "ours": "theirs", "ourselves": "themselves", "i": "they", "we": "they"}
-_PERSON = re.compile(r"\b(my|me|mine|myself|our|us|ours|ourselves|i|we)\b", re.IGNORECASE)
+# "us-east-1" and "I/O" are nobody.
+_PERSON = re.compile(
+    r"(?<![-/.@\w])(my|me|mine|myself|our|us|ours|ourselves|i|we)\b(?![-/@]|\.\w)", re.IGNORECASE
+)
 _VERB_AFTER_I = re.compile(r"\b(?:I|[Ww]e) ((?:am|have|was|do)\b)")
 
 

@@ -14,7 +14,7 @@ _RELATIONS = {
     "relative_of": "uncle aunt cousin cousins nephew niece uncles aunts nephews nieces"
     " in-laws mother-in-law father-in-law "
     "brother-in-law sister-in-law",
-    "friend_of": "friend friends buddy bestie ex",
+    "friend_of": "friend friends buddy bestie mate ex",
     "served_by": "landlord landlady accountant lawyer nanny babysitter cleaner hairdresser",
     "colleague_of": "colleague coworker co-worker teammate cofounder co-founder",
     "managed_by": "boss manager supervisor lead line-manager",

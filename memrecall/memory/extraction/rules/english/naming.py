@@ -8,6 +8,7 @@ from memrecall.memory.extraction.rules.english.clauses import Clause
 from memrecall.memory.extraction.rules.english.grammar import Predicate
 from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
 from memrecall.memory.extraction.rules.english.table import NAME, frame
+from memrecall.memory.extraction.rules.english.work import JOB
 from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge
 
@@ -55,6 +56,7 @@ _UNFOLDING = (
     (re.compile(r"\bwork as (an? [^,]+?) (at|for) (?=[A-Z])"), r"work as \1, I work \2 "),
     (re.compile(r"\bI am (\d{1,3}), (?:and )?(an? .+)"), r"I am \1, I am \2"),
     (re.compile(r"\bI am (\d{1,3}) and from "), r"I am \1, I am from "),
+    (re.compile(rf"\bI am (\d{{1,3}}), (?=(?:[a-z]+ ){{0,2}}{JOB}\b)"), r"I am \1, I am a "),
     (re.compile(r"\b([Tt]he (?:user|User))\b"), "User"),
 )
 _ALSO_AM = re.compile(

@@ -2,6 +2,8 @@
 
 import re
 
+from memrecall.memory.extraction.rules.english.verbs import third_person
+
 _LANGUAGES = (
     r"(?:English|Chinese|Mandarin|Cantonese|German|French|Spanish|Italian|Japanese|Korean"
     r"|Portuguese|Russian"
@@ -40,7 +42,8 @@ _ORDERS = tuple(
             r" (?:please )?|I (?:want|need|would like|expect|prefer|ask) (?:for )?you to"
             r" |remember to )*(?P<what>(?:always (?!an?\b|the\b|good|nice|great|happy|fun|glad|here"
             r"|been|welcome|had|wanted|loved|thought|learn|worth)|never (?!touch|been|had"
-            r"|ate|eat|drink|drank|liked|again|mind|knew|heard|seen|tried|felt|happened)|do not ever) ?.+?)\??$",
+            r"|ate|eat|drink|drank|liked|again|mind|knew|heard|seen|tried|felt"
+            r"|happened)|do not ever) ?.+?)\??$",
         ),
         (
             "stop",
@@ -94,7 +97,8 @@ _ORDERS = tuple(
         ),
         (
             "whenever",
-            r"(?P<what>(?:whenever|every time|each time|when(?:ever)? I (?:ask|say|write|send|share"
+            r"(?P<what>(?:whenever|every time|each time|when(?:ever)? you (?:give|show|write"
+            r"|send|answer|explain|reply)|when(?:ever)? I (?:ask|say|write|send|share"
             r"|paste|mention|give))\b[^,]+, .+)",
         ),
         (
@@ -102,6 +106,11 @@ _ORDERS = tuple(
             rf"{_PLEASE}(?P<what>(?:assume|treat me like|treat me as|pretend) (?:that )?(?:I am "
             r")?(?:an? |the )?(?:complete |total |absolute )?(?:beginner|novice|expert|layperson"
             r"|layman|five[- ]year[- ]old|child|newbie|professional|developer|programmer)\b.*)",
+        ),
+        (
+            "spare",
+            rf"{_PLEASE}(?P<what>do not (?:schedule|book|suggest|recommend|offer|mention|ask me"
+            r"|contact me|email me|text me|call me) (?!it\b|that\b|this\b).+)",
         ),
         ("remind", rf"{_PLEASE}(?P<what>remind me (?:every|each|to|about|of|that) .+)"),
     )
@@ -184,6 +193,12 @@ def phrase_order(what: str, kind: str) -> str:
     """The instruction as what the assistant shall do: "not use emojis"."""
     if kind == "wish":
         what = re.sub(r"^you\b", "the assistant", what)
+    what = re.sub(
+        r"^(when(?:ever)?) you (\w+)",
+        lambda match: f"{match[1]} it {third_person(match[2])}",
+        what,
+        flags=re.IGNORECASE,
+    )
     what = re.sub(r"\byou\b", "it", re.sub(r"\byour\b", "its", what))
     text = re.sub(r"^do not (?:ever )?", "not ", what, flags=re.IGNORECASE)
     text = re.sub(r"^stop (\w+ing)\b", r"stop \1", text, flags=re.IGNORECASE)

@@ -55,8 +55,8 @@ _MILESTONE = (
 
 PLANS = (
     frame(
-        r"(?:plan|intend|aim|hope|expect|be planning|be hoping|be about|be meant|be supposed|be "
-        r"scheduled|be due) to (?P<value>(?!see if|know|hear|get (?:this|it)|find out"
+        r"(?:plan|intend|aim|mean|hope|expect|be planning|be hoping|be about|be meant|be supposed"
+        r"|be scheduled|be due) to (?P<value>(?!see if|know|hear|get (?:this|it)|find out"
         r"|understand)\S.*)",
         "plan",
         tenses=PRESENT,
@@ -100,6 +100,9 @@ PLANS = (
         rf"){{0,5}}?{APPOINTMENT}\b.*)",
         "plan",
         timed=True,
+    ),
+    frame(
+        r"stay (?P<value>(?:with|at|in) .+ (?:until|till|through) .+)", "plan", tenses=NOW_OR_BEFORE
     ),
     frame(r"have (?P<value>(?:\w+ )?tickets? (?:for|to) .+)", "plan"),
     frame(
@@ -160,8 +163,8 @@ CANCELLED = (
 SCHEDULED = (
     frame(r"be (?:on|at|from|in)(?: (?:the )?)(?P<value>.*)", "plan", tenses=ANY, timed=True),
     frame(
-        r"be (?:(?:re)?scheduled|postponed|moved|delayed|pushed(?: back)?|brought forward|set"
-        r"|planned|booked|now|due)?(?: (?:for|to|on|at|until|back to))?(?P<value>.*)",
+        r"(?:be|get) (?:(?:re)?scheduled|postponed|moved|delayed|pushed(?: back)?|brought forward"
+        r"|set|planned|booked|now|due)?(?: (?:for|to|on|at|until|back to))?(?P<value>.*)",
         "plan",
         tenses=ANY,
         timed=True,
@@ -222,6 +225,7 @@ HABIT_TIME = re.compile(
     r"|\b(?:once|twice|three times|four times|five times|\d+ times|a few times|several "
     r"times) (?:a|per|each|every) \w+"
     r"|\bin the (?:morning|evening|afternoon)s?\b|\b(?:daily|weekly|monthly|nightly)\b"
+    r"|\b(?:now and then|from time to time|once in a while)\b"
     r"|\bbefore (?:bed|work|breakfast)\b|\bafter (?:work|dinner|lunch|school)\b",
     re.IGNORECASE,
 )

@@ -46,6 +46,19 @@ AGES = (
     frame(r"be born (?:on|in) (?P<value>.*\d.*)", P, "birthday", tenses=PAST),
 )
 HOMES = (
+    frame(
+        r"rent (?P<value>(?:an?|the|my) (?:[\w-]+ )*(?:studio|flat|apartment|room|house"
+        r"|place)\b.*)",
+        P,
+        "home",
+    ),
+    frame(
+        r"(?:hold|have) (?P<value>(?:an? )?(?:dual |[A-Z]\w+ )(?:citizenship|passport"
+        r"|nationality)\b.*)",
+        P,
+        "nationality",
+    ),
+    frame(r"owe (?P<value>[A-Z]\w+ .+)", "general"),
     frame(r"be back in (?P<value>[A-Z].*)", P, "home", "lives_in", "place"),
     frame(
         r"share (?P<value>(?:an?|my|the) (?:flat|apartment|house|room|place) with .+)",

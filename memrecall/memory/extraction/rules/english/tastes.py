@@ -65,7 +65,13 @@ LIKES = (
     ),
 )
 AVOIDED = (
-    frame(r"avoid (?P<value>.+)", T, "avoids", "avoids", negated=True),
+    frame(
+        r"avoid (?P<value>(?!it\b|that\b|this\b|these\b|those\b).+)",
+        T,
+        "avoids",
+        "avoids",
+        negated=True,
+    ),
     frame(
         r"(?:stop|quit|give up|cut out) (?P<value>(?:smoking|drinking|eating|coffee|sugar"
         r"|alcohol|meat|caffeine|gaming|vaping|dairy|gluten|\w+ing)\b(?! (?:it|that|this"
@@ -84,6 +90,12 @@ AVOIDED = (
     ),
 )
 DENIED = (
+    frame(
+        r"(?:do|make) (?P<value>(?:mornings|evenings|weekends|weekdays|(?i:mon|tues|wednes|thurs"
+        r"|fri|satur|sun)days|social media|drugs|carbs|caffeine|dairy|spicy)\b.*)",
+        T,
+        "avoids",
+    ),
     frame(r"be to (?P<value>[A-Z].*)", "general", "travel"),
     frame(r"be with (?P<value>[A-Z]\w+)(?: any ?more)?$", "relationship", "partner"),
     frame(
@@ -94,7 +106,7 @@ DENIED = (
     ),
     frame(rf"(?:stand|bear|tolerate) {_THING}", T, "likes", "dislikes"),
     frame(
-        r"(?:eat|drink|smoke|wear|drive|consume|touch) (?P<value>(?!there|here|that|it|this"
+        r"(?:eat|drink|smoke|wear|drive|ride|consume|touch) (?P<value>(?!there|here|that|it|this"
         r"|time|any (?:idea|questions|plans)|a (?:clue|problem))(?:any )?\S.*)",
         T,
         "avoids",

@@ -105,7 +105,7 @@ _NUMBERED = re.compile(r"\d[\d ()-]{4,}")
 _CALLED = re.compile(r"(?:be )?(?:called|named) ")
 _DATED = re.compile(
     r"(?:be (?:on|at|from|due|scheduled|set|planned|postponed|moved|delayed)|expire|start"
-    r"|begin|end|arrive|run out|renew|leave)\b"
+    r"|run (?:until|to)|begin|end|arrive|run out|renew|leave)\b"
 )
 _USES = re.compile(r"(?:use|run on|switch to|rely on|depend on) [A-Z]")
 _TELLING = re.compile(r"\b(?!I\b)[A-Z]|\d|`")

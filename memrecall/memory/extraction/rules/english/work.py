@@ -21,7 +21,7 @@ _JOBS = r"""
 |cto|tutor|coach|author|editor|farmer|guide|soldier|nanny|tailor|barber|clerk|driver|owner|founder
 |writer|artist|dancer|singer|painter|engineer|waiter|welder|sailor|broker|plumber|dentist|surgeon
 """
-_JOB = "(?:" + "".join(_JOBS.split()) + ")s?"
+JOB = "(?:" + "".join(_JOBS.split()) + ")s?"
 _SCHOOL = (
     r"(?:[A-Z][\w&.'-]*(?: [A-Z][\w&.'-]*| of| for| and| the)* ?)?(?:university|college"
     r"|school|institute|academy|[A-Z]{2,}|[A-Z][a-z]+)"
@@ -47,6 +47,7 @@ WORK = (
         P,
         "job",
     ),
+    frame(r"freelance(?P<value>(?: as| for| in) .+)", P, "job"),
     frame(r"report to (?P<value>[A-Z].+)", P, "manager", "managed_by", "person"),
     frame(
         r"work (?P<value>(?:mon|tues|wednes|thurs|fri|satur|sun)day(?:s| to| through|,).*"
@@ -132,8 +133,8 @@ WORK = (
     ),
     frame(
         rf"be (?:an? |the (?=[\w -]+ (?:at|of) [A-Z])|(?=(?:both |senior |head |chief |deputy"
-        rf" |retired )?{_JOB}\b))(?P<value>(?:[\w/-]+ "
-        rf"){{0,4}}?{_JOB}(?:,? (?:at|for|in|with|on|of|and|mostly|mainly|specialis\w+"
+        rf" |retired )?{JOB}\b))(?P<value>(?:[\w/-]+ "
+        rf"){{0,4}}?{JOB}(?:,? (?:at|for|in|with|on|of|and|mostly|mainly|specialis\w+"
         rf"|specializ\w+) (?!this|that|the (?:day|trip|team))\S.*)?)$",
         P,
         "job",
@@ -188,6 +189,13 @@ SCHOOL = (
         r"|diploma|licen[cs]e|certificate|pilot'?s licen[cs]e) ?(?:in|from|of|as)?\b.*)",
         P,
         "education",
+    ),
+    frame(
+        r"be (?:still )?in (?P<value>(?:(?:elementary|primary|middle|high|secondary|med|medical|law"
+        r"|grad|graduate|business|art|nursing) school|kindergarten|preschool|nursery|daycare"
+        r"|college|uni|university|(?:year|grade) \w+|\w+ grade)\b.*)",
+        P,
+        "school",
     ),
     frame(r"drop out of (?P<value>.+)", "event", "education", tenses=PAST, ended=True),
     frame(
