@@ -1,16 +1,18 @@
-"""How well the rules extract facts: precision and recall on the two tables of conversations.
+"""How well the rules extract facts: precision and recall on tables of conversations.
 
-    python benchmarks/extraction.py                 # both tables, by language
+    python benchmarks/extraction.py                 # all tables, by language
     python benchmarks/extraction.py --show zh03     # what is found in one conversation
 
-`tests/memory/extraction/conversations.py` is the table that the rules were written with; the file
-`fixtures/extraction/heldout.jsonl` was written before they were tuned and is not looked at while
-tuning. A fact counts if it is about the right one and has all the words that are wanted.
+`tests/memory/extraction/conversations.py` is the table that the rules were written with. In
+`fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` later;
+the conversations of neither are read while tuning. A fact counts if it is about the right one and
+has all the words that are wanted.
 """
 
 import argparse
 import asyncio
 import json
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -18,11 +20,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance
-from memrecall.memory.extraction.rules import RuleExtractor
-from memrecall.types import Role
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
 
-HELD_OUT = Path(__file__).parents[1] / "fixtures" / "extraction" / "heldout.jsonl"
+from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance  # noqa: E402
+from memrecall.memory.extraction.rules import RuleExtractor  # noqa: E402
+from memrecall.types import Role  # noqa: E402
+
+HELD_OUT = REPOSITORY / "fixtures" / "extraction" / "heldout.jsonl"
+AFTERWARDS = REPOSITORY / "fixtures" / "extraction" / "afterwards.jsonl"
 HELD_OUT_NOW = datetime(2026, 5, 14, 12, tzinfo=UTC)
 
 
@@ -91,9 +98,9 @@ def judge(case: Case, facts: Iterable[Fact], score: Score) -> None:
     score.missed += [f"{case.name}: {one.words}" for one in open_ones]
 
 
-def held_out() -> Iterator[Case]:
-    """The conversations of the held-out file."""
-    for line in HELD_OUT.read_text("utf-8").splitlines():
+def held_out(file: Path = HELD_OUT) -> Iterator[Case]:
+    """The conversations of a held-out file."""
+    for line in file.read_text("utf-8").splitlines():
         case = json.loads(line)
         said = tuple(
             Utterance(f"m{at}", one.get("speaker"), Role(one["role"]), one["text"], HELD_OUT_NOW)
@@ -109,9 +116,9 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 def tuned() -> Iterator[Case]:
     """The conversations of the tests: a fact must have the very words."""
-    from tests.memory.extraction.conversations import CONVERSATIONS, NOW
+    from tests.memory.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
-    for at, (language, said, texts) in enumerate(CONVERSATIONS):
+    for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
         wanted = tuple(Wanted(None, ((text,),)) for text in texts)
         yield Case(f"{language}-{at}", language, NOW, tuple(said), wanted)
 
@@ -137,17 +144,23 @@ async def show(case: Case) -> None:
 
 
 def main() -> None:
-    """Print the figures of both tables, or one conversation."""
+    """Print the figures of all tables, or one conversation."""
     parser = argparse.ArgumentParser(description="precision and recall of facts by rules")
     parser.add_argument("--show", help="the name of one held-out conversation")
     parser.add_argument("--missed", action="store_true", help="list what was not found")
     asked = parser.parse_args()
     if asked.show:
-        asyncio.run(show(next(case for case in held_out() if case.name == asked.show)))
+        cases = [*held_out(), *held_out(AFTERWARDS)]
+        asyncio.run(show(next(case for case in cases if case.name == asked.show)))
         return
-    for title, cases in (("written with the rules", tuned()), ("held out", held_out())):
+    tables = (
+        ("written with the rules", tuned()),
+        ("held out before tuning", held_out()),
+        ("held out later", held_out(AFTERWARDS)),
+    )
+    for title, table in tables:
         print(title)
-        for name, score in sorted(asyncio.run(measure(cases)).items()):
+        for name, score in sorted(asyncio.run(measure(table)).items()):
             print(f"  {name:4} {score.line()}")
             if asked.missed and name == "all":
                 print(*(f"    missed {one}" for one in score.missed), sep="\n")

@@ -32,10 +32,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_transcript_is_real(folder: Path) -> None:
-    (transcript,) = blocks("README.md", "console")
+    transcript = "".join(blocks("README.md", "console"))
     code = "from memrecall.cli import main; main()"
     steps = re.findall(r"^\$ memrecall (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
-    assert len(steps) == 4
+    assert len(steps) == 5
     for arguments, shown in steps:
         call = [sys.executable, "-c", code, *shlex.split(arguments)]
         environment = {**os.environ, "COLUMNS": "120"}

@@ -2,8 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -31,6 +32,10 @@ def chat(
         Path | None,
         typer.Option("--group", help="A group instead: a JSON file with members and messages."),
     ] = None,
+    speaker: Annotated[
+        str | None,
+        typer.Option("--as", help="Talk on in the group as this member, line by line."),
+    ] = None,
     db: options.Db = None,
     session: Annotated[
         str | None, typer.Option("--session", help="The session it is said in.")
@@ -53,8 +58,10 @@ def chat(
                 "a group has its messages and instructions in its file",
                 hint="Leave out the message and --instructions",
             )
-        _play_group(group, db, session, agent, json)
+        _play_group(group, speaker, db, session, agent, json)
         return
+    if speaker is not None:
+        raise InvalidArgument("--as names a member of a group", hint="Give --group FILE too")
     if message is not None and not message.strip():
         raise InvalidArgument("the message is empty", hint="Say something")
     scope = _scope(str(user), agent, session)
@@ -69,22 +76,27 @@ def chat(
 
 
 def _converse(runner: asyncio.Runner, talk: Any, json: bool) -> None:
-    """Line by line until the input ends; what fails is told, and the talk goes on."""
-    for line in _input_lines():
-        try:
-            _show(runner, talk.stream(line), json)
-        except MemrecallError as error:
-            if json:
-                typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
-            else:
-                typer.echo(f"error: {error} [{error.code}]", err=True)
+    """Line by line until the input ends."""
+    for line in _input_lines(_PROMPT):
+        _survive(partial(_show, runner, talk.stream(line), json), json)
 
 
-def _input_lines() -> Iterator[str]:
+def _survive(turn: Callable[[], None], json: bool) -> None:
+    """Play a turn; what fails is told, and the talk goes on."""
+    try:
+        turn()
+    except MemrecallError as error:
+        if json:
+            typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
+        else:
+            typer.echo(f"error: {error} [{error.code}]", err=True)
+
+
+def _input_lines(prompt: str) -> Iterator[str]:
     is_terminal = sys.stdin.isatty()
     while True:
         try:
-            line = input(_PROMPT if is_terminal else "")
+            line = input(prompt if is_terminal else "")
         except EOFError:
             if is_terminal:
                 typer.echo()
@@ -94,28 +106,56 @@ def _input_lines() -> Iterator[str]:
 
 
 def _play_group(
-    file: Path, db: str | None, session: str | None, agent: str | None, json: bool
+    file: Path,
+    speaker: str | None,
+    db: str | None,
+    session: str | None,
+    agent: str | None,
+    json: bool,
 ) -> None:
-    from memrecall.cli.group_file import read_group
+    from memrecall.cli.group_file import GroupMessage, read_group
 
     group = read_group(file)
+    talking = [speaker] if speaker is not None else []
     with _opened(db) as (runner, library, given):
         from memrecall.chat import GroupChat
 
         talk = GroupChat(library, _scope(group.group_id, agent, session), group.members, **given)
-        for member_id in (*group.who_answers, *(said.speaker for said in group.messages)):
+        for member_id in (*group.who_answers, *(said.speaker for said in group.messages), *talking):
             talk.members.get(member_id)  # a stranger is a mistake before anything is stored
         posted = [runner.run(_post(talk, said, json)) for said in group.messages]
-        turns = []
-        for member_id in group.who_answers:
-            name = talk.members.get(member_id).name
-            told = _events(runner, talk.stream(member_id), json, name)
-            turns.append({"member_id": member_id, **told})
+        turns = [] if talking else _answers(runner, talk, group.who_answers, json)
+        if json:
+            output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
+        if speaker is not None:
+            others = [member_id for member_id in group.who_answers if member_id != speaker]
+            for line in _input_lines(f"{talk.members.get(speaker).name}: "):
+                said = GroupMessage(speaker=speaker, content=line)
+                _survive(partial(_reply_in_group, runner, talk, said, others, json), json)
+
+
+def _reply_in_group(
+    runner: asyncio.Runner, talk: Any, said: Any, who_answers: list[str], json: bool
+) -> None:
+    """What a person says in a group, and what the members answer to it."""
+    posted = runner.run(_post(talk, said, quiet=True))
+    turns = _answers(runner, talk, who_answers, json)
     if json:
-        output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
+        output.print_json({"posted": [posted], "turns": turns})
 
 
-async def _post(talk: Any, said: Any, json: bool) -> dict[str, Any]:
+def _answers(
+    runner: asyncio.Runner, talk: Any, who_answers: list[str], quiet: bool
+) -> list[dict[str, Any]]:
+    turns = []
+    for member_id in who_answers:
+        name = talk.members.get(member_id).name
+        told = _events(runner, talk.stream(member_id), quiet, name)
+        turns.append({"member_id": member_id, **told})
+    return turns
+
+
+async def _post(talk: Any, said: Any, quiet: bool) -> dict[str, Any]:
     posted = await talk.post(
         said.speaker,
         said.content,
@@ -123,7 +163,7 @@ async def _post(talk: Any, said: Any, json: bool) -> dict[str, Any]:
         message_id=said.message_id,
         ts=said.ts,
     )
-    if not json:
+    if not quiet:
         name = output.escape(talk.members.get(said.speaker).name)
         output.console().print(f"[bold]{name}:[/bold] {output.escape(said.content)}")
     return {"message_id": posted.message_id, "mentions": list(posted.mentions)}

@@ -227,3 +227,37 @@ def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> N
         os.close(main)
     assert b"you: " in shown
     assert b"recall_memory" in shown
+
+
+def test_a_person_talks_on_in_a_group(
+    shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = group_file(tmp_path, messages=GROUP["messages"][:1], answers=["bot"])
+    monkeypatch.setattr("sys.stdin", io.StringIO("@小助手 Ann 对什么过敏？\n\n好的，那换别的菜\n"))
+    done = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")
+    assert (done.code, done.err) == (0, "")
+    opening, asked, dropped = map(json.loads, done.out.splitlines())
+    assert (opening["group_id"], opening["turns"]) == ("team", [])
+    assert asked["posted"][0]["mentions"] == ["bot"]
+    assert PEANUTS in asked["turns"][0]["answer"]["text"]
+    assert dropped["posted"][0]["mentions"] == []
+    said = stored(shell, db, "team")
+    assert said[0] == PEANUTS
+    assert "好的，那换别的菜" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--user", "lin", "--as", "bo"), "--as names a member of a group"),
+        (("--group", "FILE", "--as", "stranger"), "stranger"),
+    ],
+)
+def test_only_a_member_talks_in_a_group(
+    shell: Shell, db: Path, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    file = str(group_file(tmp_path))
+    done = shell("chat", *(file if word == "FILE" else word for word in words), "--db", db)
+    assert done.code == 2
+    assert message in done.err
+    assert done.out == ""

@@ -16,6 +16,7 @@ from memrecall.memory.extraction.facts import (
 )
 from memrecall.memory.extraction.gist import gist, telling_words
 from memrecall.memory.extraction.names import fold_name
+from memrecall.memory.extraction.rules.extracting import slot_name
 from memrecall.memory.extraction.rules.speech import speaks
 from memrecall.memory.extraction.wire import read_time
 from memrecall.text.normalize import normalize
@@ -42,7 +43,7 @@ def check_fact(item: FactItem, said: Mapping[int, Utterance], now: datetime) -> 
         text,
         subject,
         cast(MemoryType, item.type) if item.type in TYPES else "general",
-        re.sub(r"\s+", "_", item.field.lower())[:_LONGEST_FIELD] or None,
+        slot_name(item.field[:_LONGEST_FIELD]),
         tuple(one.message_id for one in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
         item.negated,
@@ -50,9 +51,7 @@ def check_fact(item: FactItem, said: Mapping[int, Utterance], now: datetime) -> 
     )
 
 
-def _sources(
-    text: str, numbers: Sequence[int], said: Mapping[int, Utterance]
-) -> list[Utterance]:
+def _sources(text: str, numbers: Sequence[int], said: Mapping[int, Utterance]) -> list[Utterance]:
     """The utterances of people that a fact came from; without a number, the most alike one."""
     spoken = {number: one for number, one in said.items() if speaks(one)}
     named = [spoken[number] for number in dict.fromkeys(numbers) if number in spoken]
@@ -86,7 +85,7 @@ def check_relation(
     """The relation, or None if its ends are not in what was said."""
     texts = normalize(" ".join(one.text for one in said.values())).casefold()
     speakers = {fold_name(one.speaker or USER) for one in said.values()}
-    ends = (_end(item.source), _end(item.destination))
+    ends = (end_name(item.source), end_name(item.destination))
     named = [
         end and (normalize(end).casefold() in texts or fold_name(end) in speakers) for end in ends
     ]
@@ -101,7 +100,8 @@ def check_relation(
     )
 
 
-def _end(name: str) -> str:
+def end_name(name: str) -> str:
+    """The end of a relation as it is kept: the user has one name in every language."""
     return USER if fold_name(name) in _SPEAKER and name else name
 
 

@@ -14,25 +14,33 @@ from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze, is_cjk, stem
 
 _DENIES = re.compile(
-    r"\b(?:not|no|never|none|cannot|nobody|nothing|without|hates?|dislikes?|despises?|detests?|loathes?|avoids?|quit|stopped"
+    r"\b(?:not|no|never|none|cannot|nobody|nothing|without|hates?|dislikes?|despises?"
+    r"|detests?|loathes?|avoids?|quit|stopped"
     r"|gave up|used to|former|formerly|ex|cancell?ed|called off|anymore)\b"
     r"|不|没|无|别|讨厌|厌恶|反感|受不了|戒|取消|以前|曾经|不再|忌",
     re.IGNORECASE,
 )
 # 不 and 没 are part of other words too.
-_NOT_DENYING = re.compile("差不多|不错|不过|不久|不同|不止|不仅|不但|不少|不断|没准|不锈钢|特别|分别|区别|级别|性别|个别|无锡|无线|无论|别墅|别克|别人")
+_NOT_DENYING = re.compile(
+    "差不多|不错|不过|不久|不同|不止|不仅|不但|不少|不断|没准|不锈钢|特别|分别|区别|级别"
+    "|性别|个别|无锡|无线|无论|别墅|别克|别人"
+)
 # Verbs that go with every value of a slot and tell nothing of it; stopwords are left out anyway.
 _LIGHT_EN = """
 user live lives living lived move moved moving reside based stay work works working job like likes
 love loves enjoy enjoys prefer prefers hate hates dislike dislikes favourite favorite fan really
 always usually currently now anymore longer still also just recently already name named called call
 go goes going went gone plan plans planning planned trip travel has have had get got gets getting
-want wants would would-be eat eats drink drinks own owns keep keeps quit stop stopped gave give
+want wants would eat eats drink drinks own owns keep keeps quit stop stopped gave give
 cancel cancelled canceled decide decided use uses used study studies studying learn learning
 allergic allergy severely speak speaks years year old turn turned assistant make sure please
-someday soon dog's since stand bear avoid avoids take takes married single
+someday soon since stand bear avoid avoids take takes married single
 """
-_LIGHT_ZH = "用户住在搬到去来回喜欢爱讨厌受不了养有叫名字是一只条个了的不再没今年岁对现已经打算计划准备要会决定用学习戒掉取消助手希望以后请都最很非常特别些点们想吃喝刚还做当工作上班还在从前曾"
+_LIGHT_ZH = (
+    "用户住在搬到去来回喜欢爱讨厌受不了养有叫名字是一只条个了的不再没今年岁对现已经打算计"
+    "划准备要会决定用学习戒掉取消助手希望以后请都最很非常特别些点们想吃喝刚还做当工作上班"
+    "还在从前曾"
+)
 _LABELS = re.compile(r"\bUser(?:'s)?\b|用户")
 _KEYWORDS = 6
 

@@ -9,8 +9,9 @@ from memrecall.memory.extraction.answers import (
     RelationsAnswer,
     SummaryAnswer,
 )
-from memrecall.memory.extraction.checking import ENTITY_TYPES, check_fact, check_relation
+from memrecall.memory.extraction.checking import ENTITY_TYPES, check_fact, check_relation, end_name
 from memrecall.memory.extraction.facts import (
+    USER,
     By,
     Decided,
     Entity,
@@ -79,7 +80,12 @@ class ModelExtractor:
         for group in groups:
             lines = [setting_line(now, zone, prompt), *talk.before(group), *group.values()]
             reply = await ask_prompt(
-                self._client, "extract_facts", talk.language, lines, FactsAnswer, seconds=self._seconds
+                self._client,
+                "extract_facts",
+                talk.language,
+                lines,
+                FactsAnswer,
+                seconds=self._seconds,
             )
             if reply.value is None:
                 problems.append(reply.problem)
@@ -155,7 +161,7 @@ class ModelExtractor:
         texts = [one if isinstance(one, str) else one.text for one in told]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        shown = [to_line({"limit": limit_characters})]
+        shown = [to_line({"limit": limit_characters, "language": language})]
         shown += [
             to_line({"text": one})
             if isinstance(one, str)
@@ -237,7 +243,8 @@ def _language(texts: Sequence[str]) -> Language:
 
 def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """The entities that the relations connect, with the types that the model gave."""
-    types = {fold_name(one.name): one.type for one in answer.entities}
+    types = {fold_name(end_name(one.name)): one.type for one in answer.entities}
+    types[USER] = "person"
     names = [name for one in relations for name in (one.source, one.destination)]
     entities: dict[str, Entity] = {}
     for name in names:

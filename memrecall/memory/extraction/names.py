@@ -7,14 +7,27 @@ from memrecall.text.normalize import normalize, strip_accents
 
 Alias = frozenset[str]
 
-_TITLE = re.compile(r"^(?:mr|mrs|ms|miss|dr|prof|professor|sir|uncle|aunt|auntie)\.? +", re.IGNORECASE)
+_TITLE = re.compile(
+    r"^(?:mr|mrs|ms|miss|dr|prof|professor|sir|uncle|aunt|auntie)\.? +", re.IGNORECASE
+)
 _LATIN = r"[A-Z][\w'’-]+(?: [A-Z][\w'’-]+){0,2}"
 _HAN = "[\u4e00-\u9fff]{2,4}"
 _SAID = (
-    re.compile(rf"\b(?P<one>{_LATIN}),? (?:\(|aka |a\.k\.a\. |also known as |or |better known as |that is,? )(?P<other>{_LATIN})\b"),
-    re.compile(rf"\b(?P<one>{_LATIN}) is (?:just )?(?:short for|my nickname for|the same (?:person )?as|really|actually) (?P<other>{_LATIN})\b"),
-    re.compile(rf"(?P<one>{_HAN}|{_LATIN})(?:就是|也就是|又叫|又名|外号|小名|昵称|大名|本名|的小名叫|的大名叫|的外号叫|也叫)(?:是|叫)?(?P<other>{_HAN}|{_LATIN})"),
-    re.compile(rf"(?P<one>{_HAN}|{_LATIN})[（(](?:也叫|即|小名|外号|昵称)?(?P<other>{_HAN}|{_LATIN})[）)]"),
+    re.compile(
+        rf"\b(?P<one>{_LATIN}),? (?:\(|aka |a\.k\.a\. |also known as |or |better known as "
+        rf"|that is,? )(?P<other>{_LATIN})\b"
+    ),
+    re.compile(
+        rf"\b(?P<one>{_LATIN}) is (?:just )?(?:short for|my nickname for|the same (?:person "
+        rf")?as|really|actually) (?P<other>{_LATIN})\b"
+    ),
+    re.compile(
+        rf"(?P<one>{_HAN}|{_LATIN})(?:就是|也就是|又叫|又名|外号|小名|昵称|大名|本名|的小名叫"
+        rf"|的大名叫|的外号叫|也叫)(?:是|叫)?(?P<other>{_HAN}|{_LATIN})"
+    ),
+    re.compile(
+        rf"(?P<one>{_HAN}|{_LATIN})[（(](?:也叫|即|小名|外号|昵称)?(?P<other>{_HAN}|{_LATIN})[）)]"
+    ),
 )
 
 

@@ -13,6 +13,7 @@ from memrecall.memory.extraction.rules.relating import relate
 from memrecall.memory.extraction.rules.summarising import summarise
 from memrecall.memory.extraction.wire import read_lines, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
+from memrecall.model.prompts import Language
 from memrecall.types import format_time
 
 # A question without a time: any moment will do, and the same question gets the same answer.
@@ -77,7 +78,9 @@ def summary_answer(request: RuleRequest) -> RuleAnswer:
         for line in lines
         if "text" in line
     ]
-    return _json({"summary": summarise(told, limit, request.language)})
+    wanted = next((line["language"] for line in lines if "language" in line), None)
+    language: Language | None = wanted if wanted in ("en", "zh") else None
+    return _json({"summary": summarise(told, limit, language)})
 
 
 EXTRACTION_RULES: dict[str, Rule] = {

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import datetime, timezone, tzinfo
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -85,7 +85,7 @@ def read_zone(name: object) -> tzinfo:
     try:
         return ZoneInfo(str(name))
     except (ValueError, OSError):
-        return timezone.utc
+        return UTC
 
 
 def fact_line(number: int, fact: Fact) -> str:

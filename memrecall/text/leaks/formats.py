@@ -186,6 +186,9 @@ TAGS = (
     Row("minicpm", r"\L ?function\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
     Row("minicpm", r"\L ?param\s+name§\s*=[^<>]*\G\s*\L!\[CDATA\["),
     Row("tool_tag", r"\L(tool_name|function_name|tool|function|action|invoke)\G\s*\T\s*\L"),
+    Row("tool_tag", r"\L ?(tool|action|call|execute)\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
+    Row("tool_tag", r"\L(execute_tool|use_tool|call_tool|run_tool)\G\s*(\T|\L(name|tool_name)\G)"),
+    Row("tool_tag", r"\Luse_mcp_§tool\G\s*\L(server|tool)_name\G"),
     Row("tool_tag", r"\L\T\G\s*(\L[a-z]|\{\s*\Q)"),
     Row("tool_tag", r"\L\T\s+[a-z_]+\s*=\s*\Q"),
 )

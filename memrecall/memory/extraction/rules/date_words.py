@@ -14,7 +14,9 @@ _WEEKDAY = re.compile(
     re.IGNORECASE,
 )
 _PART = re.compile(r"\b(morning|afternoon|evening|night|noon|midnight)\b", re.IGNORECASE)
-_PART_ZH = re.compile("凌晨|清晨|早晨|早上|一早|上午|中午|下午|午后|傍晚|晚上|晚间|夜里|半夜|深夜|[早晚夜]")
+_PART_ZH = re.compile(
+    "凌晨|清晨|早晨|早上|一早|上午|中午|下午|午后|傍晚|晚上|晚间|夜里|半夜|深夜|[早晚夜]"
+)
 _SEASON = re.compile(r"\b(spring|summer|autumn|fall|winter)\b|([春夏秋冬])", re.IGNORECASE)
 _WHOLE_HOUR = timedelta(hours=1)
 _PREPOSITIONS = {"week": "in ", "month": "in ", "season": "in ", "year": "in "}
@@ -89,8 +91,10 @@ def _last(end: datetime) -> str:
     return f"{end - timedelta(days=1):%Y-%m-%d}"
 
 
-def in_chinese(start: datetime, end: datetime, grain: TimeGrain, words: str) -> str | None:
-    """The time as Chinese words: 2026年3月13日15:00."""
+def in_chinese(
+    start: datetime, end: datetime, grain: TimeGrain, words: str, *, until: bool = False
+) -> str | None:
+    """The time as Chinese words: 2026年3月13日15:00; of a range only its end, if `until`."""
     day = f"{start.year}年{start.month}月{start.day}日"
     match grain:
         case "day":
@@ -110,9 +114,13 @@ def in_chinese(start: datetime, end: datetime, grain: TimeGrain, words: str) -> 
             return f"{start.year}年{season[2]}天" if season and season[2] else None
         case "year":
             return f"{start.year}年"
-    if end - start > _LONGEST_RANGE:
-        return None
+    return _chinese_range(start, end, day, until=until) if end - start <= _LONGEST_RANGE else None
+
+
+def _chinese_range(start: datetime, end: datetime, day: str, *, until: bool) -> str:
     last = end - timedelta(days=1)
+    if until:
+        return f"{last.year}年{last.month}月{last.day}日"
     if (start.year, start.month) == (last.year, last.month):
         return f"{day}至{last.day}日"
     return f"{day}至{last.year}年{last.month}月{last.day}日"

@@ -1,6 +1,7 @@
 """Relative dates as dates: "next Friday" becomes "on 2026-03-13", 上周三 becomes 2026年3月4日."""
 
 import re
+from calendar import monthrange
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta, tzinfo
@@ -22,7 +23,8 @@ from memrecall.text.times import TimeSpan, find_times
 Dates = Literal["all", "steady", "relative", "none"]
 
 _VAGUE = re.compile(
-    r"\b(?:recent|late|just now|now|lately|these days|nowadays|so far|in the past|one day|ago\b.*few"
+    r"\b(?:recent|late|just now|now|lately|these days|nowadays|so far|in the past|one day"
+    r"|ago\b.*few"
     r"|few|couple|several)|最近|近来|近期|刚|目前|现在|这几|前几|前阵|这阵|这段|那段|几天|几个|几年"
     r"|多年|^以前$|^之前$|后来",
     re.IGNORECASE,
@@ -42,6 +44,10 @@ _TAIL_ZH = re.compile("(?:开始|起|以来|以后|之后|之前|以前|前|后|
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 _AHEAD = re.compile(
     rf"\bin (?P<count>\d{{1,2}}|{'|'.join(_COUNTS)}) (?P<unit>day|week|month|year)s?\b(?!')",
+    re.IGNORECASE,
+)
+_DAY_ALONE = re.compile(
+    r"(?:on |by |until |before |after )?(?:the )?\d{1,2}(?:st|nd|rd|th)|[0-9一二三十]{1,3}[号日]",
     re.IGNORECASE,
 )
 _UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
@@ -114,8 +120,10 @@ def write_dates(
 
 _PLURAL_PART = re.compile(r" (?:mornings|afternoons|evenings|nights)\b", re.IGNORECASE)
 _NO_NOUN = re.compile(
-    r"\s+(?:and|or|but|at|in|on|with|to|for|from|by|because|so|as|about|after|before|until|when|while|if|of"
-    r"|we|i|he|she|they|my|our|the|a|an|again|too|already|instead|together|onwards?|through|between|via)\b",
+    r"\s+(?:and|or|but|at|in|on|with|to|for|from|by|because|so|as|about|after|before"
+    r"|until|when|while|if|of"
+    r"|we|i|he|she|they|my|our|the|a|an|again|too|already|instead|together|onwards?"
+    r"|through|between|via)\b",
     re.IGNORECASE,
 )
 
@@ -126,7 +134,9 @@ def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bo
         return False
     if _PLURAL_PART.match(text, end):
         return True
-    before = re.search(r"\b(?:the|a|an|my|our|their|his|her|\w+'s) (?:\w+ )?$", text[: span.position])
+    before = re.search(
+        r"\b(?:the|a|an|my|our|their|his|her|\w+'s) (?:\w+ )?$", text[: span.position]
+    )
     led = re.match(r"(?:\w+ )?(?:the|my|our|a) ", span.text, re.IGNORECASE)
     follows = re.match(r"\s+[a-z]", text[end:]) and not _NO_NOUN.match(text, end)
     return bool((before or led) and follows)
@@ -143,14 +153,15 @@ def _wanted(span: TimeSpan, dates: Dates) -> bool:
 def _write(span: TimeSpan, moment: Moment, language: Language, tense: Tense) -> str | None:
     """The written form with its preposition, or None to leave it as it is."""
     if span.start is not None and span.end is not None:
-        lead = _LEAD.match(span.text) if language == "en" else None
-        words = span.text[lead.end() :] if lead else span.text
-        return _write_core(span, words, lead.group() if lead else "", moment, language)
+        led = _LEAD.match(span.text) if language == "en" else None
+        lead, words = (led.group(), span.text[led.end() :]) if led else ("", span.text)
+        return _write_core(span, words, lead, moment, language)
     for lead, core, tail in _openings(span.text, language):
         found = times_in(core, moment, tense)
         closed = [one for one in found if one.start and one.end and one.text == core]
         if closed:
-            written = _write_core(closed[0], core, lead, moment, language)
+            until = tail in ("之前", "以前", "前")
+            written = _write_core(closed[0], core, lead, moment, language, until=until)
             return None if written is None else written + tail
     return None
 
@@ -167,13 +178,19 @@ def _openings(words: str, language: Language) -> Iterator[tuple[str, str, str]]:
 
 
 def _write_core(
-    span: TimeSpan, words: str, lead: str, moment: Moment, language: Language
+    span: TimeSpan,
+    words: str,
+    lead: str,
+    moment: Moment,
+    language: Language,
+    *,
+    until: bool = False,
 ) -> str | None:
     start, end = (
         edge.astimezone(moment.zone) for edge in (span.start, span.end) if edge is not None
     )
     if language == "zh":
-        written = in_chinese(start, end, span.grain, words)
+        written = in_chinese(start, end, span.grain, words, until=until)
         return written and lead + written
     return in_english(start, end, span.grain, words, lead)
 
@@ -188,9 +205,22 @@ def _ahead(span: TimeSpan, moment: Moment) -> TimeSpan:
     if is_weekday(span.text):
         weeks = (moment.now - end) // timedelta(days=7) + 1
         start, end = start + timedelta(days=7 * weeks), end + timedelta(days=7 * weeks)
+    elif _DAY_ALONE.fullmatch(span.text):
+        start = _next_month(start, moment.zone)
+        end = start + (span.end - span.start)
     else:
         start, end = (_next_year(edge, moment.zone) for edge in (start, end))
     return TimeSpan(start, end, span.text, span.position, span.grain)
+
+
+def _next_month(edge: datetime, zone: tzinfo) -> datetime:
+    """The same day of the next month that has it: "the 31st" of April is that of May."""
+    local = edge.astimezone(zone)
+    months = (local.year * 12 + local.month - 1 + ahead for ahead in (1, 2))
+    for year, month in ((count // 12, count % 12 + 1) for count in months):
+        if local.day <= monthrange(year, month)[1]:
+            return local.replace(year=year, month=month)
+    return local
 
 
 def _next_year(edge: datetime, zone: tzinfo) -> datetime:

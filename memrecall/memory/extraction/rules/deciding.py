@@ -9,15 +9,16 @@ from dataclasses import dataclass, replace
 
 from memrecall.memory.extraction.facts import RETRACTION, Decision, Fact, Known
 from memrecall.memory.extraction.gist import Gist, gist, overlap
+from memrecall.memory.extraction.rules.frames import words
 from memrecall.text.normalize import normalize
 
-SINGLE = frozenset(
+SINGLE = words(
     """
     name nickname surname age birthday home household origin nationality birthplace job employer
     work_style school major marital_status partner diet height weight email phone wechat address
     blood_type shoe_size size time_zone budget pronouns username zodiac religion ethnicity
     reply_language reply_length units student_number staff_number licence_plate anniversary
-    """.split()
+    """
 )
 """Slots that hold one value at a time: a new one supersedes the old."""
 
@@ -42,7 +43,9 @@ def decide(facts: Sequence[Fact], known: Sequence[Known]) -> list[Decision]:
     waiting: list[int] = []
     for at, fact in enumerate(facts):
         if later[at] is not None:
-            decisions[at] = [Decision("NONE", fact, reason="later words in the same text replace it")]
+            decisions[at] = [
+                Decision("NONE", fact, reason="later words in the same text replace it")
+            ]
         elif fact.memory_type == RETRACTION:
             decisions[at] = list(_retract(fact, facts[at + 1 :], entries))
         elif (old := _contradicted(fact, entries)) and not _same(fact, entries):
@@ -73,7 +76,8 @@ def _stored(entry: _Entry) -> str | None:
 
 def _supersede(fact: Fact, old: _Entry, entries: list[_Entry]) -> Decision:
     entries[entries.index(old)] = _entry(_as_known(fact, old.known.memory_key))
-    why = "it takes back" if fact.negated and not gist(fact.text, fact.subject).denies == old.gist.denies else "it replaces"
+    takes_back = fact.negated and gist(fact.text, fact.subject).denies != old.gist.denies
+    why = "it takes back" if takes_back else "it replaces"
     return Decision("UPDATE", fact, old.known.memory_key, fact.text, f"{why}: {old.known.text}")
 
 
@@ -89,7 +93,9 @@ def _retract(fact: Fact, later: Sequence[Fact], entries: list[_Entry]) -> Iterat
     ]
     for entry in ended:
         entries.remove(entry)
-        yield Decision("DELETE", fact, entry.known.memory_key, reason="the speaker asked to forget it")
+        yield Decision(
+            "DELETE", fact, entry.known.memory_key, reason="the speaker asked to forget it"
+        )
     if not ended:
         yield Decision("NONE", fact, reason="nothing like it is known")
 
@@ -100,7 +106,9 @@ def _is_meant(fact: Fact, told: Gist, entry: _Entry) -> bool:
         return fact.field is not None and entry.known.field == fact.field
     if told.denies != entry.gist.denies or not _alike(fact, entry):
         return False
-    return bool(told.terms) and told.terms <= entry.gist.terms and told.numbers <= entry.gist.numbers
+    return (
+        bool(told.terms) and told.terms <= entry.gist.terms and told.numbers <= entry.gist.numbers
+    )
 
 
 def _later(fact: Fact, others: Sequence[Fact]) -> Fact | None:
@@ -137,7 +145,9 @@ def _is_known_by(fact: Fact, entry: _Entry) -> bool:
 
 def _contradicted(fact: Fact, entries: list[_Entry]) -> _Entry | None:
     """The memory that the fact supersedes: the last one if several could be meant."""
-    found = [entry for entry in entries if _contradicts(fact, entry) and not _is_known_by(fact, entry)]
+    found = [
+        entry for entry in entries if _contradicts(fact, entry) and not _is_known_by(fact, entry)
+    ]
     if not found:
         return None
     told = gist(fact.text, fact.subject)
@@ -149,7 +159,7 @@ def _contradicts(fact: Fact, entry: _Entry) -> bool:
     if not _is_about(fact, entry):
         return False
     told, known = gist(fact.text, fact.subject), entry.gist
-    if fact.field is not None and fact.field == entry.known.field and _is_single(fact.field):
+    if fact.field is not None and fact.field == entry.known.field and _is_single(fact):
         return True
     if told.denies != known.denies:
         nested = told.terms <= known.terms or known.terms <= told.terms
@@ -159,8 +169,13 @@ def _contradicts(fact: Fact, entry: _Entry) -> bool:
     return movable and other_numbers and overlap(told, known) >= _OF_A_KIND
 
 
-def _is_single(field: str) -> bool:
-    return field in SINGLE or field.startswith(("favourite ", "最喜欢的"))
+def _is_single(fact: Fact) -> bool:
+    """Whether the slot holds one value at a time; a setting's does."""
+    field = fact.field or ""
+    named = (
+        field in SINGLE or field.startswith(("favourite_", "最喜欢的")) or field.endswith("_name")
+    )
+    return named or (fact.memory_type == "configuration" and field != "command")
 
 
 def _alike(fact: Fact, entry: _Entry) -> bool:
@@ -173,7 +188,10 @@ def _is_about(fact: Fact, entry: _Entry) -> bool:
 
 
 def _equal(known: Known, other: _Entry) -> bool:
-    return _fold(known.text) == _fold(other.known.text) or gist(known.text, known.subject) == other.gist
+    return (
+        _fold(known.text) == _fold(other.known.text)
+        or gist(known.text, known.subject) == other.gist
+    )
 
 
 def _fold(text: str) -> str:

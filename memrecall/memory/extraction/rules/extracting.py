@@ -1,5 +1,6 @@
 """From utterances to facts: who speaks, what each sentence tells, when, and what was corrected."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
@@ -11,9 +12,11 @@ from memrecall.memory.extraction.rules.chinese.reader import read_chinese
 from memrecall.memory.extraction.rules.correcting import correct
 from memrecall.memory.extraction.rules.dating import Moment, write_dates
 from memrecall.memory.extraction.rules.english.reader import read_english
-from memrecall.memory.extraction.rules.speech import Sentence, sentences, speaks
+from memrecall.memory.extraction.rules.speech import LONGEST_READ, Sentence, sentences, speaks
 from memrecall.memory.extraction.rules.statements import Scene, Statement
 from memrecall.text.normalize import normalize
+
+_CAPITAL = re.compile(r"(?<=[a-z,] )[A-Z][\w'-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +35,14 @@ class _Conversation:
     """What is kept from sentence to sentence."""
 
     people: frozenset[str]
+    named: frozenset[str] = frozenset()
     scenes: dict[str | None, Scene] = field(default_factory=dict)
     last: dict[str | None, Telling] = field(default_factory=dict)
     asked: str = ""
 
     def scene(self, speaker: str | None) -> Scene:
         others = self.people - {speaker or ""}
-        return self.scenes.setdefault(speaker, Scene(speaker, others))
+        return self.scenes.setdefault(speaker, Scene(speaker, others, named=self.named))
 
 
 def tell(
@@ -50,7 +54,9 @@ def tell(
 ) -> list[Telling]:
     """Everything that the utterances tell, in order; what was corrected at once is left out."""
     spoken = [one for one in (*context, *utterances) if speaks(one)]
-    talk = _Conversation(frozenset(one.speaker for one in spoken if one.speaker))
+    people = frozenset(one.speaker for one in spoken if one.speaker)
+    capitals = {word for one in spoken for word in _CAPITAL.findall(one.text[:LONGEST_READ])}
+    talk = _Conversation(people, people | capitals)
     told: list[Telling] = []
     for place, utterance in enumerate((*context, *utterances)):
         fresh = place >= len(context)
@@ -112,12 +118,17 @@ def _fact(telling: Telling) -> Fact:
         text=dated.text,
         subject=said.subject,
         memory_type=said.memory_type,
-        field=said.field,
+        field=slot_name(said.field),
         source_ids=tuple(dict.fromkeys(_sources(telling))),
         valid_from=since,
         negated=said.negated,
         keywords=telling_words(said.text, said.subject),
     )
+
+
+def slot_name(field: str | None) -> str | None:
+    """A slot as an identifier: "staging port" is staging_port."""
+    return re.sub(r"\s+", "_", field.strip().lower()) or None if field else None
 
 
 def _sources(telling: Telling) -> Iterator[str]:

@@ -15,12 +15,17 @@ FUTURE: frozenset[Tense] = frozenset({"future"})
 ANY: frozenset[Tense] = frozenset({"present", "past", "future"})
 
 
+def words(text: str) -> frozenset[str]:
+    """The words of a text, as a set: how the tables of the rules are written."""
+    return frozenset(text.split())
+
+
 @dataclass(frozen=True, slots=True)
 class Frame:
     """A pattern of predicates and what it tells; the group `value` is what fills the slot.
 
-    `past_field` is the slot where the past tense fills another (none, if it is None); `relation`
-    and `kind` make an edge of the knowledge graph of it. `timed` frames count only with a time.
+    `relation` and `kind` make an edge of the knowledge graph of it. `negated` frames deny by
+    themselves, `ended` ones tell that something is over, `timed` ones count only with a time.
     """
 
     pattern: re.Pattern[str]
@@ -32,7 +37,7 @@ class Frame:
     negated: bool = False
     ended: bool = False
     timed: bool = False
-    whom: Literal["anybody", "speaker", "others"] = "anybody"
+    whom: Literal["anybody", "speaker"] = "anybody"
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,11 @@ def sentences(text: str) -> Iterator[Sentence]:
             yield Sentence(bare, asks, "zh" if _HAN.search(bare) else "en")
 
 
+def is_balanced(text: str) -> bool:
+    """Whether every bracket that opens is closed: half of a remark is no statement."""
+    return all(text.count(one) == text.count(other) for one, other in ("()", "（）", "[]", "【】"))
+
+
 def _unquote(match: re.Match[str]) -> str:
     """A name keeps its words without the marks; what somebody says in a quotation is dropped."""
     inner = next(group for group in match.groups() if group is not None)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from memrecall.memory.extraction.facts import USER, EntityType, MemoryType, Utterance
+from memrecall.memory.extraction.facts import USER, EntityType, MemoryType
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.frames import Tense
 from memrecall.model.prompts import Language
@@ -52,18 +52,17 @@ class Statement:
 
 @dataclass(slots=True)
 class Scene:
-    """Who speaks, whom he spoke of last, and who else takes part."""
+    """Who speaks, whom he spoke of last, and who else takes part.
+
+    `named` are words that have a capital in the middle of a sentence.
+    """
 
     speaker: str | None
     others: frozenset[str] = frozenset()
     last: Person | None = None
     introduced: dict[str, Person] = field(default_factory=dict)
+    named: frozenset[str] = frozenset()
 
     def me(self, language: Language) -> Person:
         """The speaker as facts call him."""
         return Person(self.speaker or _CALLED[language], self.speaker or USER)
-
-
-def scene_of(utterance: Utterance, others: frozenset[str]) -> Scene:
-    """The scene at the beginning of an utterance."""
-    return Scene(utterance.speaker, others)

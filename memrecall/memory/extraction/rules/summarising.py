@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memrecall.memory.extraction.facts import Utterance
-from memrecall.memory.extraction.rules.dating import Moment
 from memrecall.memory.extraction.rules.chinese.reader import read_chinese
+from memrecall.memory.extraction.rules.dating import Moment
 from memrecall.memory.extraction.rules.english.reader import read_english
 from memrecall.memory.extraction.rules.speech import Sentence, sentences
 from memrecall.memory.extraction.rules.statements import Scene
@@ -26,7 +26,12 @@ _ANY_TIME = Moment(datetime(2026, 1, 1, tzinfo=UTC), UTC)
 _SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？]|\n")
 _DIGITS = re.compile(r"\d")
 _CALLED: dict[Language, dict[Role, str]] = {
-    "en": {Role.USER: "User", Role.ASSISTANT: "Assistant", Role.TOOL: "Tool", Role.SYSTEM: "System"},
+    "en": {
+        Role.USER: "User",
+        Role.ASSISTANT: "Assistant",
+        Role.TOOL: "Tool",
+        Role.SYSTEM: "System",
+    },
     "zh": {Role.USER: "用户", Role.ASSISTANT: "助手", Role.TOOL: "工具", Role.SYSTEM: "系统"},
 }
 
@@ -64,9 +69,7 @@ def summarise(
     return _cut(_write([best]), limit_characters) if best else ""
 
 
-def _read(
-    lines: Sequence[Utterance | str], language: Language | None
-) -> Iterator[_Line]:
+def _read(lines: Sequence[Utterance | str], language: Language | None) -> Iterator[_Line]:
     pieces = [piece for line in lines for piece in _sentences(line, language)]
     if len(pieces) > _MOST_SENTENCES:
         kept = sorted(range(len(pieces)), key=lambda at: (-len(pieces[at][0].text), at))
@@ -169,6 +172,8 @@ def shorten(text: str, limit: int) -> str:
 
 def _cut(text: str, limit: int) -> str:
     """The text cut between words, with a sign that it goes on."""
+    if len(text) <= limit:
+        return text
     if limit < 2:
         return ""
     ends = range(limit - 1, max(limit // 2, 1) - 1, -1)

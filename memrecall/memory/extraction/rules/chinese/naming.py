@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
-from memrecall.memory.extraction.rules.chinese.frames import frame
 from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
 from memrecall.memory.extraction.rules.chinese.names import is_name
+from memrecall.memory.extraction.rules.chinese.table import frame
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge, Statement
@@ -19,10 +19,20 @@ _ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
 _NAMED = "[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+(?: [A-Z][A-Za-z]+)?"
 
 
-SELF_NAME = (frame("是(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$", "user_profile", "name", whom="speaker"),)
-_KIN_IS = frame(f"(?:名字)?(?:叫|名叫|是|叫做)(?P<value>{_NAMED})$", "relationship", "family", whom="speaker")
+SELF_NAME = (
+    frame(
+        "是(?:[^，]{2,8}的)?(?P<value>[\u4e00-\u9fff]{2,4}|[A-Z][A-Za-z]+)$",
+        "user_profile",
+        "name",
+        whom="speaker",
+    ),
+)
+_KIN_IS = frame(
+    f"(?:名字)?(?:叫|名叫|是|叫做)(?P<value>{_NAMED})$", "relationship", "family", whom="speaker"
+)
 _TRAILING = re.compile(
-    "(?:了|的|呢|啊|吧|呀|哦|这边|那边|这里|附近|已经|现在|目前|[，,。！!~]|快?[一二两三四五六七八九十\\d]+(?:多)?(?:个?[年月周天]|个星期)了?"
+    "(?:了|的|呢|啊|吧|呀|哦|这边|那边|这里|附近|已经|现在|目前|[，,。！!~]"
+    "|快?[一二两三四五六七八九十\\d]+(?:多)?(?:个?[年月周天]|个星期)了?"
     "|(?:做|当|担任|写)[^，]{1,10}$|(?:因为|但|不过|而且|所以).*$)+$"
 )
 _LEADING = re.compile("^(?:一只|一条|一个|一位|两只|一些|了|着|过)")
@@ -63,8 +73,14 @@ def introduced(clause: Clause, core: str) -> Told | None:
     return Told(frame, match["value"], negated=False)
 
 
+# 一家, 一家小公司, 那个地方: what has no name is nothing that a graph could find again.
+_NAMELESS = re.compile(
+    "(?:[一某这那几两]|好几)[家个所间座](?![^，]*叫)"
+    "(?:[^，]{0,12}(?:公司|企业|单位|学校|大学|医院|工厂|店|地方|城市|小镇|村子?))?"
+)
 _NAMING = re.compile(
-    "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
+    "(?:名字|取名|起名|给它取名|给他取名)?(?:就)?(?:叫做|名叫|叫作"
+    "|叫)(?P<name>[\u4e00-\u9fffA-Za-z]{1,8})$"
     "|(?:另|还有)?一[只条个](?:叫|是)(?P<one>[\u4e00-\u9fffA-Za-z]{1,8})$"
 )
 
@@ -132,9 +148,12 @@ def _value_edges(told: Told, source: str | None, core: str) -> list[Edge]:
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
     if relation == "from":
         value = value.removesuffix("人")
+    if told.frame.kind == "organization" and called:
+        value = called["name"]
     value = _FANS.sub("", value)
     values = _AND.split(_DOING.sub("", value)) if relation in _LISTED else [value]
-    edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in values if one]
+    named = (one for one in values if one and not _NAMELESS.fullmatch(one))
+    edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in named]
     return edges + _second_edges(told, source, core)
 
 

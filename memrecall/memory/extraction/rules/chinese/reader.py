@@ -1,8 +1,8 @@
 """Reads Chinese sentences: what they tell, of whom, in the third person."""
 
 import re
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 
 from memrecall.memory.extraction.rules.chinese.clauses import (
     Clause,
@@ -10,17 +10,10 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
     read_thing,
     strip_markers,
 )
-from memrecall.memory.extraction.rules.chinese.frames import (
-    AGES,
-    DECIDED,
-    PROFILE,
-    TASTES,
-    frame,
-)
+from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD
 from memrecall.memory.extraction.rules.chinese.moods import asserted
-from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_name, is_place
+from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_bare_noun
 from memrecall.memory.extraction.rules.chinese.naming import (
-    SELF_NAME,
     dates_of,
     edges_of,
     introduced,
@@ -35,43 +28,24 @@ from memrecall.memory.extraction.rules.chinese.orders import (
     read_order,
     read_remember,
 )
-from memrecall.memory.extraction.rules.chinese.plans import (
-    CANCELLED,
-    EVENTS,
-    HABIT,
-    PAST_WORDS,
-    PLANS,
+from memrecall.memory.extraction.rules.chinese.predicates import (
+    PARTICLES,
+    Predicate,
+    read_predicate,
+    told_by,
 )
 from memrecall.memory.extraction.rules.chinese.things import SLOT_OF, told_of_thing
-from memrecall.memory.extraction.rules.dating import Moment, has_time, is_ahead
-from memrecall.memory.extraction.rules.frames import Frame, Tense, Told
-from memrecall.memory.extraction.rules.speech import Sentence
+from memrecall.memory.extraction.rules.dating import Moment
+from memrecall.memory.extraction.rules.frames import Tense, Told
+from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 from memrecall.text.normalize import replace_characters
-from memrecall.text.times import find_times
 
-_ADVERB = re.compile(
-    "(?:家里?(?=有|养)|也|都|还|就|真的|真|其实|一直以来|一直|已经|现在|目前|如今|特别|非常|很|比较|超级|超|挺|蛮|有点儿?|有些|刚刚|刚|又|才|总是|经常|常常|平时|平常|一般|通常"
-    "|偶尔|从来|从小就?|以前|曾经|之前|本来|原来|最近|近来|后来|终于|确实|的确|本身|最|主要|基本上?|大部分时间|周末|早上|晚上|下班后|睡前|同时|明明|正|周末都|全家|一家人?"
-    "|每天早上|每天晚上|每天|每周末?|每个?月|每年|每晚|每次|天天|习惯|好|太|再|去年|今年|明年|差不多|马上|突然|不小心|一般都|老|特|巨|贼|可|蛮)"
-)
 # What is said to somebody stays between the two.
 _YOU = re.compile("你|您")
-_NO_HABIT = re.compile("觉得|感觉|想|不想|怀念|担心|总不能|以为|知道|认为|[^，]*的(?:那|这)[些个种]|好$|可以|能不能")
-_NOT_TELLING = re.compile("感觉|觉得|想起|知道|发现|看来|聊|听|说|以为|担心|希望这|看到|看了[一下些]?")
+_BARE_ORIGIN = re.compile("[^，是来在有说]{2,6}人")
+_SOMEBODY = re.compile(KIN_WORD)
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
-_HABIT_FRAME = frame("(?P<value>.+)", "habit")
-_PARTICLES = re.compile("(?:啊|呀|哦|啦|嘛|哈|呢|吧|喔|咯|哟|噢|滴|呐|哒|的说|来着|而已|[~～!！.…、]|\\s)+$")
-
-
-@dataclass(frozen=True, slots=True)
-class _Predicate:
-    """A predicate, and its core without the times and adverbs before it."""
-
-    said: str
-    core: str
-    tense: Tense
-    habit: bool
 
 
 def read_chinese(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
@@ -92,7 +66,9 @@ def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterat
         yield _instruction(*order, me)
         return
     if choice := read_choice(text):
-        yield Statement(tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future")
+        yield Statement(
+            tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future"
+        )
         return
     remembered = read_remember(text)
     found = list(_tell(remembered or text, scene, moment, asks=sentence.asks))
@@ -105,6 +81,7 @@ def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterat
 def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[Statement]:
     before: Clause | None = None
     last: Statement | None = None
+    topic = False
     people = {*scene.others, *scene.introduced}
     for piece in asserted(text, asks=asks):
         order = read_order(piece)
@@ -112,17 +89,33 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
             yield _instruction(*order, scene.me("zh"))
             continue
         clause = read_clause(piece, people)
+        topic = topic and clause is None
         statement = _state(clause, scene, moment) if clause else None
         named = naming_of(piece, last) if clause is None else None
         if named is not None:
             clause, statement = named, _state(named, scene, moment)
-        elif clause is None:
+        elif clause is None and not topic:
             clause, statement = _elided(piece, before, scene, moment)
+            # 小温，下周一入职 and 房东姓欧阳，就住楼下: what follows is about them
+            opens = before is None and _SOMEBODY.match(piece)
+            topic = statement is None and (bool(opens) or is_bare_noun(piece))
         if clause is not None and (not clause.elided or statement is not None):
             before = replace(clause, elided=False)
         if statement is not None:
             last = last if named is not None else statement
             yield statement
+
+
+# What is booked lies ahead, though the booking is past.
+_BOOKS = re.compile("(?:已经|刚刚?)?(?:订|预订|预约|约|抢|买)(?:了|到了?|好了?)|报名")
+
+
+def _dated_as(told: Told, predicate: Predicate) -> Tense:
+    """What tense its times are read in."""
+    ahead = told.frame.memory_type == "plan" or (
+        _BOOKS.match(predicate.core) and "票" in predicate.core
+    )
+    return "future" if ahead else predicate.tense
 
 
 def _elided(
@@ -134,10 +127,12 @@ def _elided(
     person = before if before is not None and before.kind != "thing" else Clause("self", "")
     clause = replace(person, said=piece, lead="", elided=True)
     statement = _state(clause, scene, moment)
-    if statement is not None and statement.memory_type in _NEEDS_SUBJECT:
-        if begins_with_noun(_read_predicate(clause, moment).core):
-            return clause, None  # it has a subject of its own: 锅炉保养过了
-    return clause, statement
+    has_subject = (
+        statement is not None
+        and statement.memory_type in _NEEDS_SUBJECT
+        and begins_with_noun(read_predicate(clause, moment).core)
+    )
+    return clause, None if has_subject else statement  # 锅炉保养过了 is not about the speaker
 
 
 def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
@@ -147,16 +142,16 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
     person = _person(clause, scene)
     if clause.kind == "named" and person is not None:
         clause = replace(clause, name=person.key)
-    predicate = _read_predicate(clause, moment)
+    predicate = read_predicate(clause, moment)
     if clause.kind == "thing":
-        said = _PARTICLES.sub("", clause.said)
+        said = PARTICLES.sub("", clause.said)
         told = told_of_thing(replace(clause, said=said), moment)
     elif person is None:
         return None
     else:
         told = introduced(clause, predicate.core) if clause.kind == "kin" else None
-        told = told or _told_by(predicate, clause, moment)
-    if told is None or _YOU.search(predicate.said):
+        told = told or told_by(predicate, clause, moment)
+    if told is None or _YOU.search(predicate.said) or not is_balanced(predicate.said):
         return None
     if person is not None and clause.kind in ("kin", "named"):
         scene.last = person
@@ -172,100 +167,11 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
         field=told.frame.field,
         value=told.value,
         negated=told.negated,
-        tense="future" if told.frame.memory_type == "plan" else predicate.tense,
+        tense=_dated_as(told, predicate),
         dates=dates_of(told.frame),
         edges=() if "的" in clause.name else edges_of(clause, told, predicate.core),
         name=told.value if told.frame.field == "name" and clause.kind in ("self", "thing") else "",
     )
-
-
-def _read_predicate(clause: Clause, moment: Moment) -> _Predicate:
-    said = _PARTICLES.sub("", clause.lead + clause.said)
-    core = said
-    while core:
-        spans = find_times(core, moment.now, moment.zone)
-        if spans and spans[0].position == 0 and len(spans[0].text) < len(core):
-            core = core[len(spans[0].text) :].lstrip("，, ")
-            continue
-        adverb = _ADVERB.match(core)
-        if adverb is None or adverb.end() == len(core):
-            break
-        core = core[adverb.end() :].lstrip("，, ")
-    before = said[: len(said) - len(core)]
-    past = bool(PAST_WORDS.search(before)) and not re.search("不|没", core[:2])
-    tense: Tense = "past" if past or _happened(said, moment) else "present"
-    habit = HABIT.match(before + core[:4]) is not None and not _NO_HABIT.match(core)
-    return _Predicate(said, core, tense, habit)
-
-
-_STEPS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
-_AGED = re.compile("今年.{0,4}$")
-_BARE_ORIGIN = re.compile("[^，是来在有说]{2,6}人")
-_ORIGIN = frame("(?P<value>[^，]{2,6}?)人$", "user_profile", "origin", "from", "place")
-
-
-def _bare(predicate: _Predicate, clause: Clause) -> Told | None:
-    """What stands alone in a list about oneself: 今年32, 大阪人."""
-    aged = re.fullmatch("[0-9一二三四五六七八九十]{2,3}了?", predicate.core)
-    if aged and _AGED.search(predicate.said[: -len(predicate.core)]):
-        return Told(AGES[0], predicate.core.rstrip("了"), negated=False)
-    match = _ORIGIN.pattern.fullmatch(predicate.core) if clause.elided else None
-    return Told(_ORIGIN, match["value"], negated=False) if match and is_place(match["value"]) else None
-
-
-def _happened(said: str, moment: Moment) -> bool:
-    return bool(re.search("[了过]", said)) and not is_ahead(said, moment, "present")
-
-
-def _told_by(predicate: _Predicate, clause: Clause, moment: Moment) -> Told | None:
-    """What a predicate of a person tells, if it is something that lasts."""
-    said, core = predicate.said, predicate.core
-    over = bool(PAST_WORDS.search(said[: len(said) - len(core)])) and not core.startswith(("不", "没"))
-    told = _first((*PROFILE, *TASTES), predicate, moment) or _bare(predicate, clause)
-    if told is not None and told.frame.field in _STEPS and is_ahead(said, moment, "present"):
-        told = Told(replace(_HABIT_FRAME, memory_type="plan"), core, negated=False)
-    if told is None and clause.kind == "self":
-        named = _first(SELF_NAME, predicate, moment)
-        told = named if named and is_name(named.value) else None
-    if over and told is not None:
-        frame = replace(told.frame, field=None, memory_type="event")
-        return replace(told, frame=frame, negated=True, ended=True)
-    if predicate.habit and (told is None or told.frame.field in ("uses", "learning", "hobby")):
-        return Told(_HABIT_FRAME, core, negated=bool(re.match("不|没|从不", core)))
-    if told is not None:
-        return told
-    if told := _first(CANCELLED, predicate, moment):
-        return replace(told, negated=True)
-    told = _first(DECIDED, predicate, moment)
-    if told is None and (not predicate.tense == "past" or is_ahead(said, moment)):
-        told = _plan(predicate, moment)
-    if told is None and not _NOT_TELLING.match(core):
-        told = _first(EVENTS, predicate, moment)
-    return told
-
-
-def _plan(predicate: _Predicate, moment: Moment) -> Told | None:
-    told = _first(PLANS, predicate, moment)
-    if told is None or not told.frame.timed or is_ahead(predicate.said, moment):
-        return told
-    return None
-
-
-def _first(frames: Iterable[Frame], predicate: _Predicate, moment: Moment) -> Told | None:
-    for one in frames:
-        match = one.pattern.match(predicate.core)
-        if match is None or (one.timed and not has_time(predicate.said, moment)):
-            continue
-        denied = match.groupdict().get("neg") or ""
-        if denied and (one.negated or one.memory_type in ("plan", "event", "decision")) and not one.ended:
-            continue
-        ended = one.ended or (bool(denied) and _ends(denied, predicate.core))
-        return Told(one, match["value"].strip(), bool(denied) or one.negated or one.ended, ended)
-    return None
-
-
-def _ends(denied: str, core: str) -> bool:
-    return denied in ("再也不", "不再", "已经不") or core.endswith("了")
 
 
 def _person(clause: Clause, scene: Scene) -> Person | None:
@@ -273,7 +179,9 @@ def _person(clause: Clause, scene: Scene) -> Person | None:
     if clause.kind == "self":
         return me
     if clause.kind == "kin":
-        person = Person(f"{me.label}的{clause.noun}{clause.name}", clause.name or f"{me.label}的{clause.noun}")
+        person = Person(
+            f"{me.label}的{clause.noun}{clause.name}", clause.name or f"{me.label}的{clause.noun}"
+        )
         scene.introduced.setdefault(clause.name or clause.noun, person)
         return person
     if clause.kind == "named":
@@ -284,7 +192,7 @@ def _person(clause: Clause, scene: Scene) -> Person | None:
     return None
 
 
-def _write(clause: Clause, predicate: _Predicate, scene: Scene) -> str:
+def _write(clause: Clause, predicate: Predicate, scene: Scene) -> str:
     """The clause as a sentence that needs nobody to know who 我 is."""
     me = scene.me("zh")
     if clause.kind == "thing":
@@ -301,7 +209,9 @@ def _write(clause: Clause, predicate: _Predicate, scene: Scene) -> str:
 def _instruction(text: str, kind: str, field: str | None, me: Person) -> Statement:
     if kind == "remind":
         about = turn_persons(re.sub("^.*?提醒我", "", text), me.label, own=True)
-        return Statement(tidy(f"{me.label}要求提醒{about}"), me.key, "zh", "plan", value=about, tense="future")
+        return Statement(
+            tidy(f"{me.label}要求提醒{about}"), me.key, "zh", "plan", value=about, tense="future"
+        )
     phrase = re.sub("我们|我", me.label, phrase_order(text, kind))
     phrase = f"在{phrase}" if kind == "when_i" and phrase.startswith(me.label) else phrase
     written = tidy(f"{me.label}希望助手{phrase}")
@@ -314,7 +224,10 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     text = what if re.match("我|[^我]{0,6}我", what) else f"我{what}"
     found = list(_tell(text, scene, moment, asks=False))
     if found:
-        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
+        yield from (
+            replace(one, memory_type="retraction", negated=False, edges=(), name="")
+            for one in found
+        )
         return
     noun = re.sub("^我?的?", "", what)
     written = tidy(turn_persons(what, me.label, own=False))

@@ -18,14 +18,25 @@ from memrecall.memory.extraction.rules.english.plans import (
     TIMETABLE,
     WISHES,
 )
-from memrecall.memory.extraction.rules.english.profile import PROFILE, SELF_NAME, frame
+from memrecall.memory.extraction.rules.english.profile import PROFILE, SELF_NAME, WHAT_ELSE
+from memrecall.memory.extraction.rules.english.table import frame
 from memrecall.memory.extraction.rules.english.tastes import DENIED, TASTES
 from memrecall.memory.extraction.rules.frames import Frame, Told
 
 _HABIT = frame(r"(?P<value>.+)", "habit")
-_STEADY = re.compile(r"(?:live|work|study|learn|date|teach|stay|train|prepare|save|plan|look for|think|consider|hope|wait)\b")
+_CANNOT_HAVE = frame(
+    r"have (?P<value>(?!it\b|that\b|this\b|any\b|both\b|a\b|an\b|the\b|my\b)\w+(?: \w+)?)$",
+    "user_preference",
+    "avoids",
+    "avoids",
+)
+_STEADY = re.compile(
+    r"(?:live|work|study|learn|date|teach|stay|train|prepare|save|plan|look for|think"
+    r"|consider|hope|wait)\b"
+)
 _NO_HABIT = re.compile(
-    r"(?:feel|think|wonder|want|need to|find|know|mean|hope|wish|believe|guess|seem|be|say|forget|worry)\b|\w+ (?:it|that|this|them)\b"
+    r"(?:feel|think|wonder|want|need to|find|know|mean|hope|wish|believe|guess|seem|be"
+    r"|say|forget|worry)\b|\w+ (?:it|that|this|them)\b"
 )
 _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
 
@@ -33,10 +44,14 @@ _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit"
 def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str) -> Told | None:
     """What a predicate of a person tells, if it is something that lasts."""
     if predicate.tense == "unreal":
-        return _first(WISHES, replace(predicate, tense="present"), moment, lead) if predicate.modal == "would" else None
-    if predicate.negated:
-        if told := _first(DENIED, predicate, moment, lead):
-            return replace(told, negated=True, ended=predicate.ended)
+        return (
+            _first(WISHES, replace(predicate, tense="present"), moment, lead)
+            if predicate.modal == "would"
+            else None
+        )
+    denied = _first(_denials(predicate), predicate, moment, lead) if predicate.negated else None
+    if denied is not None:
+        return replace(denied, negated=True, ended=predicate.ended)
     if predicate.ended and predicate.tense == "past":
         return _over(predicate, moment, lead)
     if told := _under_way(predicate, moment, lead):
@@ -47,7 +62,13 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
     told = told or _habit(predicate, lead)
     told = told or _first((*TASTES, *DECISIONS, *CANCELLED, *PLANS), predicate, moment, lead)
     told = told or _step(predicate, moment, lead)
+    told = told or _first(WHAT_ELSE, predicate, moment, lead)
     return _denied(told, predicate) if told else None
+
+
+def _denials(predicate: Predicate) -> tuple[Frame, ...]:
+    # "I cannot have dairy" is about food, "I do not have a car" is not.
+    return (_CANNOT_HAVE, *DENIED) if predicate.modal == "cannot" else DENIED
 
 
 def _under_way(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
@@ -57,7 +78,9 @@ def _under_way(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
     frames = STEPS_WITH_TIME if predicate.progressive else TIMETABLE
     whole = _said(predicate, lead)
     regular = predicate.adverbs & HABIT_ADVERBS or HABIT_TIME.search(whole)
-    return None if regular or not is_ahead(whole, moment) else _first(frames, predicate, moment, lead)
+    return (
+        None if regular or not is_ahead(whole, moment) else _first(frames, predicate, moment, lead)
+    )
 
 
 def _said(predicate: Predicate, lead: str) -> str:
@@ -97,7 +120,9 @@ def _step(predicate: Predicate, moment: Moment, lead: str) -> Told | None:
     """Something done or to be done once: with a time, or of the kind that one tells for long."""
     if predicate.tense == "future":
         # "I will send it" is said all day; with a time it is a plan.
-        promised = predicate.modal in ("will", "shall") and not has_time(_said(predicate, lead), moment)
+        promised = predicate.modal in ("will", "shall") and not has_time(
+            _said(predicate, lead), moment
+        )
         return None if promised else _first(FUTURE_STEPS, predicate, moment, lead)
     if predicate.tense == "past":
         return _first(EVENTS, predicate, moment, lead)

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from memrecall.memory.extraction.rules.english.verbs import lemma, looks_past, third_person
-from memrecall.memory.extraction.rules.frames import Tense
+from memrecall.memory.extraction.rules.frames import Tense, words
 
 _CONTRACTIONS = tuple(
     (re.compile(pattern, re.IGNORECASE), full)
@@ -20,6 +20,7 @@ _CONTRACTIONS = tuple(
         (r"\b(\w+)'ll\b", r"\1 will"),
         (r"\b(i|we|he|she|they)'d (been|better|had|already|just|never)\b", r"\1 had \2"),
         (r"\b(i|we|he|she|they|you|it)'d\b", r"\1 would"),
+        (r"\b([a-z]+)'s been\b", r"\1 has been"),
         (r"\b(he|she|it|that|there|here|who|what|where|how|let|name)'s\b", r"\1 is"),
         (
             r"\b([a-z]+)'s (?=(?:called|named|on|in|at|a|an|the|from|not|allergic|moving|going"
@@ -34,7 +35,7 @@ _CONTRACTIONS = tuple(
         (r"\bi\b(?!\.)", "I"),
     )
 )
-_ADVERBS = frozenset(
+_ADVERBS = words(
     """
     really also still just always usually often never sometimes mostly mainly currently now
     actually even already both only rarely hardly seldom generally normally typically recently
@@ -42,15 +43,18 @@ _ADVERBS = frozenset(
     sorta probably personally honestly too strictly severely frequently occasionally almost
     permanently temporarily soon then ever originally previously formerly once first last all
     regularly happily proudly deeply particularly especially secretly primarily nearly
-    """.split()
+    """
 )
+_DETERMINERS = words("the a an my our his her their this that")
 _BE = {"am", "is", "are"}
 _WAS = {"was", "were"}
 _MODALS = {"can", "cannot", "could", "may", "might", "must", "should", "would", "shall", "will"}
 _UNREAL = {"could", "may", "might", "would", "should"}
-_STATES = set("love like hate enjoy prefer live work own play use speak want know be".split())
+_STATES = words("love like hate enjoy prefer live work own play use speak want know be")
 _SINCE = re.compile(r"\b(?:since|for)\b", re.IGNORECASE)
-_AGO = re.compile(r"\b(?:ago|last|yesterday|this morning|on \w+day|in (?:19|20)\d\d)\b", re.IGNORECASE)
+_AGO = re.compile(
+    r"\b(?:ago|last|yesterday|this morning|on \w+day|in (?:19|20)\d\d)\b", re.IGNORECASE
+)
 _ENDED = re.compile(r"\b(?:any ?more|any longer)\b", re.IGNORECASE)
 
 
@@ -215,14 +219,17 @@ class _Reader:
     def _main(self) -> str:
         verb, form = lemma(self._word())
         self.at += 1
-        if form in ("past", "part") or (looks_past(verb) and _AGO.search(self._rest())) or verb == "quit":
+        if (
+            form in ("past", "part")
+            or (looks_past(verb) and _AGO.search(self._rest()))
+            or verb == "quit"
+        ):
             self.tense = "past"
         return f"{verb} {self._rest()}".strip()
 
     def _is_verb(self, ahead: int) -> bool:
-        return lemma(self._word(ahead))[1] == "base" and self._word(ahead) not in (
-            "the a an my our his her their this that".split()
-        )
+        word = self._word(ahead)
+        return lemma(word)[1] == "base" and word not in _DETERMINERS
 
 
 def read_predicate(said: str) -> Predicate:
@@ -256,7 +263,10 @@ def conjugate(said: str, *, past: bool = False) -> str:
 
 _OWN = {"my": "their", "me": "them", "mine": "theirs", "myself": "themselves", "our": "their"}
 _OWN |= {"us": "them", "ours": "theirs", "ourselves": "themselves", "i": "they", "we": "they"}
-_PERSON = re.compile(r"\b(my|me|mine|myself|our|us|ours|ourselves|i|we)\b", re.IGNORECASE)
+# "us-east-1" and "I/O" are nobody.
+_PERSON = re.compile(
+    r"(?<![-/.@\w])(my|me|mine|myself|our|us|ours|ourselves|i|we)\b(?![-/@]|\.\w)", re.IGNORECASE
+)
 _VERB_AFTER_I = re.compile(r"\b(?:I|[Ww]e) ((?:am|have|was|do)\b)")
 
 

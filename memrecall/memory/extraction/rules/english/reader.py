@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from memrecall.memory.extraction.rules.dating import Moment
 from memrecall.memory.extraction.rules.english.clauses import Clause, read_clause, strip_markers
+from memrecall.memory.extraction.rules.english.effects import read_effect
 from memrecall.memory.extraction.rules.english.frames import told_by
 from memrecall.memory.extraction.rules.english.grammar import (
     Predicate,
@@ -29,25 +31,29 @@ from memrecall.memory.extraction.rules.english.orders import (
     read_order,
     read_remember,
 )
-from memrecall.memory.extraction.rules.english.profile import NUMBER
+from memrecall.memory.extraction.rules.english.profile import WHAT_ELSE
+from memrecall.memory.extraction.rules.english.table import NUMBER
 from memrecall.memory.extraction.rules.english.things import told_of_thing
-from memrecall.memory.extraction.rules.english.verbs import FORMS
-from memrecall.memory.extraction.rules.dating import Moment
-from memrecall.memory.extraction.rules.english.effects import read_effect
+from memrecall.memory.extraction.rules.english.verbs import form_of
 from memrecall.memory.extraction.rules.frames import Tense, Told
-from memrecall.memory.extraction.rules.speech import Sentence
+from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
 
 # What is said to somebody stays between the two.
 _YOU = re.compile(r"\b(?:you|your|yours|yourself)\b", re.IGNORECASE)
-_ADVERBS = re.compile(r"^(?:(?:just|finally|already|recently|also|still|officially|now) )+", re.IGNORECASE)
+_ADVERBS = re.compile(
+    r"^(?:(?:just|finally|already|recently|also|still|officially|now|currently) )+", re.IGNORECASE
+)
 _DIARY = re.compile(
     r"(?:(?:just|finally|already|recently|also|still|really|never|officially) )*"
-    r"(?:love|hate|like|prefer|enjoy|cannot|live|work|need to|have to|allergic|vegan|vegetarian|no longer|used to"
+    r"(?:love|hate|like|prefer|enjoy|cannot|live|work|need to|have to|allergic|vegan"
+    r"|vegetarian|no longer|used to"
     r"|do not (?:eat|drink|like)|not a fan|going to|planning|born|married|retired)\b",
     re.IGNORECASE,
 )
-_BE_LEFT_OUT = re.compile(r"(?:allergic|vegan|vegetarian|not a|going|planning|born|married|retired)\b", re.IGNORECASE)
+_BE_LEFT_OUT = re.compile(
+    r"(?:allergic|vegan|vegetarian|not a|going|planning|born|married|retired)\b", re.IGNORECASE
+)
 
 
 def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
@@ -57,7 +63,8 @@ def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[S
     if forgotten := read_forget(text):
         yield from _retractions(forgotten, scene, moment)
         return
-    if order := read_order(text):
+    # "No jargon" opens with a word that elsewhere only leads up to a statement.
+    if order := read_order(text) or read_order(expand(sentence.text)):
         yield _instruction(*order, me)
         return
     if choice := read_choice(text):
@@ -95,11 +102,19 @@ def _tell(text: str, scene: Scene, moment: Moment, *, asks: bool) -> Iterator[St
 def _elided(piece: str, before: Clause | None, tense: Predicate | None) -> Clause | None:
     """A clause without a subject: that of the one before, or, in the style of a diary, "I"."""
     first = re.split(r"\W", _ADVERBS.sub("", piece), maxsplit=1)[0].lower()
-    form = FORMS.get(first, ("", ""))[1]
+    form = form_of(first)
     if before is not None and tense is not None:
+        if first == "like":
+            return None  # more often "such as" than a taste
+        if form == "s" and before.kind == "self":
+            return None  # "I ordered a disk, comes on Friday"
         if form == "ing":
             return replace(before, said=f"am {piece}", lead="") if tense.progressive else None
-        if form or _DIARY.match(piece) or first in ("am", "is", "are", "was", "can", "cannot", "will", "do"):
+        if (
+            form
+            or _DIARY.match(piece)
+            or first in ("am", "is", "are", "was", "can", "cannot", "will", "do")
+        ):
             return replace(before, said=piece, lead="", elided=True)
         return None
     if form == "past" or _DIARY.match(piece):
@@ -122,8 +137,11 @@ def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -
         return None
     else:
         told = introduced(clause, predicate) if clause.kind == "kin" else None
-        told = told or told_by(predicate, moment, of_speaker=clause.kind == "self", lead=clause.lead)
-    if told is None or _YOU.search(predicate.said):
+        told = told or told_by(
+            predicate, moment, of_speaker=clause.kind == "self", lead=clause.lead
+        )
+        told = None if told and _is_doubtful(clause, told, scene) else told
+    if told is None or _YOU.search(predicate.said) or not is_balanced(clause.noun + predicate.said):
         return None
     if clause.kind in ("kin", "named") and person is not None:
         scene.last = person
@@ -145,14 +163,31 @@ def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -
     )
 
 
-_AS_A_CHILD = re.compile(r"\bwhen (?:I|he|she|we|they) (?:was|were)\b|\bas a (?:kid|child|teenager)\b")
-_BOOKS = re.compile(r"(?:book|reserve|schedule|order|sign up|register|make an appointment|buy (?:\w+ )?tickets?|get tickets?)\b")
+_AS_A_CHILD = re.compile(
+    r"\bwhen (?:I|he|she|we|they) (?:was|were)\b|\bas a (?:kid|child|teenager)\b"
+)
+_BOOKS = re.compile(
+    r"(?:book|reserve|schedule|order|sign up|register|make an appointment|buy (?:\w+ "
+    r")?tickets?|get tickets?)\b"
+)
 
 
 def _dated_as(told: Told, predicate: Predicate) -> Tense:
     """What tense its times are read in: what is booked lies ahead, though the booking is past."""
     ahead = told.frame.memory_type == "plan" or _BOOKS.match(predicate.core)
     return "future" if ahead else predicate.tense
+
+
+_WEEKDAYS = re.compile(r"(?:Mon|Tues|Wednes|Thurs|Fri|Satur|Sun)days")
+_OF_PEOPLE = frozenset({"user_profile", "user_preference", "relationship"})
+
+
+def _is_doubtful(clause: Clause, told: Told, scene: Scene) -> bool:
+    """Whether what opens a sentence with a capital may be no name: "Van failed its test"."""
+    if clause.kind != "named" or not clause.name or told.frame.memory_type in _OF_PEOPLE:
+        return told.frame in WHAT_ELSE and clause.kind != "self"
+    known = clause.name in scene.introduced or bool(scene.last and scene.last.key == clause.name)
+    return not known and clause.name.split()[0] not in scene.named
 
 
 def _is_described(name: str) -> bool:
@@ -188,22 +223,29 @@ def _write(clause: Clause, predicate: Predicate, scene: Scene, told: Told) -> st
     else:
         body = turn_persons(said, me.label, own=False)
         person = _person(clause, scene)
-        owner = f"{me.label}'s" if clause.whose in ("my", "our", "user's") else "The"
-        who = person.label if person else f"{owner} {turn_persons(clause.noun, me.label, own=False)}"
-    if told.frame.field == "age" and re.fullmatch(rf"(?:is|am) (?:almost |nearly |about )?{NUMBER}", body):
+        owner = {"the": "The", "": ""}.get(clause.whose, f"{me.label}'s")
+        who = (
+            person.label if person else f"{owner} {turn_persons(clause.noun, me.label, own=False)}"
+        )
+    if told.frame.field == "age" and re.fullmatch(
+        rf"(?:is|am) (?:almost |nearly |about )?{NUMBER}", body
+    ):
         body += " years old"
     lead = turn_persons(clause.lead, me.label, own=clause.kind == "self")
-    lead = lead[:1].lower() + lead[1:]
+    lead = f"on {lead}" if _WEEKDAYS.fullmatch(lead) else lead[:1].lower() + lead[1:]
     return tidy(f"{who} {body} {lead}")
 
 
 def _instruction(what: str, kind: str, field: str | None, me: Person) -> Statement:
     if kind == "remind":
-        about = turn_persons(re.sub("^remind me ", "", what, flags=re.IGNORECASE), me.label, own=True)
+        about = turn_persons(
+            re.sub("^remind me ", "", what, flags=re.IGNORECASE), me.label, own=True
+        )
         text = tidy(f"{me.label} wants to be reminded {about}")
         return Statement(text, me.key, "en", "plan", value=about, tense="future")
     phrase = turn_persons(phrase_order(what, kind), me.label, own=True)
-    text = tidy(f"{me.label} wants the assistant to {phrase}")
+    wants = "would prefer that" if kind == "wish" else "wants the assistant to"
+    text = tidy(f"{me.label} {wants} {phrase}")
     return Statement(text, me.key, "en", "instruction", field, value=what, dates="none")
 
 
@@ -212,10 +254,19 @@ def _retractions(what: str, scene: Scene, moment: Moment) -> Iterator[Statement]
     me = scene.me("en")
     found = list(_tell(unfold(what), scene, moment, asks=False))
     if found:
-        yield from (replace(one, memory_type="retraction", negated=False, edges=(), name="") for one in found)
+        yield from (
+            replace(one, memory_type="retraction", negated=False, edges=(), name="")
+            for one in found
+        )
         return
     slot = re.fullmatch(r"(?:my|our) (?:old |current |former )?(.+)", what, re.IGNORECASE)
-    told = told_of_thing(Clause("thing", "is x", noun=slot[1], whose="my"), read_predicate("is x"), moment) if slot else None
+    told = (
+        told_of_thing(
+            Clause("thing", "is x", noun=slot[1], whose="my"), read_predicate("is x"), moment
+        )
+        if slot
+        else None
+    )
     field = told.frame.field if told else None
     written = tidy(turn_persons(what, me.label, own=False))
     # Denying stands for "whatever it is": a slot is to be emptied.

@@ -14,7 +14,7 @@ from memrecall.memory.extraction.rules.english.plans import (
     EVENTS,
     SCHEDULED,
 )
-from memrecall.memory.extraction.rules.english.profile import frame
+from memrecall.memory.extraction.rules.english.table import frame
 from memrecall.memory.extraction.rules.english.tools import TOOLS
 from memrecall.memory.extraction.rules.frames import ANY, NOW_OR_BEFORE, Frame, Told
 
@@ -53,37 +53,60 @@ _SLOTS = {
     "diet": "diet",
 }
 SLOT_OF = {noun.strip(): slot for slot, nouns in _SLOTS.items() for noun in nouns.split(",")}
-FAVOURITE = re.compile(r"(?:all-time |absolute )?favou?rite (?P<what>.+)|(?P<kind>.+) of choice", re.IGNORECASE)
-APPOINTED = re.compile(rf"(?:.* )?{APPOINTMENT}(?: (?:with|at|in|to|for|on|of|from) .+)?", re.IGNORECASE)
+FAVOURITE = re.compile(
+    r"(?:all-time |absolute )?favou?rite (?P<what>.+)|(?P<kind>.+) of choice|go-to (?P<usual>.+)",
+    re.IGNORECASE,
+)
+APPOINTED = re.compile(
+    rf"(?:.* )?{APPOINTMENT}(?: (?:with|at|in|to|for|on|of|from) .+)?", re.IGNORECASE
+)
 # What names a setting: a path, an address, a version, an identifier, a number with a unit.
 TECHNICAL = re.compile(
-    r"`[^`]+`|\b[a-z]+\d\w*\b|[\w.-]*/[\w./-]+|\b\w+[._-]\w+\b|\b\d[\d.:]*\b|\b[A-Z][A-Z0-9_]{2,}\b|\b[a-z]+[A-Z]\w*"
+    r"`[^`]+`|\b[a-z]+\d\w*\b|[\w.-]*/[\w./-]+|\b\w+[._-]\w+\b|\b\d[\d.:]*\b"
+    r"|\b[A-Z][A-Z0-9_]{2,}\b|\b[a-z]+[A-Z]\w*"
     rf"|\b(?i:{TOOLS})\b"
 )
 SYSTEMS = re.compile(
-    r"\b(?:database|db|server|api|port|host|repo|repository|branch|project|app|backend|frontend|cluster|service"
-    r"|endpoint|key|password|token|config|configuration|setting|version|timeout|pool|queue|bucket|domain|url"
-    r"|command|script|env|environment|variable|container|image|pipeline|ci|cd|deployment|build|cache|schema|table"
-    r"|staging|production|prod|laptop|machine|os|shell|editor|ide|stack|codebase|router|wifi|wi-fi|network|ip"
-    r"|printer|nas|code|door code|pin|license|licence|folder|directory|path|file|default|limit|package manager"
-    r"|test suite|linter|formatter|style guide|proxy|vpn|backup|cron|job id|registry|namespace|region|vm)\b",
+    r"\b(?:database|db|server|api|port|host|repo|repository|branch|project|app|backend"
+    r"|frontend|cluster|service"
+    r"|endpoint|key|password|token|config|configuration|setting|version|timeout|pool"
+    r"|queue|bucket|domain|url"
+    r"|command|script|env|environment|variable|container|image|pipeline|ci|cd|deployment"
+    r"|build|cache|schema|table"
+    r"|staging|production|prod|laptop|machine|os|shell|editor|ide|stack|codebase|router"
+    r"|wifi|wi-fi|network|ip"
+    r"|printer|nas|code|door code|pin|license|licence|folder|directory|path|file|default"
+    r"|limit|package manager"
+    r"|test suite|linter|formatter|style guide|proxy|vpn|backup|cron|job id|registry"
+    r"|namespace|region|vm)\b",
     re.IGNORECASE,
 )
 
-IS = frame(r"(?:be|become)(?: (?:now|currently|actually|still))? (?P<value>.+)", "user_profile", tenses=ANY)
+IS = frame(
+    r"(?:be|become)(?: (?:now|currently|actually|still))? (?P<value>.+)", "user_profile", tenses=ANY
+)
 SET_UP = frame(
-    r"(?:be (?:set to|stored in|hosted (?:on|at|in)|running (?:on|in)?|located (?:at|in)|at|on|in|under|called"
-    r"|named|written in|deployed (?:to|on|with)|pinned to)?|run(?: on| in| at| with)?|listen on|use|live (?:in|at|under"
-    r"|on)|sit (?:in|at)|point (?:to|at)|require|need|depend on|deploy (?:to|with|on)|expect|default to|support) ?(?P<value>.+)",
+    r"(?:be (?:set to|stored in|hosted (?:on|at|in)|running (?:on|in)?|located (?:at|in)"
+    r"|at|on|in|under|called"
+    r"|named|written in|deployed (?:to|on|with)|pinned to)?|run(?: on| in| at| with)?"
+    r"|listen on|use|live (?:in|at|under"
+    r"|on)|sit (?:in|at)|point (?:to|at)|require|need|take|change to|switch to|depend on"
+    r"|deploy (?:to|with|on)"
+    r"|expect|default to|support) ?(?P<value>.+)",
     "configuration",
     tenses=NOW_OR_BEFORE,
 )
 
 _OF_KIN = re.compile(rf"(?:[\w-]+ )*?(?P<who>{KIN_WORD}|{PET_WORD})'s (?P<what>.+)", re.IGNORECASE)
-_WHEN = re.compile(r" (?:for )?(?:this|next) (?:year|month|week)$| (?:in|for) \d{4}$| of all time$| right now$")
+_WHEN = re.compile(
+    r" (?:for )?(?:this|next) (?:year|month|week)$| (?:in|for) \d{4}$| of all time$| right now$"
+)
 _NUMBERED = re.compile(r"\d[\d ()-]{4,}")
 _CALLED = re.compile(r"(?:be )?(?:called|named) ")
-_DATED = re.compile(r"(?:be (?:on|at|from|due|scheduled|set|planned|postponed|moved|delayed)|expire|start|begin|end|arrive|run out|renew|leave)\b")
+_DATED = re.compile(
+    r"(?:be (?:on|at|from|due|scheduled|set|planned|postponed|moved|delayed)|expire|start"
+    r"|run (?:until|to)|begin|end|arrive|run out|renew|leave)\b"
+)
 _USES = re.compile(r"(?:use|run on|switch to|rely on|depend on) [A-Z]")
 _TELLING = re.compile(r"\b(?!I\b)[A-Z]|\d|`")
 _LONGEST_NOUN = 5
@@ -93,7 +116,7 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
     """What is told of something that belongs to the speaker, or of "the" something."""
     noun = clause.noun.lower()
     own = clause.whose in ("my", "our", "user's")
-    if own and (told := _slot(noun, predicate)):
+    if own and (told := _slot(noun, predicate) or _condition(noun, predicate)):
         return told
     if APPOINTED.fullmatch(noun) and (told := _scheduled(predicate, clause, moment)):
         return told
@@ -108,6 +131,37 @@ def told_of_thing(clause: Clause, predicate: Predicate, moment: Moment) -> Told 
     return None
 
 
+_BODY = re.compile(
+    r"(?:(?:left|right|lower|upper) )?(?:knees?|back|shoulders?|hips?|ankles?|neck|heart|eyesight"
+    r"|hearing|stomach|wrists?|blood pressure|cholesterol|blood sugar|skin|memory|sleep)"
+)
+_AILING = frame(
+    r"be (?:really |pretty |quite |very |a bit |not )?(?P<value>(?:bad|weak|terrible|poor|awful"
+    r"|sensitive|injured|high|low|dodgy|damaged|great|good)\b.*)",
+    "user_profile",
+    "health",
+)
+_TONGUE = re.compile(
+    r"(?:spoken |written )?(?:english|spanish|french|german|italian|chinese|mandarin|japanese"
+    r"|korean|portuguese|russian|arabic|hindi|dutch|swedish|polish|turkish)"
+)
+_SPOKEN = frame(
+    r"be (?:really |pretty |quite |very |a bit |not )*(?P<value>(?:basic|fluent|rusty|good|bad|poor"
+    r"|decent|okay|ok|limited|intermediate|beginner|advanced|native)\b.*)",
+    "user_profile",
+    "language",
+)
+
+
+def _condition(noun: str, predicate: Predicate) -> Told | None:
+    """ "My knees are bad", "my Spanish is basic"."""
+    for nouns, one in ((_BODY, _AILING), (_TONGUE, _SPOKEN)):
+        match = one.pattern.match(predicate.core)
+        if match and nouns.fullmatch(noun) and predicate.tense == "present":
+            return _told(one, match, predicate)
+    return None
+
+
 def _slot(noun: str, predicate: Predicate) -> Told | None:
     of_kin = _OF_KIN.fullmatch(noun)
     what = _WHEN.sub("", of_kin["what"] if of_kin else noun)
@@ -118,8 +172,14 @@ def _slot(noun: str, predicate: Predicate) -> Told | None:
         return None
     if slot == "phone" and not _NUMBERED.search(match["value"]):
         return None  # a phone, not its number
-    kind: MemoryType = "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
-    field = f"favourite {favourite['what'] or favourite['kind']}" if favourite else slot
+    kind: MemoryType = (
+        "user_preference" if favourite else "plan" if slot == "goal" else "user_profile"
+    )
+    field = (
+        f"favourite {favourite['what'] or favourite['kind'] or favourite['usual']}"
+        if favourite
+        else slot
+    )
     if of_kin:
         kind, field = "relationship", f"{of_kin['who'].lower()}'s {field}"
     return _told(replace(IS, memory_type=kind, field=field), match, predicate)
@@ -137,7 +197,9 @@ def _set_up(clause: Clause, predicate: Predicate) -> Told | None:
         return None
     named = clause.whose in ("my", "our") and _USES.match(predicate.core)
     named = named or (SYSTEMS.search(clause.noun) and _CALLED.match(predicate.core))
-    technical = TECHNICAL.search(match["value"]) and SYSTEMS.search(f"{clause.noun} {predicate.core}")
+    technical = TECHNICAL.search(match["value"]) and SYSTEMS.search(
+        f"{clause.noun} {predicate.core}"
+    )
     if not named and not technical:
         return None
     return _told(replace(SET_UP, field=_key(clause.noun)), match, predicate)
