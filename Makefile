@@ -41,6 +41,7 @@ fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
+	@$(BIN)/python -m tests.memory.extraction.scenarios
 
 check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
 	@$(BIN)/ruff format --check .

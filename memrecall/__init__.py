@@ -16,11 +16,12 @@ if TYPE_CHECKING:
         RecallOptions,
         RecallResult,
         RecallTool,
+        memory_tools,
     )
     from memrecall.budget import Limits
     from memrecall.chat import GroupChat, SingleChat
     from memrecall.errors import MemrecallError
-    from memrecall.memory import Importer, Library, recall
+    from memrecall.memory import AsyncMemory, Importer, Library, Memory, recall
     from memrecall.scope import Permission, Scope
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
@@ -30,12 +31,14 @@ __version__ = "0.1.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",
+    "AsyncMemory",
     "GroupChat",
     "Hit",
     "Importer",
     "Library",
     "Limits",
     "MemRecallAgent",
+    "Memory",
     "MemoryContext",
     "MemrecallError",
     "Message",
@@ -55,6 +58,7 @@ __all__ = [
     "SingleChat",
     "__version__",
     "load_settings",
+    "memory_tools",
     "recall",
 ]
 
@@ -67,11 +71,12 @@ _HOMES = {
         "RecallOptions",
         "RecallResult",
         "RecallTool",
+        "memory_tools",
     ),
     "memrecall.budget": ("Limits",),
     "memrecall.chat": ("GroupChat", "SingleChat"),
     "memrecall.errors": ("MemrecallError",),
-    "memrecall.memory": ("Importer", "Library", "recall"),
+    "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
     "memrecall.scope": ("Permission", "Scope"),
     "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
     "memrecall.settings": ("Settings", "load_settings"),

@@ -252,6 +252,11 @@ class NewMemory(_Input):
     valid_from: Moment | None = None
     valid_to: Moment | None = None
     source_message_ids: tuple[Id, ...] = ()
+    subject: Speaker = None  # whom or what it tells of
+    speaker: Speaker = None  # who said it
+    field: Label | None = None  # the slot of a profile that it fills: name, home, job, …
+    pinned: bool = False  # no policy forgets it
+    expires_at: Moment | None = None
 
 
 class Provenance(BaseModel):
@@ -289,6 +294,16 @@ class MemoryRecord(BaseModel):
     truncated: bool
     created_at: datetime
     updated_at: datetime
+    subject: str | None = None
+    speaker: str | None = None
+    field: str | None = None
+    pinned: bool = False
+    expires_at: datetime | None = None
+    supersedes: str | None = None
+    superseded_by: str | None = None
+    superseded_reason: str | None = None
+    last_recalled_at: datetime | None = None
+    deleted_at: datetime | None = None
 
     @property
     def since(self) -> datetime:

@@ -59,6 +59,15 @@ def test_recall_as_tool(run: Runner) -> None:
     assert float(ended[1]) < 1.0
 
 
+def test_memory_tools(run: Runner) -> None:
+    kept, first, recalled, corrected, second, new, old = run("memory_tools.py")
+    assert (kept, first) == ("tools:     ['remember']", "assistant: 记住了。")
+    assert (recalled, corrected) == ("tools:     ['recall']", "tools:     ['correct']")
+    assert second == "assistant: 改好了：现在是 Mac。"
+    assert new == "memory:    林晓现在用 Mac (by an assistant)"
+    assert old == "memory:    林晓的工作电脑是 Windows (by an assistant, superseded: 换了)"
+
+
 def test_swarm(run: Runner) -> None:
     there, back, payload, answer = run("swarm.py")
     assert there == "assistant → recall"

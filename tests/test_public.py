@@ -8,12 +8,14 @@ import memrecall
 
 SURFACE = [
     "MEMRECALL_TOOLS",
+    "AsyncMemory",
     "GroupChat",
     "Hit",
     "Importer",
     "Library",
     "Limits",
     "MemRecallAgent",
+    "Memory",
     "MemoryContext",
     "MemrecallError",
     "Message",
@@ -33,6 +35,7 @@ SURFACE = [
     "SingleChat",
     "__version__",
     "load_settings",
+    "memory_tools",
     "recall",
 ]
 CONSTANTS = {"MEMRECALL_TOOLS", "__version__"}

@@ -6,6 +6,7 @@ from memrecall.agent.context import MemoryContext
 from memrecall.agent.delegate import RecallTool
 from memrecall.agent.desk import Sources
 from memrecall.agent.driver import Recaller, RecallOptions
+from memrecall.agent.memory_tools import memory_tools
 from memrecall.agent.outcome import StopReason
 from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult
 from memrecall.agent.rules import offline_client
@@ -29,6 +30,7 @@ __all__ = [
     "StopReason",
     "Trace",
     "TraceEvent",
+    "memory_tools",
     "offline_client",
     "stream_recall",
 ]

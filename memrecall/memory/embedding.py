@@ -7,6 +7,7 @@ search of its user, or `memrecall reindex`, has it embedded.
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
@@ -17,7 +18,8 @@ log = logging.getLogger(__name__)
 BATCH = 256
 TOP_UP = 128  # rows left over that one search has embedded in passing
 _AT_ONCE = 2  # large jobs under way: one with the embedder, one with the store
-_SMALL = 16  # a chat turn never waits behind an import
+_SMALL = 64  # a chat turn never waits behind an import
+_LINGER = 0.05  # seconds that a chat turn's rows wait for those of the next, unless one searches
 
 
 class VectorWriter:
@@ -27,7 +29,10 @@ class VectorWriter:
         self._store = store
         self._embedder = embedder
         self._claimed = False
-        self._jobs: dict[asyncio.Task[None], frozenset[str]] = {}
+        self._jobs: dict[asyncio.Task[None], set[str]] = {}
+        self._lingering: list[tuple[RowKey, str]] = []
+        self._lingering_users: set[str] = set()
+        self._hurry = asyncio.Event()
         self.failure = ""
 
     async def prepare(self) -> None:
@@ -41,7 +46,10 @@ class VectorWriter:
         if self._embedder is None or not rows:
             return
         vectors = self._store.vectors(self._embedder.model)
-        while len(rows) > _SMALL and len(self._jobs) >= _AT_ONCE:
+        if len(rows) <= _SMALL:
+            self._linger(vectors, self._embedder, rows)
+            return
+        while len(self._jobs) >= _AT_ONCE:
             await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
         self._start(self._embed(vectors, self._embedder, list(rows)), {r.user_id for r, _ in rows})
 
@@ -62,6 +70,7 @@ class VectorWriter:
         """Wait for the jobs under way now, perhaps only those with rows of one user."""
         jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
         if jobs:
+            self._hurry.set()
             await asyncio.wait(jobs)
 
     async def catch_up(self, progress: Callable[[int], None]) -> int:
@@ -75,9 +84,27 @@ class VectorWriter:
             progress(count)
         return done
 
+    def _linger(
+        self, vectors: VectorStore, embedder: Embedder, rows: Sequence[tuple[RowKey, str]]
+    ) -> None:
+        """Rows of several turns become one write: a transaction costs more than what is in it."""
+        users = {row.user_id for row, _ in rows}
+        if not self._lingering:
+            self._hurry.clear()
+            self._lingering_users = users
+            self._start(self._embed_lingering(vectors, embedder), users)
+        self._lingering_users |= users
+        self._lingering += rows
+
+    async def _embed_lingering(self, vectors: VectorStore, embedder: Embedder) -> None:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._hurry.wait(), _LINGER)
+        rows, self._lingering = self._lingering, []
+        await self._embed(vectors, embedder, rows)
+
     def _start(self, work: "asyncio._CoroutineLike[None]", users: set[str]) -> None:
         job = asyncio.create_task(work)
-        self._jobs[job] = frozenset(users)
+        self._jobs[job] = users
         job.add_done_callback(self._jobs.pop)
 
     async def _embed(
@@ -86,8 +113,11 @@ class VectorWriter:
         try:
             for start in range(0, len(rows), BATCH):
                 part = rows[start : start + BATCH]
-                matrix = await embedder.embed([text for _, text in part])
-                await vectors.write([row for row, _ in part], matrix)
+                # A message that is kept as a memory has its words twice, and one vector.
+                texts = list(dict.fromkeys(text for _, text in part))
+                matrix = await embedder.embed(texts)
+                places = {text: at for at, text in enumerate(texts)}
+                await vectors.write([row for row, _ in part], matrix[[places[t] for _, t in part]])
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
 

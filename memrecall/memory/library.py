@@ -25,7 +25,7 @@ from memrecall.search import (
     unit_vector,
 )
 from memrecall.settings import Settings, default_database
-from memrecall.store import Entry, Erased, RowKey, Store, Written
+from memrecall.store import Entry, Erased, Outcome, RowKey, Step, Store, Written
 from memrecall.types import NewMemory, NewMessage, Origin
 
 
@@ -140,6 +140,18 @@ class Library:
         ]
         await self.vectors.submit(rows)
         return written
+
+    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+        """Carry out steps on a scope's memories, all or nothing; vectors follow."""
+        await self.vectors.prepare()
+        outcomes = await self.store.apply_plan(scope, steps, actor=actor)
+        rows = [
+            (RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
+            for outcome in outcomes
+            if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
+        ]
+        await self.vectors.submit(rows)
+        return outcomes
 
     async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
         """What is stored, of one user or of all, and where."""

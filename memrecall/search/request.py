@@ -37,6 +37,7 @@ class SearchRequest:
     keywords: tuple[str, ...] = ()  # at least one must match
     expansions: tuple[str, ...] = ()  # help, but need not match
     exclude: frozenset[str] = frozenset()  # keys that the caller has already
+    only: frozenset[str] | None = None  # memories that passed the caller's own filters
     now: datetime | None = None  # what "yesterday" is counted from; None: the clock
     time_zone: str | None = None  # where "yesterday" is one; None: the user's own
     cursor: str | None = None
@@ -73,7 +74,8 @@ class SearchRequest:
         filters = (self.since, self.until, self.role, self.kind, self.session_id, self.time_zone)
         words = (self.memory_types, self.keywords, self.expansions, sorted(self.exclude))
         what = (self.query, self.mode, self.syntax, self.threshold)
-        return ["search", *what, *map(str, filters), *map(list, words)]
+        chosen = None if self.only is None else sorted(self.only)
+        return ["search", *what, *map(str, filters), *map(list, words), chosen]
 
 
 def _require_one_of(name: str, value: str, choices: tuple[str, ...]) -> None:

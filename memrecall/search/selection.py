@@ -80,8 +80,17 @@ def _asked_for(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
         types = [table.names.find(name) for name in request.memory_types]
         messages_too = "message" in request.memory_types
         yield np.isin(table.memory_type, types) | (messages_too & (table.kind == MESSAGE))
+    if request.only is not None:
+        yield _named(columns, request.only)
     if request.keywords:
         yield np.logical_or.reduce([match_words(columns, word) for word in request.keywords])
+
+
+def _named(columns: Columns, keys: frozenset[str]) -> Mask:
+    rows = [columns.row_of("memory", key) for key in keys]
+    mask = np.zeros(columns.rows, dtype=np.bool_)
+    mask[[row for row in rows if row is not None]] = True
+    return mask
 
 
 def first_places(

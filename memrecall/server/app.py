@@ -1,6 +1,7 @@
 """The application: routes behind a guard behind an edge."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,8 +14,10 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
-from memrecall.memory import Library
-from memrecall.server import chat, messages, recall
+from memrecall.memory import AsyncMemory, Library
+from memrecall.memory.opening import make_extractor
+from memrecall.scope import Permission
+from memrecall.server import chat, graph, memories, messages, recall
 from memrecall.server.answers import Health
 from memrecall.server.auth import Doorkeeper
 from memrecall.server.docs import docs_page
@@ -29,15 +32,18 @@ from memrecall.server.service import Asked, Service
 from memrecall.server.wire import Json, problem_response
 
 _DESCRIPTION = """\
-Messages of users, searched, recalled and answered. Requests carry `Authorization: Bearer KEY`; a
-key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Request-Id` is echoed.
+Messages and memories of users, searched, recalled and answered. Requests carry `Authorization:
+Bearer KEY`; a key opens one user's data, or several users'. Times are RFC 3339 in UTC.
+`X-Request-Id` is echoed.
 """
 
 # The framework's own spans and logs would name users (in paths) and quote what they sent.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
+_JOBS_SECONDS = 20.0
+
 about = APIRouter(tags=["service"])
-_ROUTERS = (about, messages.router, recall.router, chat.router)
+_ROUTERS = (about, messages.router, memories.router, graph.router, recall.router, chat.router)
 
 
 class Application:
@@ -55,6 +61,10 @@ class Application:
     def begin_closing(self) -> None:
         """End what would take long; what is being written is finished."""
         self.service.closing.set()
+
+    async def close(self) -> None:
+        """Give background work some time to end, then end it. What was stored is stored."""
+        await self.service.remembering.close(_JOBS_SECONDS)
 
 
 def create_app(
@@ -78,7 +88,7 @@ def create_app(
         waiting=settings.recall_queue,
         patience=settings.recall_patience,
     )
-    service = Service(library, metrics, gate, model_client)
+    service = Service(library, metrics, gate, _remembering(library, model_client), model_client)
     origins = settings.allowed_origins()
     doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
     inner: ASGIApp = Guard(_routes(), doorkeeper, body_limits)
@@ -86,11 +96,17 @@ def create_app(
         inner = CORSMiddleware(
             inner,
             allow_origins=sorted(origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return Application(Edge(inner, metrics, _template, tracer), service)
+
+
+def _remembering(library: Library, model_client: Any) -> AsyncMemory:
+    """A memory for all users, which no request gets to see without being bound."""
+    extractor = make_extractor(replace(library.settings, model=""), model_client)
+    return AsyncMemory(library=library, extractor=extractor, permissions=Permission)
 
 
 class _Api(FastAPI):
@@ -148,7 +164,7 @@ def _methods(path: str) -> str:
 
 def _template(path: str) -> str | None:
     """The template that a path fits, whatever the method."""
-    return next((route.path for route in _matching(path)), None)
+    return next((route.path_format for route in _matching(path)), None)
 
 
 def _matching(path: str) -> Iterator[APIRoute]:

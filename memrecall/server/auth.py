@@ -40,6 +40,16 @@ class Principal:
             raise NotFound("not this key's user")
         return Scope(user_id, self.agent_id, session_id, self.permissions)
 
+    def one_user(self, named: str | None) -> str:
+        """The user that a request names, or the only one that this principal may ask for."""
+        if named is not None:
+            return named
+        if self.users is None or len(self.users) != 1:
+            why = "is missing, and this key is not for one user alone"
+            fault = {"field": "user_id", "message": why}
+            raise Refused(Problem("INVALID_ARGUMENT", f"user_id: {why}", {"fields": [fault]}))
+        return next(iter(self.users))
+
     def require_writing(self) -> None:
         """Refuse a key that may only read."""
         if self.read_only:

@@ -50,7 +50,8 @@ class Exchange:
     def route(self) -> str:
         """The template of the path, without what is in it; also of what was refused at the door."""
         route = self._scope.get("route")  # set by the framework, for what got as far
-        return getattr(route, "path", None) or self._template(self._scope["path"]) or UNMATCHED
+        known = getattr(route, "path_format", None)
+        return known or self._template(self._scope["path"]) or UNMATCHED
 
     @property
     def seconds(self) -> float:

@@ -87,7 +87,7 @@ class Refused(Exception):
 
 
 # The same for everything that the caller may not know of: it cannot be told from what is not there.
-NOTHING_THERE = Problem("NOT_FOUND", "there is no such user or message")
+NOTHING_THERE = Problem("NOT_FOUND", "there is no such user, message or memory")
 SHUTTING_DOWN = Problem(
     "UNAVAILABLE", "the server is shutting down", headers={"Retry-After": RETRY}
 )

@@ -18,7 +18,7 @@ from memrecall.server.wire import MEDIA_TYPE
 
 PUBLIC = frozenset({"/healthz", "/openapi.json", "/docs"})
 _ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
-_WRITES = re.compile(r"/v1/users/[^/]+/messages")
+_WRITES = re.compile(r"/v1/users/[^/]+/messages|/v1/memories")
 _CLOSE = {"Connection": "close"}
 
 
@@ -55,7 +55,7 @@ class Guard:
         if scope["path"] not in PUBLIC:
             principal = await self._doorkeeper.admit(headers, scope.get("client"))
             scope["state"]["principal"] = principal
-        if scope["method"] == "POST":
+        if scope["method"] in ("POST", "PATCH", "DELETE"):
             receive = await self._read(scope, headers, receive)
         await self._app(scope, receive, send)
 

@@ -107,7 +107,10 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
                 with spans as tracer:
                     app = create_app(library, may_be_open=local, model_client=client, tracer=tracer)
                     server = _Server(server_config(app), app, lambda: announce(facts))
-                    await server.serve(sockets=[listener])
+                    try:
+                        await server.serve(sockets=[listener])
+                    finally:
+                        await app.close()
             finally:
                 if client is not None:
                     await client.close()

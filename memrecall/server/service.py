@@ -1,15 +1,16 @@
 """What all endpoints share, and how an endpoint learns who is asking."""
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 from fastapi import Depends, Request
 
 from memrecall.agent.caches import Caches
-from memrecall.memory import Library
+from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
+from memrecall.server.errors import Problem, Refused
 from memrecall.server.limits import RecallGate
 from memrecall.server.metrics import Metrics
 
@@ -21,6 +22,7 @@ class Service:
     library: Library
     metrics: Metrics
     gate: RecallGate
+    remembering: AsyncMemory  # for anybody: endpoints bind it to who is asking
     model_client: Any = None  # None: the offline rules recall
     caches: Caches = field(default_factory=Caches)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -44,6 +46,46 @@ class Asking:
         scope = self.principal.scope(user_id)
         await self.library.require_user(scope)
         return scope
+
+    def memory(self, user_id: str | None = None, agent_id: str | None = None) -> AsyncMemory:
+        """The memory of a user who may be asked about; without a name, of the key's only user."""
+        return self._bound(self._own(user_id, agent_id))
+
+    async def own_memory(
+        self, user_id: str | None = None, agent_id: str | None = None
+    ) -> AsyncMemory:
+        """The same, unless the user or the agent is disabled.
+
+        A user with nothing stored yet has an empty memory: every first conversation begins so.
+        """
+        scope = self._own(user_id, agent_id)
+        store = self.library.store
+        mark = await store.feed(scope.user_id).mark()
+        if mark is not None:
+            await store.require_active(mark, scope)
+        return self._bound(scope)
+
+    def _own(self, user_id: str | None, agent_id: str | None) -> Scope:
+        scope = self.principal.scope(self.principal.one_user(user_id))
+        if agent_id is None:
+            return scope
+        if scope.agent_id not in (None, agent_id):
+            raise _another_agent(scope.agent_id)
+        return replace(scope, agent_id=agent_id)
+
+    def _bound(self, scope: Scope) -> AsyncMemory:
+        return self.service.remembering.bind(
+            user_id=scope.user_id,
+            agent_id=scope.agent_id,
+            permissions=scope.permissions,
+            actor=f"key {self.principal.key_id}",
+        )
+
+
+def _another_agent(own: str | None) -> Refused:
+    why = f"is not {own!r}, which this key is for"
+    fault = {"field": "agent_id", "message": why}
+    return Refused(Problem("INVALID_ARGUMENT", f"agent_id: {why}", {"fields": [fault]}))
 
 
 async def _asking(request: Request) -> Asking:

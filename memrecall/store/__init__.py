@@ -2,9 +2,16 @@
 
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
+from memrecall.store.filters import Filter, matches, read_filter
+from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
+from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
+from memrecall.store.knowledge import KnowledgeEntry
+from memrecall.store.listing import MemoryPage, Wanted
 from memrecall.store.messages import Entry, Written
 from memrecall.store.owners import Erased, OwnerList
+from memrecall.store.plans import Outcome, Step
+from memrecall.store.session_state import Checkpoint, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.timeline import MessageFilter, MessagePage, Timeline
 from memrecall.store.traces import (
@@ -23,19 +30,30 @@ __all__ = [
     "STORED_AS",
     "ChangeFeed",
     "Changes",
+    "Checkpoint",
     "Entry",
     "Erased",
+    "Filter",
     "Grant",
     "Key",
     "KeyList",
     "Keys",
+    "KnowledgeEntry",
+    "MemoryPage",
     "MessageFilter",
     "MessagePage",
+    "NewRelation",
     "NewTrace",
+    "Outcome",
     "OwnerList",
     "PendingText",
+    "Revision",
     "RowKey",
+    "Step",
     "Store",
+    "StoredEntity",
+    "StoredRelation",
+    "StoredSummary",
     "StoredTrace",
     "Timeline",
     "TracePage",
@@ -43,8 +61,13 @@ __all__ = [
     "Traces",
     "UserMark",
     "VectorStore",
+    "Wanted",
     "Written",
+    "fold_name",
+    "fold_text",
+    "matches",
     "measure_body",
     "open_cursor",
+    "read_filter",
     "seal_cursor",
 ]

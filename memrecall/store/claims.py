@@ -87,6 +87,12 @@ class Claims:
                 ],
             )
 
+    async def renew(self, connection: AsyncConnection) -> None:
+        """Rows went without a trace: what was derived from the users' rows begins anew."""
+        for user in self.versions:
+            fresh = update(users).where(users.c.user_id == user)
+            await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
+
 
 def agent_of(scope: Scope) -> str:
     """The scope's agent, or the one called default."""
@@ -104,7 +110,7 @@ async def claim(
     """Make what is missing, lock it, and refuse what is disabled."""
     # In one order for everybody, or two writers could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
-    await _claim_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
+    await claim_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
     versions = await _claim_users(connection, ordered, now)
     counters: dict[tuple[str, str], SessionCounter] = {}
     if with_sessions:
@@ -114,7 +120,7 @@ async def claim(
 
 async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) -> Claims:
     """The same for one user who must be there already; only the agent may be new."""
-    await _claim_agents(connection, [agent_of(scope)], now)
+    await claim_agents(connection, [agent_of(scope)], now)
     locked = await lock_users(connection, [scope.user_id])
     if scope.user_id not in locked:
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
@@ -123,14 +129,18 @@ async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) 
     return Claims(now, {scope.user_id: state.version}, {})
 
 
-async def _claim_agents(connection: AsyncConnection, ids: list[str], now: datetime) -> None:
+async def claim_agents(connection: AsyncConnection, ids: list[str], now: datetime) -> None:
+    """Make the agents that are missing and refuse those that are disabled."""
     fresh = [
         {"agent_id": name, "agent_name": name, "create_time": now, "update_time": now}
         for name in ids
     ]
-    await insert_missing(connection, agents, fresh)
     wanted = select(agents.c.agent_id, agents.c.status)
-    for row in await select_by_keys(connection, wanted, [agents.c.agent_id], ids):
+    rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
+    if len(rows) < len(ids):  # seldom: looking first saves every later write a statement
+        await insert_missing(connection, agents, fresh)
+        rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
+    for row in rows:
         require_enabled("agent", row["agent_id"], row["status"])
 
 
@@ -148,8 +158,8 @@ async def _claim_users(
         }
         for user, scope in sorted(first.items())
     ]
-    locked: dict[str, UserState] = {}
-    while len(locked) < len(first):  # whoever was erased meanwhile is made anew
+    locked = await lock_users(connection, first)
+    while len(locked) < len(first):  # whoever is new, or was erased meanwhile
         await insert_missing(connection, users, fresh)
         locked = await lock_users(connection, first)
     for user, state in locked.items():
@@ -187,7 +197,6 @@ async def _claim_sessions(
         }
         for (user, session), scope in sorted(first.items())
     ]
-    await insert_missing(connection, sessions, fresh)
     wanted = select(
         sessions.c.user_id,
         sessions.c.session_id,
@@ -197,6 +206,9 @@ async def _claim_sessions(
     )
     keys = [sessions.c.user_id, sessions.c.session_id]
     rows = await select_by_keys(connection, wanted, keys, sorted(first))
+    if len(rows) < len(first):
+        await insert_missing(connection, sessions, fresh)
+        rows = await select_by_keys(connection, wanted, keys, sorted(first))
     return {
         (row["user_id"], row["session_id"]): SessionCounter(
             row["user_id"],

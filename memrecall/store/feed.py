@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, or_, select
+from sqlalchemy import Select, bindparam, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.engine import Database
@@ -54,6 +54,14 @@ _MESSAGE = (
     messages.c.search_text,
     or_(messages.c.content.endswith("?"), messages.c.content.endswith("？")).label("asks"),
 )
+# What has expired holds no longer, whatever else is known of it.
+_VALID_TO = case(
+    (
+        func.coalesce(memories.c.valid_to, memories.c.expires_at) > memories.c.expires_at,
+        memories.c.expires_at,
+    ),
+    else_=func.coalesce(memories.c.valid_to, memories.c.expires_at),
+)
 _MEMORY = (
     memories.c.memory_key.label("key"),
     memories.c.change_no,
@@ -64,7 +72,7 @@ _MEMORY = (
     memories.c.session_id,
     memories.c.sensitive,
     memories.c.valid_from,
-    memories.c.valid_to,
+    _VALID_TO.label("valid_to"),
     memories.c.deleted_at,
     memories.c.search_text,
 )

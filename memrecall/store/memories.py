@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select, update
+from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
-from memrecall.scope import Permission, Scope
+from memrecall.scope import Scope
 from memrecall.store.claims import Claims, agent_of, claim, claim_known
+from memrecall.store.edits import Edit, only_visible, write_edits
 from memrecall.store.engine import Database
 from memrecall.store.messages import Written
 from memrecall.store.statements import chunks, new_id, select_by_keys
@@ -38,11 +39,11 @@ class Memories:
     ) -> Written:
         """Store a batch, all or nothing. Origin and actor are the caller's word, not the text's."""
         check_text("actor", actor)
-        named = [_with_key(memory) for memory in batch]
-        if not named:
+        given = [named(memory) for memory in batch]
+        if not given:
             return Written()
         return await self._database.transact(
-            lambda connection: self._add(connection, named, origin, actor)
+            lambda connection: self.add_in(connection, given, origin, actor)
         )
 
     async def get(self, memory_key: str) -> MemoryRecord:
@@ -54,14 +55,7 @@ class Memories:
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Those of the memories that exist and may be seen, in no particular order."""
-        wanted = select(memories).where(
-            memories.c.user_id == self._scope.user_id,
-            memories.c.deleted_at.is_(None),
-        )
-        if self._scope.agent_id is not None:
-            wanted = wanted.where(memories.c.agent_id == self._scope.agent_id)
-        if not self._scope.allows(Permission.SENSITIVE):
-            wanted = wanted.where(memories.c.sensitive.is_(False))
+        wanted = only_visible(select(memories), self._scope).where(memories.c.deleted_at.is_(None))
         found: list[MemoryRecord] = []
         for part in chunks(keys):
             rows = await self._database.fetch(wanted.where(memories.c.memory_key.in_(list(part))))
@@ -73,39 +67,58 @@ class Memories:
         return await self._database.transact(self._delete_all)
 
     async def _delete_all(self, connection: AsyncConnection) -> int:
-        now = datetime.now(UTC)
-        claims = await claim_known(connection, self._scope, now)
-        wanted = select(memories.c.memory_key).where(
-            memories.c.user_id == self._scope.user_id, memories.c.deleted_at.is_(None)
-        )
-        if self._scope.agent_id is not None:
-            wanted = wanted.where(memories.c.agent_id == self._scope.agent_id)
-        if not self._scope.allows(Permission.SENSITIVE):
-            wanted = wanted.where(memories.c.sensitive.is_(False))
-        keys = list((await connection.scalars(wanted.order_by(memories.c.memory_key))).all())
-        hidden = update(memories).where(
-            memories.c.user_id == self._scope.user_id,
-            memories.c.memory_key == bindparam("of_key"),
-        )
-        rows = [
-            {"of_key": key, "change_no": claims.next_change(self._scope.user_id)} for key in keys
+        claims = await claim_known(connection, self._scope, datetime.now(UTC))
+        wanted = only_visible(select(memories), self._scope).where(memories.c.deleted_at.is_(None))
+        rows = (await connection.execute(wanted.order_by(memories.c.memory_key))).mappings().all()
+        hidden = [
+            Edit(dict(row), {"deleted_at": claims.now}, "DELETE", "all at once") for row in rows
         ]
-        if rows:
-            await connection.execute(hidden.values(deleted_at=now, updated_at=now), rows)
+        await write_edits(connection, claims, hidden, "memrecall")
         await claims.release(connection)
         return len(rows)
 
-    async def _add(
-        self, connection: AsyncConnection, batch: list[NewMemory], origin: Origin, actor: str
+    async def add_in(
+        self,
+        connection: AsyncConnection,
+        batch: list[NewMemory],
+        origin: Origin,
+        actor: str,
+        *,
+        supersedes: str | None = None,
     ) -> Written:
+        """The same inside a transaction; every memory has a key."""
         now = datetime.now(UTC)
         labelled = self._scope.session_id is not None
         claims = await claim(connection, [self._scope], now, with_sessions=labelled)
-        known = await self._known(connection, batch)
+        await self._require_sources(connection, batch)
+        written = await self.add_claimed(
+            connection, batch, origin, actor, claims, supersedes=supersedes
+        )
+        await claims.release(connection)
+        return written
+
+    async def add_claimed(
+        self,
+        connection: AsyncConnection,
+        batch: list[NewMemory],
+        origin: Origin,
+        actor: str,
+        claims: Claims,
+        *,
+        supersedes: str | None = None,
+        known: dict[str, Any] | None = None,
+    ) -> Written:
+        """The same under claims that the caller releases, from messages that are there.
+
+        Who made the keys just now says that none is `known`.
+        """
+        now = claims.now
+        if known is None:
+            known = await self._known(connection, batch)
         rows: list[dict[str, Any]] = []
         fresh: list[bool] = []
         for memory in batch:
-            row = self._row(memory, origin, actor, now)
+            row = {**self._row(memory, origin, actor, now), "supersedes": supersedes}
             stored = known.get(row["memory_key"])
             fresh.append(stored is None)
             if stored is not None:
@@ -116,8 +129,8 @@ class Memories:
             row["change_no"] = claims.next_change(self._scope.user_id)
             known[row["memory_key"]] = row
             rows.append(row)
-        await self._require_sources(connection, batch)
-        await _insert(connection, rows, claims)
+        if rows:
+            await connection.execute(insert(memories), rows)
         return Written(tuple(str(m.memory_key) for m in batch), tuple(fresh))
 
     async def _known(self, connection: AsyncConnection, batch: list[NewMemory]) -> dict[str, Any]:
@@ -194,7 +207,8 @@ def truncate(content: str) -> tuple[str, bool]:
     return data[:MEMORY_BYTES].decode(errors="ignore"), True
 
 
-def _with_key(memory: NewMemory) -> NewMemory:
+def named(memory: NewMemory) -> NewMemory:
+    """The memory with a key: its own, or a new one."""
     if memory.memory_key is not None:
         return memory
     return memory.model_copy(update={"memory_key": new_id("mem")})
@@ -210,9 +224,3 @@ def _require_same(row: dict[str, Any], stored: Any) -> None:
                 hint="Give the new memory its own key",
                 memory_key=row["memory_key"],
             )
-
-
-async def _insert(connection: AsyncConnection, rows: list[dict[str, Any]], claims: Claims) -> None:
-    if rows:
-        await connection.execute(insert(memories), rows)
-    await claims.release(connection)

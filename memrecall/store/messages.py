@@ -44,22 +44,38 @@ class Written:
 
 async def write_messages(database: Database, entries: Sequence[Entry]) -> Written:
     """Store a batch, all or nothing. What is there already is left alone, unless it differs."""
-    named = [_with_id(entry) for entry in entries]
+    named = [with_id(entry) for entry in entries]
     if not named:
         return Written()
-    return await database.transact(lambda connection: _write(connection, named))
+    called = [entry for entry in entries if entry.message.message_id is not None]
+    return await database.transact(lambda connection: _write(connection, named, called))
 
 
-def _with_id(entry: Entry) -> Entry:
+def with_id(entry: Entry) -> Entry:
+    """The entry with an id of its message: its own, or a new one."""
     if entry.message.message_id is not None:
         return entry
     return Entry(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
 
 
-async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
+async def _write(
+    connection: AsyncConnection, entries: list[Entry], called: Sequence[Entry]
+) -> Written:
     now = datetime.now(UTC)
     claims = await claim(connection, (e.scope for e in entries), now, with_sessions=True)
-    known = await _known(connection, entries)
+    written = await write_claimed(connection, entries, claims, called)
+    await claims.release(connection)
+    return written
+
+
+async def write_claimed(
+    connection: AsyncConnection, entries: list[Entry], claims: Claims, called: Sequence[Entry]
+) -> Written:
+    """Store entries with ids under claims that the caller releases.
+
+    Only those `called` by somebody else can be there already; an id made here is new.
+    """
+    known = await _known(connection, called) if called else {}
     ours: set[_Key] = set()  # what this batch itself brings
     rows: list[dict[str, Any]] = []
     fresh: list[bool] = []
@@ -81,7 +97,6 @@ async def _write(connection: AsyncConnection, entries: list[Entry]) -> Written:
     _require_faultless(faults)
     if rows:
         await connection.execute(insert(messages), rows)
-    await claims.release(connection)
     return Written(tuple(_key(entry)[1] for entry in entries), tuple(fresh))
 
 
@@ -94,7 +109,7 @@ def _require_faultless(faults: dict[int, CallerError]) -> None:
 
 
 def _key(entry: Entry) -> _Key:
-    assert entry.message.message_id is not None  # noqa: S101 -- `_with_id` gave it one
+    assert entry.message.message_id is not None  # noqa: S101 -- `with_id` gave it one
     return entry.scope.user_id, entry.message.message_id
 
 
@@ -160,7 +175,7 @@ def _row(entry: Entry, claims: Claims) -> dict[str, Any]:
         "content_type": message.content_type,
         "metadata": message.metadata,
         "parent_message_id": message.parent_message_id,
-        "ts": message.ts or claims.now,
+        "ts": message.ts or create_time,  # in the order of a batch
         "create_time": create_time,
         "sequence_no": sequence_no,
         "search_text": analyze(message.content).to_search_text(),

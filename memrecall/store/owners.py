@@ -15,7 +15,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.store.claims import lock_users
 from memrecall.store.engine import Database
+from memrecall.store.erasing import erase_derived
 from memrecall.store.keys import withdraw_user
+from memrecall.store.memory_tables import knowledge
 from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
 from memrecall.types import check_time_zone
 
@@ -41,6 +43,7 @@ class Erased:
     sessions: int = 0
     traces: int = 0
     keys: int = 0  # that opened this user's data; they do no longer
+    derived: int = 0  # revisions, graph, summaries and checkpoints
 
     def as_dict(self) -> dict[str, int]:
         """The counts by name."""
@@ -123,7 +126,7 @@ class Owners:
         return await self._erase(user_id, None)
 
     async def erase_agent(self, agent_id: str) -> None:
-        """Remove an agent that has no users or rows left."""
+        """Remove an agent that has no users or rows left, and what it knows."""
 
         async def work(connection: AsyncConnection) -> int:
             for table in (users, sessions, messages, memories, traces):
@@ -132,6 +135,7 @@ class Owners:
                     raise Conflict(
                         f"agent {agent_id!r} still has {table.name}", hint="Erase its users first"
                     )
+            await connection.execute(delete(knowledge).where(knowledge.c.agent_id == agent_id))
             gone = await connection.execute(delete(agents).where(agents.c.agent_id == agent_id))
             return gone.rowcount
 
@@ -174,6 +178,7 @@ async def _erase(connection: AsyncConnection, user_id: str, session_id: str | No
         raise NotFound(f"there is no user {user_id!r}", hint="`memrecall users list`")
     gone = {
         "keys": keys,
+        "derived": await erase_derived(connection, user_id, session_id),
         "vectors": await _erase_vectors(connection, user_id, session_id),
         "messages": await _erase_from(connection, messages, user_id, session_id),
         "memories": await _erase_from(connection, memories, user_id, session_id),

@@ -1,22 +1,30 @@
 """The store: one opened database and the rooms in it, each bound to a scope."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from sqlalchemy import func, select
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
 from memrecall.store.analysis import analyse_anew
+from memrecall.store.changes import MemoryChanges
 from memrecall.store.claims import require_enabled
 from memrecall.store.engine import Database, Durability
 from memrecall.store.feed import ChangeFeed, UserMark
+from memrecall.store.graph import Graph
+from memrecall.store.history import Revision, read_history
 from memrecall.store.keys import Keys
+from memrecall.store.knowledge import Knowledge
+from memrecall.store.listing import MemoryList
 from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
 from memrecall.store.migrations import schema_version, upgrade
 from memrecall.store.owners import Owners
+from memrecall.store.plans import Outcome, Step, apply_plan, write_turn
+from memrecall.store.session_state import SessionState
 from memrecall.store.tables import (
     agents,
     memories,
@@ -29,8 +37,10 @@ from memrecall.store.tables import (
 )
 from memrecall.store.timeline import Timeline
 from memrecall.store.traces import Traces
+from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import VectorStore
 from memrecall.text import TEXT_VERSION
+from memrecall.types import NewMemory, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +115,60 @@ class Store:
     def memories(self, scope: Scope) -> Memories:
         """The memories of one scope."""
         return Memories(self._database, scope)
+
+    def changes(self, scope: Scope) -> MemoryChanges:
+        """What can be done to the memories of one scope."""
+        return MemoryChanges(self._database, scope)
+
+    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+        """Carry out what extraction decided, all or nothing."""
+        return await apply_plan(self._database, scope, steps, actor)
+
+    async def write_turn(
+        self,
+        entries: Sequence[Entry],
+        kept: Sequence[tuple[NewMemory, Origin] | None],
+        *,
+        actor: str,
+    ) -> tuple[Written, list[str | None]]:
+        """Store messages of one scope and the memories that they are, all or nothing."""
+        return await write_turn(self._database, entries, kept, actor)
+
+    def memory_list(self, scope: Scope) -> MemoryList:
+        """The memories of one scope, listed."""
+        return MemoryList(self._database, scope, self.facts.cursor_secret)
+
+    async def history(self, scope: Scope, memory_key: str) -> list[Revision]:
+        """What became of a memory, from its adding on."""
+        return await read_history(self._database, scope, memory_key)
+
+    def graph(self, scope: Scope) -> Graph:
+        """The knowledge graph of one scope."""
+        return Graph(self._database, scope)
+
+    def session_state(self, scope: Scope) -> SessionState:
+        """Summaries and checkpoints of a scope's session."""
+        return SessionState(self._database, scope)
+
+    def knowledge(self, scope: Scope) -> Knowledge:
+        """What a scope's agent knows, shared by its users."""
+        return Knowledge(self._database, scope)
+
+    async def owners_of(self, memory_key: str) -> list[tuple[str, str]]:
+        """User and agent of the memories of that key: for trusted code that names no user."""
+        wanted = select(memories.c.user_id, memories.c.agent_id)
+        rows = await self._database.fetch(wanted.where(memories.c.memory_key == memory_key))
+        return [(row.user_id, row.agent_id) for row in rows]
+
+    def export_user(self, user_id: str) -> AsyncIterator[dict[str, Any]]:
+        """Everything of a user as JSON objects that `import_user` takes back."""
+        return export_user(self._database, user_id)
+
+    async def import_user(
+        self, user_id: str, records: Iterable[Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Store what `export_user` gave, all or nothing."""
+        return await import_user(self._database, user_id, records)
 
     def traces(self, scope: Scope) -> Traces:
         """The traces of one scope."""

@@ -29,6 +29,7 @@ from sqlalchemy import (
     Text,
     TypeDecorator,
     UniqueConstraint,
+    false,
     func,
     text,
 )
@@ -57,25 +58,28 @@ class UtcTime(TypeDecorator[datetime]):
         return value.replace(tzinfo=UTC)
 
 
-def _id() -> String:
+def id_type() -> String:
+    """An id of at most 64 characters."""
     # Byte order on PostgreSQL too, so that both databases sort ids alike.
     plain = String(ID_LENGTH)
     return plain.with_variant(String(ID_LENGTH, collation="C"), "postgresql")
 
 
-def _json() -> JSON:
+def json_type() -> JSON:
+    """A JSON value."""
     # Not JSONB, which turns 1e23 into an integer and so into another number.
     return JSON()
 
 
-def _time(name: str, **options: Any) -> Column[datetime]:
+def time_column(name: str, **options: Any) -> Column[datetime]:
+    """A moment."""
     return Column(name, UtcTime(), **options)
 
 
 def _stamps() -> tuple[Column[datetime], Column[datetime]]:
     return (
-        _time("create_time", nullable=False, server_default=func.current_timestamp()),
-        _time("update_time", nullable=False, server_default=func.current_timestamp()),
+        time_column("create_time", nullable=False, server_default=func.current_timestamp()),
+        time_column("update_time", nullable=False, server_default=func.current_timestamp()),
     )
 
 
@@ -93,11 +97,11 @@ meta = Table(
 agents = Table(
     "agents",
     metadata,
-    Column("agent_id", _id(), primary_key=True),
+    Column("agent_id", id_type(), primary_key=True),
     Column("agent_name", String(NAME_LENGTH), nullable=False),
     Column("agent_type", String(LABEL_LENGTH)),
     Column("description", Text),
-    Column("config", _json()),
+    Column("config", json_type()),
     _status(),
     *_stamps(),
     Column("creator", String(ID_LENGTH)),
@@ -108,15 +112,15 @@ agents = Table(
 users = Table(
     "users",
     metadata,
-    Column("user_id", _id(), primary_key=True),
-    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("user_id", id_type(), primary_key=True),
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("user_name", String(NAME_LENGTH)),
     Column("user_type", String(LABEL_LENGTH)),
-    Column("profile", _json()),
+    Column("profile", json_type()),
     Column("time_zone", String(ID_LENGTH), nullable=False, server_default="UTC"),
     _status(),
     *_stamps(),
-    _time("last_active_time"),
+    time_column("last_active_time"),
     # The number of the user's latest change, and a mark that differs after any erasure.
     Column("version", BigInteger, nullable=False, server_default=text("0")),
     Column("epoch", String(32), nullable=False),
@@ -128,18 +132,18 @@ users = Table(
 sessions = Table(
     "sessions",
     metadata,
-    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
-    Column("session_id", _id(), nullable=False),
-    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
+    Column("session_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     Column("session_name", String(NAME_LENGTH)),
     Column("session_type", String(LABEL_LENGTH)),
-    Column("context", _json()),
+    Column("context", json_type()),
     _status(),
     *_stamps(),
-    _time("end_time"),
+    time_column("end_time"),
     # Counters live here, so that erased messages never give their numbers to later ones.
     Column("last_sequence_no", BigInteger, nullable=False, server_default=text("0")),
-    _time("last_create_time"),
+    time_column("last_create_time"),
     PrimaryKeyConstraint("user_id", "session_id"),
     Index("ix_sessions_agent_user", "agent_id", "user_id"),
     Index("ix_sessions_status_create_time", "status", "create_time"),
@@ -149,18 +153,18 @@ sessions = Table(
 messages = Table(
     "messages",
     metadata,
-    Column("user_id", _id(), nullable=False),
-    Column("message_id", _id(), nullable=False),
-    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
-    Column("session_id", _id(), nullable=False),
+    Column("user_id", id_type(), nullable=False),
+    Column("message_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("session_id", id_type(), nullable=False),
     Column("role", String(20), nullable=False),
     Column("speaker", String(NAME_LENGTH)),
     Column("content", Text, nullable=False),
     Column("content_type", String(LABEL_LENGTH), nullable=False, server_default="text"),
-    Column("metadata", _json()),
-    Column("parent_message_id", _id()),
-    _time("ts", nullable=False),
-    _time("create_time", nullable=False, server_default=func.current_timestamp()),
+    Column("metadata", json_type()),
+    Column("parent_message_id", id_type()),
+    time_column("ts", nullable=False),
+    time_column("create_time", nullable=False, server_default=func.current_timestamp()),
     Column("sequence_no", BigInteger, nullable=False),
     Column("search_text", Text, nullable=False),
     Column("change_no", BigInteger, nullable=False),
@@ -188,39 +192,51 @@ Index(
 memories = Table(
     "memories",
     metadata,
-    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
-    Column("memory_key", _id(), nullable=False),
-    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
-    Column("session_id", _id()),
+    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
+    Column("memory_key", id_type(), nullable=False),
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("session_id", id_type()),
     Column("summary", Text, nullable=False, server_default=""),
     Column("content", Text, nullable=False),
     Column("memory_type", String(LABEL_LENGTH), nullable=False, server_default="general"),
     Column("layer", String(10), nullable=False, server_default="long"),
-    Column("keywords", _json(), nullable=False),
-    Column("metadata", _json(), nullable=False),
+    Column("keywords", json_type(), nullable=False),
+    Column("metadata", json_type(), nullable=False),
     Column("sensitive", Boolean, nullable=False),
-    _time("valid_from"),
-    _time("valid_to"),
-    Column("source_message_ids", _json(), nullable=False),
-    Column("provenance", _json(), nullable=False),
+    time_column("valid_from"),
+    time_column("valid_to"),
+    Column("source_message_ids", json_type(), nullable=False),
+    Column("provenance", json_type(), nullable=False),
     Column("truncated", Boolean, nullable=False),
-    _time("created_at", nullable=False),
-    _time("updated_at", nullable=False),
-    _time("deleted_at"),
+    time_column("created_at", nullable=False),
+    time_column("updated_at", nullable=False),
+    time_column("deleted_at"),
     Column("search_text", Text, nullable=False),
     Column("change_no", BigInteger, nullable=False),
+    Column("subject", String(NAME_LENGTH)),
+    Column("speaker", String(NAME_LENGTH)),
+    Column("field", String(LABEL_LENGTH)),
+    Column("pinned", Boolean, nullable=False, server_default=false()),
+    time_column("expires_at"),
+    Column("supersedes", id_type()),
+    Column("superseded_by", id_type()),
+    Column("superseded_reason", Text),
+    time_column("last_recalled_at"),
     PrimaryKeyConstraint("user_id", "memory_key"),
     ForeignKeyConstraint(["user_id", "session_id"], ["sessions.user_id", "sessions.session_id"]),
     Index("ix_memories_created_at", "user_id", "created_at"),
     Index("ix_memories_change", "user_id", "change_no"),
+    Index("ix_memories_field", "user_id", "subject", "field"),
+    # Trusted code may name a memory without its user.
+    Index("ix_memories_key", "memory_key"),
 )
 
 vectors = Table(
     "vectors",
     metadata,
-    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
+    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("kind", String(20), nullable=False),
-    Column("key", _id(), nullable=False),
+    Column("key", id_type(), nullable=False),
     Column("model", String(NAME_LENGTH), nullable=False),
     Column("dimensions", Integer, nullable=False),
     Column("vector", LargeBinary, nullable=False),
@@ -232,12 +248,12 @@ vectors = Table(
 traces = Table(
     "traces",
     metadata,
-    Column("user_id", _id(), ForeignKey("users.user_id"), nullable=False),
-    Column("trace_id", _id(), nullable=False),
-    Column("agent_id", _id(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
+    Column("trace_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
     # A label, not a reference: a recall may be asked in a session that nothing was written to.
-    Column("session_id", _id()),
-    _time("created_at", nullable=False),
+    Column("session_id", id_type()),
+    time_column("created_at", nullable=False),
     Column("query", Text, nullable=False),
     Column("stop_reason", String(LABEL_LENGTH), nullable=False),
     Column("confidence", Double, nullable=False),
@@ -246,7 +262,7 @@ traces = Table(
     Column("model_calls", Integer, nullable=False),
     Column("tool_calls", Integer, nullable=False),
     Column("seconds", Double, nullable=False),
-    Column("body", _json(), nullable=False),
+    Column("body", json_type(), nullable=False),
     PrimaryKeyConstraint("user_id", "trace_id"),
 )
 Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), traces.c.trace_id)
@@ -255,24 +271,24 @@ Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), trac
 api_keys = Table(
     "api_keys",
     metadata,
-    Column("key_id", _id(), primary_key=True),
+    Column("key_id", id_type(), primary_key=True),
     Column("name", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("secret_hash", String(64), nullable=False),
     Column("all_users", Boolean, nullable=False),
-    Column("agent_id", _id()),  # a label: the agent may be made by the key's first write
+    Column("agent_id", id_type()),  # a label: the agent may be made by the key's first write
     Column("read_only", Boolean, nullable=False),
-    Column("permissions", _json(), nullable=False),
-    _time("created_at", nullable=False),
-    _time("expires_at"),
-    _time("revoked_at"),
+    Column("permissions", json_type(), nullable=False),
+    time_column("created_at", nullable=False),
+    time_column("expires_at"),
+    time_column("revoked_at"),
 )
 
 api_key_users = Table(
     "api_key_users",
     metadata,
     # No reference to a user: a key may be made before its user's first message.
-    Column("user_id", _id(), nullable=False),
-    Column("key_id", _id(), ForeignKey("api_keys.key_id"), nullable=False),
+    Column("user_id", id_type(), nullable=False),
+    Column("key_id", id_type(), ForeignKey("api_keys.key_id"), nullable=False),
     PrimaryKeyConstraint("user_id", "key_id"),
     Index("ix_api_key_users_key", "key_id"),
 )

@@ -10,13 +10,24 @@ import schemathesis
 from memrecall.server.examples import USER
 from memrecall.types import ID_LENGTH
 
+MEMORY = "mem_0001"
+
 
 @schemathesis.hook
 def map_path_parameters(context: Any, path_parameters: Any) -> Any:
-    """Ask for the known user."""
-    if isinstance(path_parameters, dict) and _may_be_an_id(path_parameters.get("user_id")):
-        path_parameters["user_id"] = USER
+    """Ask for the known user, and for a memory that is there."""
+    if isinstance(path_parameters, dict):
+        for name, value in (("user_id", USER), ("memory_id", MEMORY)):
+            if _may_be_an_id(path_parameters.get(name)):
+                path_parameters[name] = value
     return path_parameters
+
+
+@schemathesis.hook
+def before_call(context: Any, case: Any, kwargs: Any) -> None:
+    """Ask for the known user, where a query names one: also in requests that follow others."""
+    if isinstance(case.query, dict) and _may_be_an_id(case.query.get("user_id")):
+        case.query["user_id"] = USER
 
 
 @schemathesis.hook

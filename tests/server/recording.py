@@ -9,7 +9,13 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import httpx
+
+from memrecall.memory import Library
+from memrecall.scope import Scope
 from memrecall.server.examples import USER, Example
+from memrecall.store import NewRelation
+from memrecall.types import NewMemory, Origin
 
 from .site import opened, serving, write
 
@@ -40,6 +46,12 @@ MESSAGES: list[dict[str, Any]] = [
         "session_id": "s_2",
     },
 ]
+MEMORIES = [
+    NewMemory(content="林晓不吃辣", memory_key="mem_0001", metadata={"topic": "food"}),
+    NewMemory(content="林晓的火锅要清汤的", memory_key="mem_0002", metadata={"topic": "food"}),
+]
+RELATION = NewRelation("李明", "advised_by", "张教授")
+JOB = "job_0123456789abcdef"
 PATH = {"user_id": USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),
@@ -77,6 +89,35 @@ REQUESTS = {
         },
     ),
     "health": Example(),
+    "add_memories": Example(
+        body={
+            "user_id": USER,
+            "messages": [
+                {
+                    "role": "user",
+                    "content": "I moved to Rome, and I am allergic to peanuts.",
+                    "message_id": "m_0005",
+                    "ts": "2026-01-26T09:00:00Z",
+                },
+                {"role": "assistant", "content": "Noted.", "message_id": "m_0006"},
+            ],
+            "session_id": "s_4",
+            "metadata": {"topic": "profile"},
+        }
+    ),
+    "list_memories": Example({**PATH, "filters": '{"topic": "food"}', "limit": 1}),
+    "search_memories": Example(body={"user_id": USER, "query": "清汤火锅", "limit": 1}),
+    "get_memory": Example({**PATH, "memory_id": "mem_0001"}),
+    "update_memory": Example(
+        {**PATH, "memory_id": "mem_0001"}, {"memory": "林晓不吃辣，微辣也不行", "pinned": True}
+    ),
+    "delete_memory": Example({**PATH, "memory_id": "mem_0001"}),
+    "undo_memory": Example({**PATH, "memory_id": "mem_0001"}),
+    "read_history": Example({**PATH, "memory_id": "mem_0001"}),
+    "read_job": Example({**PATH, "job_id": JOB}),
+    "read_graph": Example({**PATH, "entity": "李明"}),
+    "read_state": Example({**PATH, "session_id": "s_1", "max_tokens": 200}),
+    "delete_memories": Example({**PATH, "filters": '{"topic": "food"}', "dry_run": True}),
 }
 
 
@@ -91,30 +132,62 @@ async def ask_all() -> dict[str, Example]:
             client = site.client()
             document = (await client.get("/openapi.json")).json()
             await write(client, USER, *MESSAGES[2:])
+            await _remember(library)
             answers: dict[str, Example] = {}
             for name, example in REQUESTS.items():
-                answer = await client.request(*_where(document, name, example), **_what(example))
+                asked = example
+                if name == "read_job":
+                    asked = Example({**PATH, "job_id": await _finished_job(client)})
+                method, path = _where(document, name)
+                answer = await client.request(method, _filled(path, asked), **_what(path, asked))
                 assert answer.status_code == 200, answer.text
-                answers[name] = Example(example.parameters, example.body, answer.json())
+                told = answer.json()
+                if name == "read_job":
+                    told["job_id"] = JOB
+                answers[name] = Example(example.parameters, example.body, told)
             return answers
 
 
-def _where(document: dict[str, Any], name: str, example: Example) -> tuple[str, str]:
+async def _remember(library: Library) -> None:
+    """What the examples of memories are about."""
+    scope = Scope(USER)
+    await library.add_memories(scope, MEMORIES, origin=Origin.USER, actor="application")
+    await library.store.graph(scope).add({"李明": "person", "张教授": "person"}, [RELATION])
+
+
+async def _finished_job(client: httpx.AsyncClient) -> str:
+    """The id of background work that is over."""
+    body = {"user_id": USER, "messages": "我住在杭州。", "background": True}
+    begun = (await client.post("/v1/memories", json=body)).json()
+    job_id = str(begun["job"]["job_id"])
+    for _ in range(500):
+        if (await client.get(f"/v1/jobs/{job_id}", params=PATH)).json()["state"] == "done":
+            return job_id
+        await asyncio.sleep(0.02)
+    raise AssertionError("the job has no end")
+
+
+def _where(document: dict[str, Any], name: str) -> tuple[str, str]:
     (found,) = [
         (method.upper(), path)
         for path, item in document["paths"].items()
         for method, operation in item.items()
         if operation["operationId"] == name
     ]
-    method, path = found
+    return found
+
+
+def _filled(path: str, example: Example) -> str:
     for parameter, value in example.parameters.items():
         path = path.replace(f"{{{parameter}}}", str(value))
-    return method, path
+    return path
 
 
-def _what(example: Example) -> dict[str, Any]:
-    in_path = ("user_id", "message_id")
+def _what(path: str, example: Example) -> dict[str, Any]:
+    in_path = ("message_id", "memory_id", "job_id")
     query = {name: value for name, value in example.parameters.items() if name not in in_path}
+    if "{user_id}" in path:
+        query.pop("user_id", None)
     return {"params": query, **({} if example.body is None else {"json": example.body})}
 
 

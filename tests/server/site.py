@@ -107,6 +107,7 @@ async def serving(
         app.begin_closing()
         server.stopping.set()
         await running
+        await app.close()
 
 
 @asynccontextmanager

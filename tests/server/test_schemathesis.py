@@ -13,6 +13,7 @@ import pytest
 
 from memrecall.server.examples import USER
 
+from .fuzzing import MEMORY
 from .process import run, served
 
 HERE = Path(__file__).parent
@@ -25,6 +26,7 @@ SECONDS = 600 if EXAMPLES == FEW else 7_200
 @pytest.mark.timeout(SECONDS + 60)
 def test_no_request_is_answered_otherwise_than_documented(tmp_path: Path) -> None:
     db = tmp_path / "a.db"
+    run(tmp_path, "add", "likes tea", "--user", USER, "--key", MEMORY, "--db", db)
     made = run(tmp_path, "keys", "create", "--user", USER, "--operator", "--db", db)
     with served(tmp_path, "--db", db) as server:
         done = subprocess.run(
@@ -55,6 +57,14 @@ def test_no_request_is_answered_otherwise_than_documented(tmp_path: Path) -> Non
             (line["route"], line["status"]) for line in server.lines() if line["event"] == "request"
         }
     assert not [line for line in reached if line[1] >= 500]
-    for route in ("/v1/messages/lexical_search", "/v1/messages/semantic_search"):
+    for route in (
+        "/v1/messages/lexical_search",
+        "/v1/messages/semantic_search",
+        "/v1/memories",
+        "/v1/memories/search",
+        "/v1/memories/{memory_id}",
+        "/v1/graph",
+        "/v1/state",
+    ):
         assert (route, 200) in reached  # it did get through to what it tests
         assert (route, 400) in reached

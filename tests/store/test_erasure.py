@@ -1,6 +1,7 @@
 """Erased means gone: from every table, and on SQLite from the bytes of the files."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,13 +9,14 @@ import pytest
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import Erased, Grant, RowKey, Store
+from memrecall.store import Erased, Grant, NewRelation, RowKey, Store, StoredSummary
 from memrecall.types import NewMemory, Origin
 
 from .contention import writer_at_work
 from .samples import (
     ANN,
     BEN,
+    MORNING,
     dump,
     ids,
     numbered,
@@ -41,9 +43,21 @@ async def fill(store: Store) -> None:
                 RowKey(user, "memory", f"memory-{session}"),
             ]
             await store.vectors("embedder-1").write(rows, np.ones((2, 4), np.float32))
+            await derive(store, scope)
         await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
     await remember(store, "unlabelled")
     await store.traces(ANN).add(recalled("unlabelled"), keep_days=30)
+
+
+async def derive(store: Store, scope: Scope) -> None:
+    """A history, a graph, a summary and a checkpoint of one session."""
+    session = scope.session_id
+    await store.changes(scope).update(f"memory-{session}", {"metadata": {"n": 1}}, actor="ann")
+    relation = NewRelation(f"{session} one", "knows", f"{session} two")
+    await store.graph(scope).add({}, [relation])
+    summary = StoredSummary(0, 1, 1, 3, f"{session} told", "rules", MORNING)
+    await store.session_state(scope).add_summaries([summary])
+    await store.session_state(scope).save({"said": session})
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
@@ -63,7 +77,9 @@ class TestUser:
         erased = await store.owners.erase_user("ann")
 
         after = await dump(store.database)
-        assert erased == Erased(messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1)
+        assert erased == Erased(
+            messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=16
+        )
         assert rows_of(after, "ann") == {}
         assert rows_of(after, "ben") == rows_of(before, "ben")
         assert after["agents"] == before["agents"]
@@ -97,7 +113,7 @@ class TestSession:
         erased = await store.owners.erase_session("ann", "tea")
 
         after = await dump(store.database)
-        assert erased == Erased(messages=3, memories=1, vectors=2, sessions=1, traces=3)
+        assert erased == Erased(messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8)
         for table in ("messages", "memories", "sessions"):
             kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
             assert rows_of(after, "ann")[table] == kept
@@ -206,6 +222,26 @@ def files_with(word: str, file: Path) -> list[str]:
     return [path.name for path in found if word.encode() in path.read_bytes()]
 
 
+async def derive_canaries(store: Store) -> None:
+    """The word in every table that is derived, and in the history of another session's memory."""
+    scope = replace(TEA, agent_id="helper")
+    changes = store.changes(WORK)
+    await remember(store, "home", "lives in Paris", scope=WORK)
+    await remember(store, "job", "is a cook", scope=scope)
+    new = NewMemory(content=f"lives in {CANARY}")
+    await store.changes(TEA).supersede(
+        "home", new, origin=Origin.USER, actor="x", reason=f"moved to {CANARY}"
+    )
+    await store.changes(scope).update("job", {"content": CANARY}, actor=CANARY)
+    await store.changes(scope).undo("job", actor=CANARY)
+    await changes.delete(["home"], actor="x")
+    await store.graph(scope).add({CANARY: CANARY}, [NewRelation(CANARY, CANARY, f"2{CANARY}")])
+    summary = StoredSummary(0, 1, 1, 3, CANARY, CANARY, MORNING)
+    await store.session_state(scope).add_summaries([summary])
+    for _ in range(5):
+        await store.session_state(scope).save({"said": CANARY})
+
+
 @pytest.mark.parametrize("whole_user", [True, False], ids=["user", "session"])
 async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_user: bool) -> None:
     """Rows of two users interleave, long and short, so that pages split and move cells about."""
@@ -221,6 +257,7 @@ async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_
             await store.memories(TEA).add([memory], origin=Origin.USER, actor=CANARY)
             trace = recalled(query=CANARY, stop_reason=CANARY, body={"events": [long]})
             await store.traces(TEA).add(trace, keep_days=30)
+        await derive_canaries(store)
         assert files_with(CANARY, file)
 
         if whole_user:

@@ -210,6 +210,42 @@ async def test_keys_of_the_third_schema_open_what_they_did(empty_location: str) 
         assert await store.keys.verify("mr_8899aabbccddeeff_abc123") is None
 
 
+async def test_what_surrounds_memories_in_the_fourth_schema_is_read_unchanged(
+    empty_location: str,
+) -> None:
+    await make_old(empty_location, 4)
+    scope = Scope("ann", "helper", "open")
+
+    async with await Store.open(empty_location) as store:
+        home = await store.memories(ANN).get("home")
+        assert (home.subject, home.field, home.pinned) == ("user", "home", True)
+        assert (home.superseded_by, home.superseded_reason) == ("rome", "she moved")
+        added, updated = await store.history(ANN, "home")
+        assert (added.new_text, updated.event, updated.other_key) == ("Paris", "UPDATE", "rome")
+        await store.changes(ANN).undo("home", actor="ann")
+        assert (await store.memories(ANN).get("home")).valid_to is None
+        assert await store.memories(ANN).get_many(["rome"]) == []
+
+        (ann,) = await store.graph(scope).entities(["安"])
+        assert (ann.name, ann.aliases) == ("Ann", ("Ann", "安"))
+        ((_, _, relation),) = await store.graph(scope).around([ann.entity_id])
+        assert (relation.relationship, relation.destination) == ("lives_in", "罗马")
+        (summary,) = await store.session_state(scope).summaries()
+        assert (summary.level, summary.text) == (0, "茶 and coffee")
+        saved = await store.session_state(scope).latest()
+        assert saved is not None
+        assert saved.state == {"items": [], "scratch": {"步": 1}}
+        assert (await store.knowledge(scope).get("dose")).content == "三次一天"
+
+
+async def test_an_old_database_takes_what_surrounds_memories(old_location: str) -> None:
+    async with await Store.open(old_location) as store:
+        await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
+        assert [step.event for step in await store.history(ANN, "drinks")] == ["ADD", "UPDATE"]
+        await store.changes(ANN).undo("drinks", actor="ann")
+        assert (await store.memories(ANN).get("drinks")).content == "Ann drinks no coffee"
+
+
 async def test_an_old_database_takes_keys(old_location: str) -> None:
     async with await Store.open(old_location) as store:
         key, text = await store.keys.create(Grant(frozenset({"ann"})))

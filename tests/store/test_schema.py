@@ -109,6 +109,14 @@ ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message
     "trace_id",
     "key_id",
     "key",
+    "entity_id",
+    "relation_id",
+    "knowledge_key",
+    "source_id",
+    "destination_id",
+    "supersedes",
+    "superseded_by",
+    "other_key",
 }
 
 

@@ -1,0 +1,195 @@
+"""`Memory` beside mem0's: adds and searches a second, in one run.
+
+    pip install -e '.[peers]'
+    python benchmarks/memory.py [--messages 300] [--searches 100] [--json FILE]
+
+Both store one message a call without inference, then whole conversations of twenty messages a call,
+and search afterwards; both with memrecall's local embedder (mem0's own is replaced) and each with
+its default local store. Every text is embedded before the clock starts, and both take the vectors
+from there, so that what is compared is the stores and not the embedder. Nothing leaves the machine.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+from benchmarks.peers import SWITCHES, WARM_UP  # noqa: E402
+from benchmarks.report import number, say  # noqa: E402
+from memrecall.embedding import Vectors, make_embedder  # noqa: E402
+from memrecall.memory import Library, Memory  # noqa: E402
+from memrecall.settings import Settings  # noqa: E402
+from memrecall.store import Store  # noqa: E402
+
+Json = dict[str, Any]
+
+USER = "bench"
+TURN = 20
+_THINGS = ("green tea", "a bicycle", "jazz", "山里散步", "拿铁咖啡", "chess", "旧书店", "sourdough")
+_PLACES = ("Paris", "北京", "Oslo", "杭州", "Lisbon", "成都", "Kyoto", "广州")
+
+
+class KnownVectors:
+    """An embedder that has seen every text of the run before the clock starts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        inner = make_embedder("local")
+        assert inner is not None
+        self.model = inner.model
+        matrix = asyncio.run(_embed(inner, texts))
+        self.dimensions = int(matrix.shape[1])
+        self._rows = dict(zip(texts, matrix, strict=True))
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        """The vectors in the order of the texts."""
+        import numpy as np
+
+        return np.stack([self._rows[text] for text in texts])
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def as_list(self, text: str) -> list[float]:
+        """One vector as mem0 takes it."""
+        row: list[float] = self._rows[text].tolist()
+        return row
+
+
+async def _embed(inner: Any, texts: Sequence[str]) -> Vectors:
+    vectors: Vectors = await inner.embed(list(texts))
+    await inner.close()
+    return vectors
+
+
+def invented(count: int) -> list[str]:
+    """Messages that all differ."""
+    return [
+        f"Day {n}: I tried {_THINGS[n % 8]} in {_PLACES[n // 8 % 8]}, number {n * 7919 % 10_007}."
+        for n in range(count)
+    ]
+
+
+def asked(count: int) -> list[str]:
+    """Questions about them."""
+    return [f"Where did I try {_THINGS[n % 8]}, number {n * 31 % 997}?" for n in range(count)]
+
+
+def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], None]]:
+    """`Memory` on a SQLite file with full durability."""
+    file = str(folder / "memrecall.db")
+    settings = Settings(db=file, embedder="local", cache_dir=str(folder))
+    memory = Memory(settings=settings)
+    # The one way to hand it vectors that are known: a library made by hand, in its own loop.
+    store = memory._thread.run(Store.open(file))
+    memory._inner._given = Library(store, embedder, settings)
+    return memory, memory.close
+
+
+def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], None]]:
+    """mem0 with Qdrant in a folder; its model is never asked."""
+    from mem0 import Memory as Mem0
+
+    nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
+    place = {"path": str(folder / "qdrant"), "embedding_model_dims": embedder.dimensions}
+    memory: Any = Mem0.from_config(
+        {
+            "llm": {"provider": "openai", "config": nobody},
+            "embedder": {"provider": "openai", "config": nobody},
+            "vector_store": {"provider": "qdrant", "config": {**place, "on_disk": True}},
+            "history_db_path": str(folder / "history.db"),
+        }
+    )
+
+    class Known:
+        def embed(self, text: str, memory_action: str | None = None) -> list[float]:
+            return embedder.as_list(text)
+
+        def embed_batch(self, texts: list[str], memory_action: str | None = None) -> Any:
+            return [embedder.as_list(text) for text in texts]
+
+    memory.embedding_model = Known()
+    return memory, memory.close
+
+
+def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[str]) -> Json:
+    """Adds one by one, then by turns; then searches."""
+    half = len(texts) // 2
+    memory.add(WARM_UP, user_id="nobody", infer=False)  # whatever is made at the first call
+    say(f"{name}: adding")
+    begun = time.perf_counter()
+    for text in texts[:half]:
+        memory.add(text, user_id=USER, infer=False)
+    singly = half / (time.perf_counter() - begun)
+    begun = time.perf_counter()
+    for start in range(half, len(texts), TURN):
+        turn = [{"role": "user", "content": text} for text in texts[start : start + TURN]]
+        memory.add(turn, user_id=USER, infer=False)
+    in_turns = (len(texts) - half) / (time.perf_counter() - begun)
+    say(f"{name}: searching")
+    _search(name, memory, questions[0])  # whatever is made at the first search
+    times = []
+    for question in questions:
+        begun = time.perf_counter()
+        found = _search(name, memory, question)
+        times.append(time.perf_counter() - begun)
+        assert found["results"], f"{name} found nothing"
+    return {
+        "adds a second, one a call": singly,
+        f"adds a second, {TURN} a call": in_turns,
+        "searches a second": len(times) / sum(times),
+        "search p50, ms": 1000 * median(times),
+    }
+
+
+def _search(name: str, memory: Any, question: str) -> Any:
+    if name == "mem0":
+        return memory.search(question, top_k=10, filters={"user_id": USER}, threshold=0.0)
+    return memory.search(question, user_id=USER, limit=10)
+
+
+def main() -> int:
+    """Run both; 1 if memrecall is behind in anything."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--messages", type=int, default=300)
+    parser.add_argument("--searches", type=int, default=100)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    os.environ.update(SWITCHES)
+    texts, questions = invented(options.messages), asked(options.searches)
+    say("embedding")
+    embedder = KnownVectors([WARM_UP, *texts, *questions])
+    told: dict[str, Json] = {}
+    for name, make in (("memrecall", open_memrecall), ("mem0", open_mem0)):
+        with tempfile.TemporaryDirectory() as folder:
+            memory, close = make(Path(folder), embedder)
+            told[name] = measure(name, memory, texts, questions)
+            close()
+    versions = {"memrecall": version("memrecall"), "mem0": version("mem0ai")}
+    print(f"{options.messages} messages, {options.searches} searches, {versions}")
+    behind = False
+    for figure, ours in told["memrecall"].items():
+        theirs = told["mem0"][figure]
+        ahead = ours <= theirs if figure.endswith("ms") else ours >= theirs
+        behind |= not ahead
+        print(f"{figure:32} memrecall {number(ours):>10}   mem0 {number(theirs):>10}")
+    if options.json:
+        options.json.write_text(json.dumps({"versions": versions, "figures": told}, indent=1))
+    return int(behind)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,193 @@
+"""remember, recall, correct, forget: a parent keeps what it was told to keep, for one user."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.messages import ToolCallExecutionEvent
+from autogen_core import CancellationToken
+from autogen_core.tools import BaseTool, StaticWorkbench
+
+from memrecall import memory_tools
+from memrecall.memory import Library
+from memrecall.model.base import Request
+from memrecall.scope import Scope
+from memrecall.testing import ScriptedClient, Step, call, open_library, say
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+ANN, BEN = Scope("ann"), Scope("ben")
+NAMES = ["remember", "recall", "correct", "forget"]
+
+
+@pytest.fixture
+async def library() -> AsyncIterator[Library]:
+    async with open_library(snapshots=False) as opened:
+        yield opened
+
+
+async def use(library: Library, name: str, scope: Scope = ANN, **arguments: Any) -> dict[str, Any]:
+    """What the parent's model reads of a call."""
+    tool = tools_of(library, scope)[name]
+    value = await tool.run_json(arguments, CancellationToken())
+    answer = json.loads(tool.return_value_as_string(value))
+    assert isinstance(answer, dict)
+    return answer
+
+
+def tools_of(library: Library, scope: Scope = ANN, **options: Any) -> dict[str, BaseTool[Any, Any]]:
+    return {tool.name: tool for tool in memory_tools(library, scope, **options)}
+
+
+async def memory(library: Library, text: str, **fields: Any) -> str:
+    """A memory that was there before."""
+    new = NewMemory(content=text, **fields)
+    written = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
+    return written.ids[0]
+
+
+class TestOneByOne:
+    async def test_what_is_remembered_says_who_wrote_it(self, library: Library) -> None:
+        answer = await use(library, "remember", text="Ann likes tea", memory_type="user_preference")
+
+        assert answer["done"]
+        record = await library.store.memories(ANN).get(answer["memory_key"])
+        assert (record.content, record.memory_type) == ("Ann likes tea", "user_preference")
+        assert record.provenance.origin is Origin.ASSISTANT
+        assert record.provenance.actor == "assistant"
+        again = await use(library, "remember", text="Ann likes tea")
+        assert again == {**again, "memory_key": answer["memory_key"], "done": True}
+        assert (await library.store.count("ann"))["memories"] == 1
+
+    async def test_similar_memories_are_named(self, library: Library) -> None:
+        key = await memory(library, "Ann lives in Paris")
+        answer = await use(library, "remember", text="Ann lives in Rome")
+        assert answer["similar"] == [{"memory_key": key, "content": "Ann lives in Paris"}]
+        assert answer["memory_key"] != key
+
+    async def test_a_correction_supersedes(self, library: Library) -> None:
+        key = await memory(
+            library, "Ann lives in Paris", subject="user", field="home", metadata={"a": 1}
+        )
+        answer = await use(
+            library, "correct", memory_key=key, text="Ann lives in Rome", reason="she moved"
+        )
+
+        assert answer["done"]
+        new = await library.store.memories(ANN).get(answer["memory_key"])
+        assert (new.content, new.field, new.metadata) == ("Ann lives in Rome", "home", {"a": 1})
+        assert new.provenance.origin is Origin.ASSISTANT
+        old = await library.store.memories(ANN).get(key)
+        assert (old.content, old.superseded_by) == ("Ann lives in Paris", new.memory_key)
+        assert old.superseded_reason == "she moved"
+        late = await use(library, "correct", memory_key=key, text="Ann lives in Oslo")
+        assert (late.get("done", False), late["memory_key"]) == (False, new.memory_key)
+
+    async def test_what_is_forgotten_can_be_brought_back(self, library: Library) -> None:
+        key = await memory(library, "Ann likes coffee")
+        assert (await use(library, "forget", memory_key=key, reason="she asked"))["done"]
+        assert await library.store.memories(ANN).get_many([key]) == []
+        *_, last = await library.store.history(ANN, key)
+        assert (last.event, last.actor, last.reason) == ("DELETE", "assistant", "she asked")
+        await library.store.changes(ANN).undo(key, actor="ann")
+        assert (await library.store.memories(ANN).get(key)).content == "Ann likes coffee"
+
+    async def test_secrets_go_before_anything_is_stored(self, library: Library) -> None:
+        tool = tools_of(library, redact=lambda text: text.replace("hunter2", "***"))["remember"]
+        value = await tool.run_json({"text": "password hunter2"}, CancellationToken())
+        record = await library.store.memories(ANN).get(value.memory_key)
+        assert record.content == "password ***"
+
+
+class TestWhatTheyRefuse:
+    @pytest.mark.parametrize("name", NAMES)
+    async def test_no_argument_names_a_user(self, library: Library, name: str) -> None:
+        tool = tools_of(library)[name]
+        for word in ("user_id", "agent_id", "session_id", "scope"):
+            assert word not in json.dumps(tool.schema)
+        known = {"text": "x", "query": "x", "memory_key": "x"}
+        parameters = tool.schema.get("parameters")
+        assert parameters is not None
+        asked = {key: value for key, value in known.items() if key in parameters["properties"]}
+        bench = StaticWorkbench([tool])
+        refused = await bench.call_tool(name, {**asked, "user_id": "ben"})
+        assert refused.is_error
+
+    async def test_another_users_memory_is_not_there(self, library: Library) -> None:
+        key = await memory(library, "Ann's own")
+        for name, more in (("correct", {"text": "Ben's"}), ("forget", {})):
+            answer = await use(library, name, BEN, memory_key=key, **more)
+            assert not answer.get("done", False)
+            assert "no such memory" in answer["note"]
+        assert (await library.store.memories(ANN).get(key)).content == "Ann's own"
+
+    async def test_a_sensitive_memory_is_not_there_without_the_permission(
+        self, library: Library
+    ) -> None:
+        key = await memory(library, "a secret", sensitive=True)
+        assert "no such memory" in (await use(library, "forget", memory_key=key))["note"]
+
+    async def test_messages_are_evidence(self, library: Library) -> None:
+        told = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
+        await library.add_messages(ANN, [told])
+        answer = await use(library, "correct", memory_key="m1", text="I like coffee")
+        assert "no such memory" in answer["note"]
+        (said,) = await library.store.timeline(ANN).get_many(["m1"])
+        assert said.content == "I like tea"
+
+    @pytest.mark.parametrize("text", ["   ", "a\0b"])
+    async def test_what_cannot_be_stored_is_told(self, library: Library, text: str) -> None:
+        answer = await use(library, "remember", text=text)
+        assert not answer.get("done", False)
+        assert answer["note"].startswith("Nothing was changed")
+
+
+async def test_with_an_assistant_agent(library: Library) -> None:
+    """Told to keep, asked later, corrected, and told to forget: four turns of one conversation."""
+
+    def key_of_last_answer(request: Request) -> str:
+        results = [
+            m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"
+        ]
+        answer = json.loads(results[-1][0].content)
+        found = answer["memories"][0] if "memories" in answer else answer
+        return str(found["memory_key"])
+
+    def correct(request: Request) -> Step:
+        return call(
+            "correct", memory_key=key_of_last_answer(request), text="Ann's desk is number 12"
+        )
+
+    def forget(request: Request) -> Step:
+        return call("forget", memory_key=key_of_last_answer(request))
+
+    script: list[Step | Callable[[Request], Step]] = [
+        call("remember", text="Ann's desk is number 7"),
+        say("Kept."),
+        call("recall", query="Which desk number do I have?"),
+        say("Number 7."),
+        correct,
+        say("Changed."),
+        forget,
+        say("Forgotten."),
+    ]
+    assistant = AssistantAgent(
+        "assistant",
+        model_client=ScriptedClient(script),
+        tools=memory_tools(library, ANN),
+        max_tool_iterations=2,
+    )
+    spoken = []
+    for task in ("Remember: desk 7", "Which desk?", "No, 12", "Forget it"):
+        result = await assistant.run(task=task)
+        spoken.append(result.messages[-1].to_text())
+        for event in result.messages:
+            if isinstance(event, ToolCallExecutionEvent) and event.source == "assistant":
+                assert not any(answer.is_error for answer in event.content)
+
+    assert spoken == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
+    listing = library.store.memory_list(ANN)
+    assert [record.content for record in (await listing.page()).items] == []
+    rows = (await library.store.count("ann"))["memories"]
+    assert rows == 2  # the old one and the one that took its place, both still in the history

@@ -1,0 +1,82 @@
+"""Policies say what they would forget, and keep what is pinned."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from memrecall.errors import InvalidArgument
+from memrecall.memory import AsyncMemory, Policy
+
+NOTHING = {"expired": False, "duplicates": False}
+
+
+async def remember(memory: AsyncMemory, text: str, **options: Any) -> str:
+    added = await memory.add(text, "ann", infer=False, **options)
+    return str(added["results"][0]["id"])
+
+
+async def would_go(memory: AsyncMemory, days: float = 0, **policy: Any) -> dict[str, str]:
+    now = datetime.now(UTC) + timedelta(days=days)
+    chosen = Policy(**{**NOTHING, **policy})
+    told = await memory.sweep(chosen, user_id="ann", now=now)
+    assert told["removed"] == 0
+    return {item["id"]: item["reason"] for item in told["results"]}
+
+
+async def test_each_policy_finds_its_own(memory: AsyncMemory) -> None:
+    plain = await remember(memory, "plain")
+    twin = await remember(memory, "Plain ")
+    expired = await remember(memory, "expired", expires_at="2020-01-01T00:00:00Z")
+    (old,) = (await memory.add("home: Paris.", "ann"))["results"]
+    (new,) = (await memory.add("home: Rome.", "ann"))["results"]
+    pinned = await remember(memory, "plain")
+    await memory.update(pinned, pinned=True)
+
+    assert await would_go(memory) == {}
+    assert await would_go(memory, expired=True) == {expired: "expired"}
+    assert await would_go(memory, duplicates=True) == {plain: "duplicate", twin: "duplicate"}
+    assert await would_go(memory, superseded_days=0) == {old["id"]: "superseded"}
+    assert await would_go(memory, superseded_days=1) == {}
+    rest = {plain, twin, expired, old["id"], new["id"]}
+    assert set(await would_go(memory, days=31, older_than_days=30)) == rest
+    assert set(await would_go(memory, days=29, older_than_days=30)) == set()
+
+
+async def test_what_was_recalled_stays(memory: AsyncMemory) -> None:
+    tea = await remember(memory, "likes green tea")
+    dog = await remember(memory, "has a dog called Rex")
+    assert (await memory.search("Rex", "ann", limit=1))["results"][0]["id"] == dog
+
+    later = datetime.now(UTC) + timedelta(days=10)
+    assert set(await would_go(memory, days=10.0, not_recalled_days=9)) == {tea, dog}
+    told = await memory.sweep(Policy(most_memories=1, **NOTHING), user_id="ann", now=later)
+    assert [item["id"] for item in told["results"]] == [tea]
+
+
+async def test_a_budget_keeps_the_pinned_and_the_latest(memory: AsyncMemory) -> None:
+    keys = [await remember(memory, f"n{n}") for n in range(5)]
+    await memory.update(keys[0], pinned=True)
+
+    assert set(await would_go(memory, most_memories=2)) == {keys[1], keys[2], keys[3]}
+    assert set(await would_go(memory, most_memories=0)) == set(keys[1:])
+
+
+@pytest.mark.parametrize("purge", [True, False])
+async def test_sweeping_removes_what_it_told(memory: AsyncMemory, purge: bool) -> None:
+    keys = [await remember(memory, "same") for _ in range(3)]
+
+    told = await memory.sweep(user_id="ann", dry_run=False, purge=purge)
+
+    assert (told["found"], told["removed"]) == (2, 2)
+    assert [item["id"] for item in (await memory.get_all("ann"))["results"]] == keys[:1]
+    hidden = (await memory.get_all("ann", deleted=True))["results"]
+    assert len(hidden) == (0 if purge else 2)
+    assert len((await memory.search("same", "ann"))["results"]) == 1
+
+
+async def test_a_policy_must_make_sense(memory: AsyncMemory) -> None:
+    with pytest.raises(InvalidArgument, match="older_than_days"):
+        Policy(older_than_days=-1)
+    with pytest.raises(InvalidArgument):
+        await memory.sweep()

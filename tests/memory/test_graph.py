@@ -1,0 +1,117 @@
+"""The knowledge graph: what was told, by all its names, as of any time."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from memrecall.errors import InvalidArgument
+from memrecall.memory import AsyncMemory
+from memrecall.scope import Scope
+from memrecall.store import NewRelation, Store
+
+from .conftest import settings_for
+from .standin import WordExtractor
+
+TOLD = (
+    "李明 studies_at 北京大学 李明 studies_in 计算机科学"
+    " 李明 advised_by 张教授 张教授 expert_in 人工智能"
+)
+
+
+def triples(relations: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
+    return {(r["source"], r["relationship"], r["destination"]) for r in relations}
+
+
+async def test_what_add_tells_is_in_the_graph(memory: AsyncMemory) -> None:
+    added = await memory.add(TOLD, "ann")
+
+    around = (await memory.graph("李明", "ann"))["relations"]
+    assert triples(around) == {
+        ("李明", "studies_at", "北京大学"),
+        ("李明", "studies_in", "计算机科学"),
+        ("李明", "advised_by", "张教授"),
+    }
+    assert around[0]["source_message_ids"] == added["messages"]
+    assert len((await memory.graph("李明", "ann", depth=2))["relations"]) == 4
+    entities = (await memory.graph(user_id="ann"))["entities"]
+    assert len(entities) == 5
+    assert (await memory.graph("李明", "ben"))["relations"] == []
+
+
+async def test_paths_are_the_shortest_ways(memory: AsyncMemory) -> None:
+    await memory.extract(TOLD, "ann")
+
+    (way,) = (await memory.graph("北京大学", "ann", to="人工智能"))["paths"]
+
+    assert [r["relationship"] for r in way] == ["studies_at", "advised_by", "expert_in"]
+    assert (await memory.graph("北京大学", "ann", to="人工智能", depth=2))["paths"] == []
+    assert (await memory.graph("北京大学", "ann", to="nobody"))["paths"] == []
+    for depth in (-1, 7):
+        with pytest.raises(InvalidArgument):
+            await memory.graph("北京大学", "ann", depth=depth)
+
+
+async def test_the_same_told_twice_is_one_relation(memory: AsyncMemory) -> None:
+    await memory.extract("Ann works_at ACME", "ann")
+    await memory.extract("ann works_at Ａcme", "ann")
+
+    assert len((await memory.graph("ANN", "ann"))["relations"]) == 1
+    assert len((await memory.graph(user_id="ann"))["entities"]) == 2
+
+
+async def test_merged_names_are_one_entity(memory: AsyncMemory) -> None:
+    await memory.extract("Robert works_at ACME", "ann")
+    await memory.extract("Bob lives_in Oslo", "ann")
+    assert (await memory.graph("ACME", "ann", to="Oslo"))["paths"] == []
+
+    await memory.merge_entities("Robert", "Bob", "ann")
+    await memory.extract("Bob plays_the flute", "ann")
+
+    assert len((await memory.graph("bob", "ann"))["relations"]) == 3
+    assert len((await memory.graph("ACME", "ann", to="Oslo"))["paths"]) == 1
+    entities = (await memory.graph(user_id="ann"))["entities"]
+    assert {"name": "Robert", "type": "person", "aliases": ["Bob", "Robert"]} in entities
+
+
+async def test_relations_hold_for_a_time(store: Store) -> None:
+    graph = store.graph(Scope("ann"))
+    then, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)
+    await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=then)])
+    await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=later, ended=True)])
+    await graph.add({}, [NewRelation("Ann", "works_at", "Initech", valid_from=later)])
+    (ann,) = await graph.entities(["ann"])
+
+    async def employers(as_of: datetime | None) -> list[str]:
+        return [r.destination for _, _, r in await graph.around([ann.entity_id], as_of)]
+
+    assert await employers(None) == ["Initech"]
+    assert await employers(datetime(2022, 1, 1, tzinfo=UTC)) == ["ACME"]
+    assert await employers(datetime(2019, 1, 1, tzinfo=UTC)) == []
+
+
+async def test_agents_do_not_share_a_graph(memory: AsyncMemory) -> None:
+    await memory.extract("Ann works_at ACME", "ann", "a1")
+    assert (await memory.graph("Ann", "ann", "a2"))["relations"] == []
+    assert len((await memory.graph("Ann", "ann", "a1"))["relations"]) == 1
+
+
+async def test_a_question_over_two_memories_is_helped_by_the_graph(location: str) -> None:
+    """The second memory names nobody that the question names."""
+    settings = settings_for(location, trace_days=0)
+    options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+    async with AsyncMemory(**options) as memory:
+        for number in range(30):
+            await memory.add(f"note {number} about gardens and weather", "ann", infer=False)
+        await memory.add("Okonkwo teaches in Lagos", "ann", infer=False)
+        query = "city of Mingzhu advisor"
+        before = await memory.search(query, "ann", limit=3)
+        await memory.extract("Mingzhu advised_by Okonkwo", "ann")
+
+        after = await memory.search(query, "ann", limit=3)
+
+    told = "Okonkwo teaches in Lagos"
+    assert after["results"][0]["memory"] == told
+    assert [i["score"] for i in before["results"] if i["memory"] == told] < [
+        after["results"][0]["score"]
+    ]

@@ -1,0 +1,240 @@
+"""Sessions: what they have in mind, their summaries, checkpoints and end."""
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Disabled, InvalidArgument
+from memrecall.memory import AsyncMemory
+from memrecall.memory.short_term import Item, ShortTermMemory
+from memrecall.memory.summaries import estimate_tokens
+from memrecall.scope import Permission, Scope
+from memrecall.store import Store
+
+from .conftest import settings_for
+from .standin import WordExtractor
+
+
+async def talk(memory: AsyncMemory, count: int, first: int = 0, session: str = "s") -> None:
+    for number in range(first, first + count):
+        await memory.add(f"m{number}", "ann", session_id=session)
+
+
+class TestSummaries:
+    async def test_layers_grow_with_the_session_and_are_kept(self, memory: AsyncMemory) -> None:
+        await talk(memory, 5)
+        assert (await memory.summarize("ann", session_id="s", whole=False))["results"] == []
+        await talk(memory, 26, first=5)
+
+        kept = (await memory.summarize("ann", session_id="s", whole=False))["results"]
+
+        spans = [(s["level"], s["first_sequence_no"], s["last_sequence_no"]) for s in kept]
+        turns = [("turns", n, n + 5) for n in range(1, 30, 6)]
+        assert spans == [*turns, ("chunk", 1, 30), ("session", 1, 30)]
+        assert kept[0]["text"] == "sum(m0+m1+m2+m3+m4+m5)"
+
+        await talk(memory, 30, first=31)
+        later = (await memory.summarize("ann", session_id="s", whole=False))["results"]
+        by_level = [s["level"] for s in later]
+        assert {level: by_level.count(level) for level in by_level} == {
+            "turns": 10,
+            "chunk": 2,
+            "session": 2,
+        }
+        assert [s for s in later if s in kept] == kept
+
+    async def test_summarising_again_makes_nothing_new(self, memory: AsyncMemory) -> None:
+        await talk(memory, 8)
+        assert (await memory.summarize("ann", session_id="s"))["new"] == 2
+        assert (await memory.summarize("ann", session_id="s"))["new"] == 0
+
+    @pytest.mark.parametrize("budget", [1, 5, 20, 60, 100_000])
+    async def test_a_state_fits_and_ends_with_the_last_words(
+        self, memory: AsyncMemory, budget: int
+    ) -> None:
+        await talk(memory, 40)
+
+        state = await memory.state(budget, "ann", session_id="s")
+
+        assert estimate_tokens(state["text"]) <= state["tokens"] <= budget
+        if budget >= 20:
+            assert state["text"].endswith("user: m39")
+        if budget == 60:
+            assert state["summaries"] > 0
+        if budget == 100_000:
+            assert state["messages"] == 40
+
+    async def test_a_state_of_nothing_is_empty(self, memory: AsyncMemory) -> None:
+        assert (await memory.state(50, "ann", session_id="new"))["text"] == ""
+        with pytest.raises(InvalidArgument):
+            await memory.state(0, "ann")
+
+    async def test_sessions_are_summed_up_apart(self, memory: AsyncMemory) -> None:
+        await talk(memory, 6, session="s")
+        await talk(memory, 6, first=50, session="t")
+
+        state = await memory.state(1000, "ann", session_id="t")
+
+        assert "m50" in state["text"]
+        assert "m0" not in state["text"]
+
+
+class TestShortTerm:
+    async def test_what_a_session_has_in_mind_is_found_by_words(self, memory: AsyncMemory) -> None:
+        mind = await memory.short_term("ann", session_id="s")
+        await mind.add(["the deploy failed", Item("use the blue cluster", "assistant")])
+        await memory.add("喝绿茶", "ann", session_id="s", infer=False)
+        await memory.add("elsewhere", "ann", session_id="t", infer=False)
+
+        assert [item.text for item in mind.search("which cluster")] == ["use the blue cluster"]
+        assert [item.text for item in mind.search("绿茶")] == ["喝绿茶"]
+        assert len(mind.items) == 3
+
+    async def test_checkpoints_come_after_messages_and_after_a_while(self, store: Store) -> None:
+        now = 0.0
+        scope = Scope("ann", session_id="s")
+        await store.timeline(scope).add([])
+        from ..store.samples import said
+
+        await store.timeline(scope).add([said("m")])
+        mind = ShortTermMemory(
+            store, scope, every_messages=3, every_seconds=60.0, clock=lambda: now
+        )
+
+        assert await mind.add(["one", "two"]) is None
+        saved = await mind.add(["three"])
+        assert saved is not None
+        assert saved.number == 1
+        assert await mind.add(["four"]) is None
+        now = 61.0
+        saved = await mind.add(["five"])
+        assert saved is not None
+        assert [item["text"] for item in saved.state["items"]][-1] == "five"
+
+        mind.scratch = {"step": 7}
+        await mind.checkpoint()
+        other = ShortTermMemory(store, scope)
+        assert await other.restore()
+        assert (other.items, other.scratch) == (mind.items, {"step": 7})
+        assert not await ShortTermMemory(store, Scope("ann", session_id="t")).restore()
+        mind.scratch = {"bad": object()}
+        with pytest.raises(InvalidArgument):
+            await mind.checkpoint()
+
+    async def test_only_the_last_checkpoints_are_kept(self, memory: AsyncMemory) -> None:
+        await memory.add("x", "ann", session_id="s")
+        for number in range(6):
+            assert (await memory.checkpoint("ann", session_id="s"))["number"] == number + 1
+
+
+class TestEnd:
+    async def test_a_session_leaves_experience_and_nothing_in_mind(
+        self, memory: AsyncMemory
+    ) -> None:
+        mind = await memory.short_term("ann", session_id="s")
+        await talk(memory, 7)
+        await memory.checkpoint("ann", session_id="s")
+
+        ended = await memory.end_session("ann", session_id="s", success=True)
+
+        long = await memory.long_term("ann")
+        (kept,) = await long.experience.get_all(success=True)
+        assert kept["id"] == ended["experience"]
+        assert kept["metadata"] == {"success": True}
+        assert len(kept["source_message_ids"]) == 7
+        assert await long.experience.get_all(success=False) == []
+        assert not await memory.restore("ann", session_id="s")
+        with pytest.raises(InvalidArgument):
+            await mind.add(["late"])
+        with pytest.raises(Disabled):
+            await memory.add("late", "ann", session_id="s")
+
+
+class TestLongTerm:
+    async def test_a_profile_has_evidence_for_every_field(self, memory: AsyncMemory) -> None:
+        await memory.add("home: Paris. job: cook.", "ann")
+        added = await memory.add("home: Rome.", "ann")
+
+        profile = await (await memory.long_term("ann")).user_info.profile()
+
+        assert {name: [e["value"] for e in entries] for name, entries in profile.items()} == {
+            "home": ["user's home is Rome"],
+            "job": ["user's job is cook"],
+        }
+        assert profile["home"][0]["evidence"] == added["messages"]
+
+    async def test_knowledge_is_shared_and_written_with_a_permission_only(
+        self, location: str
+    ) -> None:
+        settings = settings_for(location)
+        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        may = frozenset({Permission.KNOWLEDGE})
+        async with (
+            AsyncMemory(**options, agent_id="doctor") as plain,
+            AsyncMemory(**options, agent_id="doctor", permissions=may) as writing,
+            AsyncMemory(**options, agent_id="cook") as other,
+        ):
+            with pytest.raises(Disabled):
+                await (await plain.long_term("ann")).knowledge.add("x")
+            entry = await (await writing.long_term("ann")).knowledge.add(
+                "ibuprofen thins the blood", key="ibuprofen"
+            )
+            ben = (await plain.long_term("ben")).knowledge
+            assert [e["id"] for e in await ben.search("blood")] == ["ibuprofen"]
+            assert await ben.get("ibuprofen") == entry
+            assert await (await other.long_term("ann")).knowledge.get_all() == []
+            with pytest.raises(Disabled):
+                await ben.delete("ibuprofen")
+            await (await writing.long_term("ann")).knowledge.delete("ibuprofen")
+            assert await ben.get_all() == []
+
+
+ROOT = Path(__file__).parents[2]
+CHILD = """
+import asyncio, sys
+from memrecall.memory import AsyncMemory
+from tests.memory.conftest import settings_for
+from tests.memory.standin import WordExtractor
+
+async def main():
+    memory = AsyncMemory(settings=settings_for(sys.argv[1]), extractor=WordExtractor())
+    mind = await memory.short_term("ann", session_id="s", every_messages=5)
+    number = 0
+    while True:
+        mind.scratch = {"step": number}
+        await memory.add(f"step {number}", "ann", session_id="s", infer=False)
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+async def test_after_kill_9_a_session_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+    location = str(tmp_path / "memrecall.db")
+    with subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs in this loop
+        [sys.executable, "-c", CHILD, location], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as child:
+        assert child.stdout is not None
+        done = -1
+        for line in child.stdout:
+            done = int(line)
+            if done >= 22:
+                break
+        child.send_signal(signal.SIGKILL)
+
+    async with AsyncMemory(settings=settings_for(location), extractor=WordExtractor()) as memory:
+        assert await memory.restore("ann", session_id="s")
+        mind = await memory.short_term("ann", session_id="s")
+        kept = [item.text for item in mind.items]
+        stored = await memory.get_all("ann", messages=True, limit=1000)
+        await memory.add("and on", "ann", session_id="s", infer=False)
+
+    assert kept == [f"step {n}" for n in range(len(kept))]
+    assert len(kept) >= 20
+    assert mind.scratch["step"] == len(kept) - 1
+    assert len(stored["results"]) >= done + 1

@@ -1,0 +1,133 @@
+"""Filters mean the same in SQLite, in PostgreSQL and in plain Python."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memrecall.errors import InvalidArgument
+from memrecall.store import Store, Wanted, matches, read_filter
+
+from ..conftest import Databases
+from .samples import ANN, BEN, MORNING, at, remember
+
+NAMES = st.sampled_from(["a", "b", "城市", 'q"t', "x.y", "back\\slash", "pinned"])
+NUMBERS = (
+    st.integers(-(2**53), 2**53) | st.integers(-3, 3) | st.sampled_from([0.1, 0.5, -2.25, 1e3])
+)
+TEXTS = st.sampled_from(["", "tea", "Tea", "茶", "é", "😀", "1", "true", 'a"b', "\\", "%", "_"])
+SCALARS = TEXTS | NUMBERS | st.booleans() | st.none()
+METADATA = st.dictionaries(NAMES, SCALARS | st.just([1, "tea"]) | st.just({"a": 1}), max_size=4)
+ORDERS = st.sampled_from(["gt", "gte", "lt", "lte"])
+KEYS = NAMES.map(lambda name: f"metadata.{name}")
+
+LEAVES: st.SearchStrategy[dict[str, Any]] = st.one_of(
+    st.dictionaries(KEYS, SCALARS, min_size=1, max_size=2),
+    st.builds(lambda k, o, v: {k: {o: v}}, KEYS, ORDERS, TEXTS | NUMBERS),
+    st.builds(lambda k, o, v: {k: {o: v}}, KEYS, st.sampled_from(["in", "nin"]), st.lists(SCALARS)),
+    st.builds(lambda k, v: {k: {"ne": v}}, KEYS, SCALARS),
+    st.builds(lambda v: {"pinned": v}, st.booleans() | st.none()),
+    st.builds(lambda o, v: {"subject": {o: v}}, ORDERS | st.just("eq"), TEXTS),
+    st.builds(lambda v: {"subject": v}, TEXTS | st.none() | st.integers(0, 1)),
+    st.builds(lambda o, n: {"valid_from": {o: at(n)}}, ORDERS, st.integers(-1, 2)),
+)
+FILTERS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.builds(lambda parts: {"and": parts}, st.lists(inner, max_size=3)),
+        st.builds(lambda parts: {"OR": parts}, st.lists(inner, max_size=3)),
+        st.builds(lambda part: {"not": part}, inner),
+    ),
+    max_leaves=6,
+)
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "metadata": METADATA,
+            "pinned": st.booleans(),
+            "subject": TEXTS.filter(bool) | st.none(),
+            "valid_from": st.integers(-1, 2).map(at) | st.none(),
+        }
+    ),
+    min_size=8,
+    max_size=8,
+)
+
+
+def test_both_databases_and_plain_python_agree(databases: Databases) -> None:
+    """Many filters on one set of rows, then on another."""
+
+    @settings(max_examples=6, suppress_health_check=list(HealthCheck))
+    @given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
+    def agree(rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
+        asyncio.run(compare(databases.fresh(), rows, filters))
+
+    agree()
+
+
+async def compare(location: str, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
+    async with await Store.open(location) as store:
+        for number, row in enumerate(rows):
+            await remember(store, f"k{number}", **row)
+        for written in filters:
+            wanted = read_filter(written)
+            expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
+            found = await store.memory_list(ANN).keys(Wanted(wanted, superseded=True))
+            assert found == expected, written
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"a": {"like": "t%"}}, "'like'"),
+        ({"a": {"$gt": 1}}, "'\\$gt'"),
+        ({"and": {"a": 1}}, "'and'"),
+        ({"or": "x"}, "'or'"),
+        ({"not": 1}, "1"),
+        ({"a": {"in": 5}}, "'in'"),
+        ({"a": {"gt": None}}, "no order"),
+        ({"a": {"lt": True}}, "no order"),
+        ({"a": {"eq": [1]}}, "no plain value"),
+        ({"a": float("nan")}, "nan"),
+        ({"a": 2**60}, "numbers up to"),
+        ({"a": "\0"}, "NUL"),
+        ({"created_at": "yesterday"}, "not a time"),
+        ({"a": datetime(2026, 1, 1, tzinfo=UTC)}, "not a time"),
+        ({1: 2}, "1"),
+        ([1], r"\[1\]"),
+        ({"a": 1, "or": [{"a": {"in": list(range(201))}}]}, "200 conditions"),
+    ],
+)
+def test_what_cannot_be_understood_is_refused_by_name(wrong: Any, named: str) -> None:
+    with pytest.raises(InvalidArgument, match=named):
+        read_filter(wrong)
+
+
+def test_filters_cannot_be_nested_without_end() -> None:
+    nested: dict[str, Any] = {"a": 1}
+    for _ in range(50):
+        nested = {"not": nested}
+    with pytest.raises(InvalidArgument, match="nested"):
+        read_filter(nested)
+
+
+async def test_fields_and_metadata_of_one_name_are_told_apart(store: Store) -> None:
+    await remember(store, "k1", pinned=True, metadata={"pinned": False})
+    await remember(store, "k2", pinned=False, metadata={"pinned": True})
+    listed = store.memory_list(ANN)
+
+    assert await listed.keys(Wanted(read_filter({"pinned": True}))) == ["k1"]
+    assert await listed.keys(Wanted(read_filter({"metadata.pinned": True}))) == ["k2"]
+
+
+async def test_times_are_compared_as_moments(store: Store) -> None:
+    await remember(store, "k", valid_from=MORNING)
+    listed = store.memory_list(ANN)
+
+    for text in ("2026-01-26T10:00:00Z", "2026-01-26T18:00:00+08:00", "2026-01-26T10:00:00"):
+        assert await listed.keys(Wanted(read_filter({"valid_from": text}))) == ["k"]
+    assert await listed.count(Wanted(read_filter({"valid_from": {"gt": MORNING}}))) == 0
+    assert await store.memory_list(BEN).count(Wanted()) == 0
