@@ -16,7 +16,19 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
-ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue", "chat_recalls", "chat_history"})
+ZERO_MEANS_OFF = frozenset(
+    {
+        "trace_days",
+        "recall_queue",
+        "chat_recalls",
+        "chat_history",
+        "sweep_hours",
+        "sweep_older_days",
+        "sweep_not_recalled_days",
+        "sweep_superseded_days",
+        "sweep_most_memories",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +56,12 @@ class Settings:
     recalls_per_key: int = 4  # at once
     recall_queue: int = 16  # that wait behind them; 0: none
     recall_patience: float = 30.0  # seconds that they wait
+    sweep_hours: float = 0.0  # between two sweeps of `memrecall serve`; 0: none
+    sweep_older_days: float = 0.0  # what goes then, beside the expired and duplicates; 0: not so
+    sweep_not_recalled_days: float = 0.0
+    sweep_superseded_days: float = 0.0
+    sweep_most_memories: int = 0  # of one user
+    sweep_purge: bool = False  # removed for ever instead of hidden
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
     chat_recalls: int = 3  # in one turn of a chat, at most
     chat_count_forced: bool = True  # the recall that every turn makes is one of them

@@ -10,13 +10,17 @@ from memrecall import __version__
 from memrecall.cli import (
     chat,
     evaluation,
+    graph,
     keys,
     memories,
     messages,
+    moving,
     owners,
     recall,
+    remembering,
     search,
     serve,
+    sweeping,
     trace,
     upkeep,
 )
@@ -41,6 +45,10 @@ chat.register(app)
 trace.register(app)
 search.register(app)
 memories.register(app)
+remembering.register(app)
+graph.register(app)
+sweeping.register(app)
+moving.register(app)
 owners.register(app)
 keys.register(app)
 upkeep.register(app)

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from memrecall.cli import options, output
+from memrecall.cli import moving, options, output
 
 _BAD_LINES_SHOWN = 20
 EXIT_PARTLY = 1
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
 
 
 def import_messages(
-    file: Annotated[Path, typer.Argument(help="A file of JSON lines, one message a line.")],
+    file: Annotated[Path, typer.Argument(help="A file of JSON lines: messages, or an export.")],
     db: options.Db = None,
     user: Annotated[
         str | None, typer.Option("--user", help="The user of lines that name none.")
@@ -32,8 +32,14 @@ def import_messages(
 ) -> None:
     """Import messages. Bad lines are reported with their number; the good ones go in.
 
+    What `memrecall export` wrote goes in whole, or not at all.
     Exit code 0: all lines are in; 1: some were bad; 2: nothing was imported.
     """
+    from memrecall.memory.exports import is_export
+
+    if is_export(file):
+        moving.print_imported(options.run(_import_export(file, db, user)), json)
+        return
     report, failure = options.run(_import(file, db, user, strict))
     if json:
         output.print_json(_report_fields(report, failure))
@@ -55,6 +61,13 @@ async def _import(file: Path, db: str | None, user: str | None, strict: bool) ->
             report = await importer.run(file, strict=strict, progress=advance)
             await library.vectors.settle()
         return report, library.vectors.failure
+
+
+async def _import_export(file: Path, db: str | None, user: str | None) -> Any:
+    from memrecall.memory.exports import import_export
+
+    async with await options.open_library(db, create=True) as library:
+        return await import_export(library, file, user)
 
 
 def _report_fields(report: Any, failure: str) -> dict[str, Any]:

@@ -63,7 +63,8 @@ def short_time(moment: datetime) -> str:
 
 def count(number: int, thing: str) -> str:
     """A number of things in words."""
-    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+    many = f"{thing[:-1]}ies" if thing.endswith("y") else f"{thing}s"
+    return f"{number:,} {thing if number == 1 else many}"
 
 
 def escape(text: str) -> str:

@@ -1,13 +1,16 @@
 """Forgetting by policy: told first, done when asked for; what is pinned stays."""
 
+import hashlib
 import unicodedata
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
+from memrecall.settings import Settings
 from memrecall.store import Store, Wanted
 from memrecall.types import MemoryRecord
 
@@ -32,12 +35,33 @@ class Policy:
             if value is not None and value < 0:
                 raise InvalidArgument(f"{item.name} {value} is negative")
 
+    @classmethod
+    def of(cls, settings: Settings) -> "Policy":
+        """The policy of the settings, where 0 means: not for that reason."""
+        return cls(
+            settings.sweep_older_days or None,
+            settings.sweep_not_recalled_days or None,
+            settings.sweep_superseded_days or None,
+            most_memories=settings.sweep_most_memories or None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Brief:
+    """What choosing must know of a memory: small, because all of a user's are held at once."""
+
+    key: str
+    pinned: bool
+    created_at: datetime
+    of_use: datetime
+    said: bytes | None  # None: it holds no longer, and repeats nobody
+
 
 async def sweep(
     store: Store, scope: Scope, policy: Policy, *, dry_run: bool, purge: bool, now: datetime
 ) -> dict[str, Any]:
     """Find what a policy would remove and, unless it is a dry run, hide or purge it."""
-    chosen = _choose([record async for record in _all(store, scope)], policy, now)
+    chosen = await _choose(store, scope, policy, now)
     removed = 0
     if not dry_run and chosen:
         changes = store.changes(scope)
@@ -49,10 +73,28 @@ async def sweep(
                 else await changes.delete(keys, actor=ACTOR, reason=reason)
             )
     results = [{"id": key, "reason": reason} for key, reason in chosen.items()]
-    return {"dry_run": dry_run, "found": len(chosen), "removed": removed, "results": results}
+    counts = {"found": len(chosen), "removed": removed, "reasons": Counter(chosen.values())}
+    return {"dry_run": dry_run, **counts, "results": results}
 
 
-async def _all(store: Store, scope: Scope) -> Any:
+async def _choose(store: Store, scope: Scope, policy: Policy, now: datetime) -> dict[str, str]:
+    chosen: dict[str, str] = {}
+    rest: list[_Brief] = []
+    async for record in _all(store, scope):
+        reason = None if record.pinned else _reason(record, policy, now)
+        if reason is not None:
+            chosen[record.memory_key] = reason
+        else:
+            rest.append(_brief(record))
+    if policy.duplicates:
+        chosen |= dict.fromkeys(_duplicates(rest), "duplicate")
+        rest = [brief for brief in rest if brief.key not in chosen]
+    if policy.most_memories is not None:
+        chosen |= dict.fromkeys(_over_budget(rest, policy.most_memories), "over the budget")
+    return chosen
+
+
+async def _all(store: Store, scope: Scope) -> AsyncIterator[MemoryRecord]:
     """Every memory that is not hidden, superseded ones included, page by page."""
     cursor: str | None = None
     while True:
@@ -66,19 +108,14 @@ async def _all(store: Store, scope: Scope) -> Any:
             return
 
 
-def _choose(records: list[MemoryRecord], policy: Policy, now: datetime) -> dict[str, str]:
-    chosen: dict[str, str] = {}
-    for record in records:
-        reason = None if record.pinned else _reason(record, policy, now)
-        if reason is not None:
-            chosen[record.memory_key] = reason
-    rest = [record for record in records if record.memory_key not in chosen]
-    if policy.duplicates:
-        chosen |= dict.fromkeys(_duplicates(rest), "duplicate")
-        rest = [record for record in rest if record.memory_key not in chosen]
-    if policy.most_memories is not None:
-        chosen |= dict.fromkeys(_over_budget(rest, policy.most_memories), "over the budget")
-    return chosen
+def _brief(record: MemoryRecord) -> _Brief:
+    said = None
+    if record.valid_to is None:
+        words = "".join(unicodedata.normalize("NFKC", record.content).casefold().split())
+        same = (words, record.agent_id, record.subject, record.speaker, record.layer)
+        said = hashlib.sha256(repr(same).encode()).digest()[:16]
+    last = max(filter(None, (record.last_recalled_at, record.updated_at)))
+    return _Brief(record.memory_key, record.pinned, record.created_at, last, said)
 
 
 def _reason(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
@@ -96,28 +133,22 @@ def _reason(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
     return None
 
 
-def _duplicates(records: list[MemoryRecord]) -> Iterator[str]:
+def _duplicates(briefs: list[_Brief]) -> Iterator[str]:
     """All but the first of those that say the same of the same now; a pinned one comes first."""
-    seen: set[tuple[Any, ...]] = set()
-    for record in sorted(records, key=lambda r: (not r.pinned, r.created_at, r.memory_key)):
-        if record.valid_to is not None:
+    seen: set[bytes] = set()
+    for brief in sorted(briefs, key=lambda b: (not b.pinned, b.created_at, b.key)):
+        if brief.said is None:
             continue
-        said = "".join(unicodedata.normalize("NFKC", record.content).casefold().split())
-        same = (said, record.agent_id, record.subject, record.speaker, record.layer)
-        if same in seen and not record.pinned:
-            yield record.memory_key
-        seen.add(same)
+        if brief.said in seen and not brief.pinned:
+            yield brief.key
+        seen.add(brief.said)
 
 
-def _over_budget(records: list[MemoryRecord], most: int) -> Iterator[str]:
-    def of_use(record: MemoryRecord) -> tuple[bool, datetime, str]:
-        last = max(filter(None, (record.last_recalled_at, record.updated_at)))
-        return record.pinned, last, record.memory_key
-
-    ordered = sorted(records, key=of_use, reverse=True)
-    for record in ordered[most:]:
-        if not record.pinned:
-            yield record.memory_key
+def _over_budget(briefs: list[_Brief], most: int) -> Iterator[str]:
+    ordered = sorted(briefs, key=lambda b: (b.pinned, b.of_use, b.key), reverse=True)
+    for brief in ordered[most:]:
+        if not brief.pinned:
+            yield brief.key
 
 
 def sweep_time(now: datetime | None) -> datetime:

@@ -61,7 +61,7 @@ class Importer:
         report = ImportReport()
         batch: list[_Numbered] = []
         everything: list[_Numbered] = []
-        for number, line in _numbered_lines(path, progress):
+        for number, line in read_lines(path, progress):
             report.lines += 1
             entry = self._read(number, line, report)
             if entry is None:
@@ -124,7 +124,7 @@ class Importer:
 def check_file(path: Path, default_user: str | None = None) -> ImportReport:
     """Read a file without storing anything: the report names its bad lines, and says refused."""
     report = ImportReport(refused=True)
-    for number, line in _numbered_lines(path, lambda size: None):
+    for number, line in read_lines(path):
         report.lines += 1
         try:
             read_entry(line, default_user)
@@ -167,7 +167,10 @@ def _unreadable(path: Path, error: OSError) -> InvalidArgument:
     )
 
 
-def _numbered_lines(path: Path, progress: Callable[[int], None]) -> Iterator[tuple[int, bytes]]:
+def read_lines(
+    path: Path, progress: Callable[[int], None] = lambda size: None
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that say something, with their numbers."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):

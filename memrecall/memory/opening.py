@@ -14,6 +14,7 @@ from memrecall.memory.processing import Processes
 from memrecall.memory.recall_marks import RecallMarks
 from memrecall.memory.recalling import client_of
 from memrecall.memory.reranking import Reranker
+from memrecall.memory.schedule import Schedule
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.settings import Settings
 
@@ -56,6 +57,7 @@ class Shared:
         self.redact = redact
         self.processes = Processes()
         self.jobs = Jobs()
+        self.schedules: list[Schedule] = []
         self.sessions: dict[SessionKey, ShortTermMemory] = {}
         self._settings = settings
         self._given = library
@@ -74,6 +76,8 @@ class Shared:
 
     async def close(self, patience: float | None = None) -> None:
         """Finish what is under way, within so many seconds, and give everything back."""
+        for schedule in self.schedules:
+            await schedule.stop()
         if self._opened is None:
             return
         await self.jobs.settle(patience)

@@ -179,6 +179,12 @@ class Memory:
         """Forget by policy. It says what it would remove; with `dry_run` False it removes it."""
         return self._thread.run(self._inner.sweep(policy, **options))
 
+    def schedule_sweeps(
+        self, every_seconds: float, policy: Policy | None = None, **options: Any
+    ) -> None:
+        """Sweep every so many seconds while this memory is open."""
+        self._thread.run(self._inner.schedule_sweeps(every_seconds, policy, **options))
+
     def export(self, user_id: str | None = None) -> Iterator[str]:
         """Everything of a user as JSON lines that `import_` takes back."""
         return self._thread.iterate(self._inner.export(user_id))

@@ -1,5 +1,6 @@
 """The application: routes behind a guard behind an edge."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -14,7 +15,7 @@ from starlette.middleware.errors import ServerErrorMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
-from memrecall.memory import AsyncMemory, Library
+from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.opening import make_extractor
 from memrecall.scope import Permission
 from memrecall.server import chat, graph, memories, messages, recall
@@ -31,6 +32,8 @@ from memrecall.server.openapi import describe, documented
 from memrecall.server.service import Asked, Service
 from memrecall.server.wire import Json, problem_response
 
+log = logging.getLogger("memrecall.server")
+
 _DESCRIPTION = """\
 Messages and memories of users, searched, recalled and answered. Requests carry `Authorization:
 Bearer KEY`; a key opens one user's data, or several users'. Times are RFC 3339 in UTC.
@@ -41,6 +44,7 @@ Bearer KEY`; a key opens one user's data, or several users'. Times are RFC 3339 
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 _JOBS_SECONDS = 20.0
+_SWEPT = ("users", "found", "removed", "reasons")
 
 about = APIRouter(tags=["service"])
 _ROUTERS = (about, messages.router, memories.router, graph.router, recall.router, chat.router)
@@ -61,6 +65,17 @@ class Application:
     def begin_closing(self) -> None:
         """End what would take long; what is being written is finished."""
         self.service.closing.set()
+
+    async def begin_sweeping(self) -> None:
+        """Forget by the policy of the settings, now and then, if they say so."""
+        settings = self.service.library.settings
+        if settings.sweep_hours:
+            await self.service.remembering.schedule_sweeps(
+                settings.sweep_hours * 3600,
+                Policy.of(settings),
+                purge=settings.sweep_purge,
+                report=_log_sweep,
+            )
 
     async def close(self) -> None:
         """Give background work some time to end, then end it. What was stored is stored."""
@@ -101,6 +116,11 @@ def create_app(
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return Application(Edge(inner, metrics, _template, tracer), service)
+
+
+def _log_sweep(told: dict[str, Any]) -> None:
+    """Numbers alone: whose memories they were is nobody's business here."""
+    log.info("sweep", extra={"fields": {name: told[name] for name in _SWEPT}})
 
 
 def _remembering(library: Library, model_client: Any) -> AsyncMemory:

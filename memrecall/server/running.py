@@ -107,6 +107,7 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
                 with spans as tracer:
                     app = create_app(library, may_be_open=local, model_client=client, tracer=tracer)
                     server = _Server(server_config(app), app, lambda: announce(facts))
+                    await app.begin_sweeping()
                     try:
                         await server.serve(sockets=[listener])
                     finally:

@@ -1,12 +1,16 @@
 """Policies say what they would forget, and keep what is pinned."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, StorageBusy
 from memrecall.memory import AsyncMemory, Policy
+
+from .conftest import settings_for
+from .standin import WordExtractor
 
 NOTHING = {"expired": False, "duplicates": False}
 
@@ -73,6 +77,69 @@ async def test_sweeping_removes_what_it_told(memory: AsyncMemory, purge: bool) -
     hidden = (await memory.get_all("ann", deleted=True))["results"]
     assert len(hidden) == (0 if purge else 2)
     assert len((await memory.search("same", "ann"))["results"]) == 1
+
+
+class TestOfAllUsers:
+    async def test_each_user_is_swept_for_himself(self, memory: AsyncMemory) -> None:
+        for user in ("ann", "ben"):
+            for _ in range(2):
+                await memory.add("the same", user, infer=False)
+        told = await memory.sweep(all_users=True)
+        assert told == {**told, "dry_run": True, "users": 2, "found": 2, "removed": 0}
+        done = await memory.sweep(all_users=True, dry_run=False)
+        assert done["reasons"] == {"duplicate": 2}
+        assert len((await memory.get_all("ben"))["results"]) == 1
+        for wrong in (memory, memory.bind(user_id="ann")):
+            with pytest.raises(InvalidArgument):
+                await wrong.sweep(all_users=True, user_id="ann")
+        with pytest.raises(InvalidArgument):
+            await memory.bind(user_id="ann").sweep(all_users=True)
+
+
+class TestScheduled:
+    async def test_it_sweeps_again_and_again_until_it_is_stopped(self, memory: AsyncMemory) -> None:
+        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        schedule = await memory.schedule_sweeps(0.01, report=told.put_nowait)
+        for _ in range(2):
+            await remember(memory, "the same")
+        while not (await asyncio.wait_for(told.get(), 20))["removed"]:
+            pass
+        assert len((await memory.get_all("ann"))["results"]) == 1
+        await asyncio.wait_for(told.get(), 20)  # and once more
+        await schedule.stop()
+        assert not schedule.running
+
+    async def test_a_dry_schedule_only_tells(self, memory: AsyncMemory) -> None:
+        told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+        for _ in range(2):
+            await remember(memory, "the same")
+        await memory.bind(user_id="ann").schedule_sweeps(0.01, dry_run=True, report=told.put_nowait)
+        assert (await asyncio.wait_for(told.get(), 20))["found"] == 1
+        assert len((await memory.get_all("ann"))["results"]) == 2
+
+    async def test_a_sweep_that_fails_is_tried_again(
+        self, memory: AsyncMemory, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tries = asyncio.Queue[int]()
+
+        async def fail(*_: object, **__: object) -> None:
+            tries.put_nowait(1)
+            raise StorageBusy("locked")
+
+        monkeypatch.setattr(memory, "_sweep_all", fail)
+        schedule = await memory.schedule_sweeps(0.01)
+        for _ in range(3):
+            await asyncio.wait_for(tries.get(), 20)
+        assert schedule.running
+        with pytest.raises(InvalidArgument):
+            await memory.schedule_sweeps(0)
+
+    async def test_closing_ends_it(self, location: str) -> None:
+        memory = AsyncMemory(settings=settings_for(location), extractor=WordExtractor())
+        schedule = await memory.schedule_sweeps(3600)
+        assert schedule.running
+        await memory.close()
+        assert not schedule.running
 
 
 async def test_a_policy_must_make_sense(memory: AsyncMemory) -> None:

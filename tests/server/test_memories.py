@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -10,7 +11,7 @@ import pytest
 from memrecall.scope import Permission
 from memrecall.server.memories import MOST_JOBS
 
-from .site import Site, at, error, said, serving, write
+from .site import Site, at, error, opened, said, serving, until, write
 
 
 async def add(client: httpx.AsyncClient, messages: Any, **fields: Any) -> dict[str, Any]:
@@ -296,6 +297,27 @@ class TestWhoMay:
             await ann.get("/v1/state"),
         ):
             error(refused, 403, "PERMISSION_DENIED")
+
+
+async def test_the_settings_say_how_often_it_forgets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    often: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
+    place = opened(str(tmp_path / "a.db"), tmp_path, **often)
+    async with place as library, serving(library) as site:
+        ann = await site.holder("ann")
+        await keep(ann, "one")
+        await keep(ann, "two")
+        with caplog.at_level("INFO", "memrecall.server"):
+            await site.app.begin_sweeping()
+            await until(lambda: any(_swept(record) for record in caplog.records))
+        assert await listed(ann) == ["two"]
+    assert "ann" not in json.dumps([_swept(record) for record in caplog.records])
+
+
+def _swept(record: Any) -> Any:
+    fields = getattr(record, "fields", {})
+    return fields if record.message == "sweep" and fields["removed"] else None
 
 
 BAD = [

@@ -1,0 +1,200 @@
+"""`memories`, `graph`, `sweep` and `export`, as a person or a program calls them."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+
+
+@pytest.fixture
+def ann(shell: Shell, db: Path) -> Path:
+    """A database in which Ann lives in Paris and likes tea."""
+    for text in ("I live in Paris.", "I like green tea."):
+        assert shell("memories", "add", text, "--user", "ann", "--db", db).code == 0
+    return db
+
+
+def listed(shell: Shell, db: Path, *options: object) -> list[str]:
+    done = shell("memories", "list", "--user", "ann", "--db", db, "--json", *options)
+    assert done.code == 0, done.err
+    return [item["memory"] for item in done.json["results"]]
+
+
+def key_of(shell: Shell, db: Path, text: str) -> str:
+    done = shell("memories", "list", "--user", "ann", "--db", db, "--json", "--superseded")
+    (key,) = [item["id"] for item in done.json["results"] if item["memory"] == text]
+    return str(key)
+
+
+class TestMemories:
+    def test_adding_finds_facts_and_says_what_they_replace(self, shell: Shell, ann: Path) -> None:
+        done = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
+        assert done.code == 0
+        assert done.out.startswith("UPDATE User moved to Rome. instead of User lives in Paris.")
+        assert listed(shell, ann) == ["User moved to Rome.", "User likes green tea."]
+        assert len(listed(shell, ann, "--superseded")) == 3
+        nothing = shell("memories", "add", "Hello!", "--user", "ann", "--db", ann)
+        assert nothing.out == "stored; there is no new fact in it\n"
+
+    def test_as_it_is_and_from_standard_input(
+        self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sys.stdin", io.StringIO("喝茶"))
+        given = ("--as-is", "--metadata", '{"a": 1}', "--session", "s1", "--agent", "helper")
+        done = shell("memories", "add", "-", "--user", "ann", *given, "--db", db, "--json")
+        assert done.json["results"][0]["memory"] == "喝茶"
+        assert listed(shell, db, "--filter", '{"a": 1}', "--session", "s1") == ["喝茶"]
+        assert listed(shell, db, "--agent", "other") == []
+
+    def test_search_for_programs_and_for_people(self, shell: Shell, ann: Path) -> None:
+        base = ("memories", "search", "tea", "--user", "ann", "--db", ann)
+        found = shell(*base, "--limit", 1, "--json").json
+        assert found["results"][0]["memory"] == "User likes green tea."
+        assert "User likes green tea." in shell(*base).out
+        assert "no memories" not in shell(*base, "--no-rerank").out
+        assert shell(*base, "--min-score", "1").out.strip()
+
+    def test_correct_delete_undo_and_the_history(self, shell: Shell, ann: Path) -> None:
+        key = key_of(shell, ann, "User likes green tea.")
+        at = ("--user", "ann", "--db", ann)
+        done = shell("memories", "update", key, "--text", "likes coffee", "--pin", *at, "--json")
+        assert (done.json["memory"], done.json["pinned"]) == ("likes coffee", True)
+        assert shell("memories", "delete", key, *at).out == f"{key} deleted\n"
+        assert listed(shell, ann) == ["User lives in Paris."]
+        assert listed(shell, ann, "--deleted") == ["likes coffee"]
+        assert shell("memories", "undo", key, *at).code == 0
+        shown = shell("memories", "show", key, *at)
+        assert "likes coffee" in shown.out
+        told = shell("memories", "history", key, *at)
+        assert [line.split()[2] for line in told.out.splitlines()] == [
+            "ADD", "UPDATE", "DELETE", "UNDO",
+        ]  # fmt: skip
+        assert "by command line" in told.out
+        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory removed\n"
+        gone = shell("memories", "show", key, *at)
+        assert (gone.code, "NOT_FOUND" in gone.err) == (2, True)
+
+    def test_delete_all_counts_and_asks_first(
+        self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        base = ("memories", "delete-all", "--user", "ann", "--db", ann)
+        assert shell(*base, "--dry-run").out == "2 would be deleted\n"
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        assert shell(*base).code == 2
+        assert len(listed(shell, ann)) == 2
+        assert shell(*base, "--yes", "--json").json["deleted"] == 2
+        assert listed(shell, ann) == []
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            ("list", "--filter", "[1]"),
+            ("list", "--filter", '{"a": {"like": 1}}'),
+            ("list", "--limit", "0"),
+            ("list", "--as-of", "then"),
+            ("search", " "),
+            ("update", "nobody"),
+            ("update", "nobody", "--text", "x"),
+            ("delete", "nobody"),
+            ("undo", "nobody"),
+            ("history", "nobody"),
+            ("add", "x", "--metadata", "{"),
+        ],
+    )
+    def test_bad_input_is_one_line(self, shell: Shell, ann: Path, wrong: tuple[str, ...]) -> None:
+        done = shell("memories", *wrong, "--user", "ann", "--db", ann)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.startswith("error: ")
+        assert done.err.count("\n") == 1
+
+
+def test_the_graph(shell: Shell, ann: Path) -> None:
+    at = ("--user", "ann", "--db", ann)
+    assert "user —lives_in→ Paris" in shell("graph", "user", *at).out
+    assert "Paris" in shell("graph", *at).out
+    ways = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
+    assert len(ways[0]) == 2
+    assert shell("graph", "nobody", *at).out == "nothing\n"
+    assert shell("graph", "--to", "x", *at).code == 2
+
+
+class TestSweep:
+    def test_it_says_what_would_go_and_asks(
+        self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        for _ in range(2):
+            shell("memories", "add", "the same", "--as-is", "--user", "ann", "--db", ann)
+        base = ("sweep", "--user", "ann", "--db", ann)
+        said = shell(*base, "--dry-run").out
+        assert "duplicate        1" in said
+        assert said.endswith("1 memory would go\n")
+        monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
+        assert shell(*base).code == 2
+        assert len(listed(shell, ann)) == 4
+        monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+        assert shell(*base).out.endswith("1 memory gone\n")
+        assert len(listed(shell, ann)) == 3
+
+    def test_for_programs_nothing_goes_without_yes(self, shell: Shell, ann: Path) -> None:
+        base = ("sweep", "--user", "ann", "--most", 1, "--db", ann, "--json")
+        told = shell(*base).json
+        assert (told["dry_run"], told["found"], told["removed"]) == (True, 1, 0)
+        assert told["results"][0]["reason"] == "over the budget"
+        done = shell(*base, "--yes", "--purge").json
+        assert (done["dry_run"], done["removed"]) == (False, 1)
+        assert len(listed(shell, ann)) == 1
+
+    def test_of_everybody(self, shell: Shell, ann: Path) -> None:
+        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
+        told = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
+        assert (told["users"], told["removed"]) == (2, 3)
+        assert told["reasons"] == {"over the budget": 3}
+        for wrong in ((), ("--user", "ann", "--all-users"), ("--all-users", "--older-than", -1)):
+            assert shell("sweep", *wrong, "--db", ann).code == 2
+
+
+class TestMoving:
+    def test_an_export_is_imported_into_another_database(
+        self, shell: Shell, ann: Path, tmp_path: Path
+    ) -> None:
+        file, other = tmp_path / "ann.jsonl", tmp_path / "other.db"
+        done = shell("export", "--user", "ann", "--out", file, "--db", ann, "--json").json
+        assert done["lines"] == len(file.read_text("utf-8").splitlines())
+        assert file.stat().st_mode & 0o777 == 0o600
+
+        imported = shell("import", file, "--db", other, "--json")
+
+        assert imported.json["rows"]["memories"] == 2
+        assert listed(shell, other) == listed(shell, ann)
+        again = shell("import", file, "--db", other)
+        assert again.out.startswith("an export of 1 user imported: ")
+        assert listed(shell, other) == listed(shell, ann)
+        renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
+        assert renamed.code == 0
+        found = shell("memories", "list", "--user", "anna", "--db", other, "--json").json
+        assert {item["user_id"] for item in found["results"]} == {"anna"}
+
+    def test_several_users_go_in_one_file(self, shell: Shell, ann: Path, tmp_path: Path) -> None:
+        shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
+        lines = [shell("export", "--user", user, "--db", ann).out for user in ("ann", "ben")]
+        file, other = tmp_path / "all.jsonl", tmp_path / "other.db"
+        file.write_text("".join(lines), "utf-8")
+        assert shell("import", file, "--db", other, "--json").json["users"] == 2
+        assert shell("import", file, "--user", "ann", "--db", other).code == 2
+
+    def test_what_cannot_be(self, shell: Shell, ann: Path, tmp_path: Path) -> None:
+        file = tmp_path / "ann.jsonl"
+        assert shell("export", "--user", "nobody", "--out", file, "--db", ann).code == 2
+        assert not file.exists()
+        file.write_text("mine")
+        assert shell("export", "--user", "ann", "--out", file, "--db", ann).code == 2
+        assert file.read_text() == "mine"
+        assert shell("export", "--user", "ann", "--db", ann, "--json").code == 2
+        broken = shell("export", "--user", "ann", "--db", ann).out + '{"role": "user"}\n'
+        file.write_text(broken, "utf-8")
+        done = shell("import", file, "--db", tmp_path / "new.db", "--json")
+        assert done.code == 2
+        assert "line" in json.loads(done.err)["error"]["message"]
