@@ -6,6 +6,7 @@ from datetime import datetime
 from memrecall.agent.desk import Desk
 from memrecall.agent.result import Nearby, RecalledMemory, ResolvedTime
 from memrecall.agent.surroundings import look_around
+from memrecall.agent.tools.echoes import made_from
 from memrecall.search import Hit
 from memrecall.text.times import find_times
 from memrecall.types import MemoryRecord, Message
@@ -53,6 +54,7 @@ def from_hit(desk: Desk, hit: Hit) -> RecalledMemory:
         relevance_score=hit.score,
         why=asdict(hit.why),
         times=resolve_times(desk, hit.content, hit.ts),
+        made_from=made_from(hit.role, hit.metadata),
     )
 
 
@@ -95,6 +97,7 @@ async def _from_message(desk: Desk, message: Message) -> RecalledMemory:
         times=resolve_times(desk, message.content, message.ts),
         before=[_nearby(near) for near in before],
         after=[_nearby(near) for near in after],
+        made_from=made_from(message.role.value, message.metadata),
     )
 
 

@@ -71,6 +71,7 @@ class RecalledMemory(BaseModel):
     before: list[Nearby] = []
     after: list[Nearby] = []
     sources: list[Nearby] = []
+    made_from: list[str] = []  # keys: an assistant's answer that was itself recalled
 
 
 class QueryTried(BaseModel):

@@ -18,6 +18,7 @@ from pydantic import ValidationError
 from memrecall.agent import Recaller, Sources
 from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance
+from memrecall.agent.tools.echoes import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.forged import ASSISTANT, USER
 from memrecall.chat.options import ChatOptions
@@ -75,8 +76,7 @@ class Chat:
 
         The rules read nothing but what is recalled: for them nothing is left out.
         """
-        by_rules = self._client.model_info["family"] == FAMILY
-        known = () if by_rules else [as_utterance(message) for message in shown]
+        known = () if self._by_rules else [as_utterance(message) for message in shown]
         said = [*(each for each in known if each.message_id != asked.message_id), asked]
         recaller = Recaller(
             self._sources,
@@ -87,6 +87,10 @@ class Chat:
             clock=self._clock,
         )
         return TurnRecalls(recaller, said, self._options, language)
+
+    @property
+    def _by_rules(self) -> bool:
+        return bool(self._client.model_info["family"] == FAMILY)
 
     async def _prompt(
         self, name: str, language: Language, facts: Sequence[str], instructions: str
@@ -118,6 +122,10 @@ class Chat:
             metadata = dict(answer.pop("metadata", {}))
             if turn.degraded:
                 metadata["degraded"] = True
+            if self._by_rules:
+                metadata[ANSWERED_BY] = RULES
+            elif turn.sources:
+                metadata[RECALLED] = list(turn.sources)
             message = new_message(
                 role=Role.ASSISTANT, content=turn.speech.text, metadata=metadata, **answer
             )

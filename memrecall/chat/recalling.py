@@ -46,6 +46,7 @@ class TurnRecalls:
         self._language = language
         self._left = options.own_recalls
         self.count = 0
+        self.keys: dict[str, None] = {}  # of what was recalled
 
     async def force(self) -> Recalled:
         """The recall that every turn makes: for what was said."""
@@ -77,6 +78,8 @@ class TurnRecalls:
             return Recalled(_empty(say(self._language, "recall_failed")), is_error=True)
         if not result.memories:
             return Recalled(_empty(say(self._language, "nothing_recalled")))
+        for memory in result.memories:  # an answer's own sources, so that the way back stays short
+            self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
         told = {"events": _events(result.memories), "confidence": round(result.confidence, 2)}
         return Recalled(to_json(told))
 

@@ -19,6 +19,7 @@ from memrecall.model.prompts import Language
 _QUOTED = 2
 _LONGEST = 300
 _TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.IGNORECASE)
+_ASKED = re.compile(r"(?:[?？]|[吗呢]|来着)\W*$")  # 什么 alone is no question: 他什么都吃
 _TEXTS: dict[str, tuple[str, str]] = {
     "user": ("On {day} you said: “{text}”", "{day} 你说过：“{text}”"),
     "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
@@ -71,7 +72,7 @@ def _answer(request: RuleRequest) -> str:
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What tells something at first hand: an assistant may repeat it, a question only asks."""
     first_hand = [event for event in events if event.get("speaker") != "assistant"] or events
-    return [event for event in first_hand if not _is_asking(str(event["text"]))] or first_hand
+    return [event for event in first_hand if not _ASKED.search(str(event["text"]))] or first_hand
 
 
 def _asked(messages: Sequence[LLMMessage]) -> str:

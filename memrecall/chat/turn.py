@@ -71,6 +71,11 @@ class Turn:
         """How many recalls were run."""
         return self._start.tools.recalls.count
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The keys of what was recalled, the first first."""
+        return tuple(self._start.tools.recalls.keys)
+
     async def play(self) -> Events:
         """The events of the turn, up to its end. Raises ModelFailed if the model cannot answer."""
         for call in self._start.forged:

@@ -11,6 +11,7 @@ from memrecall.search.message_queries import (
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.request import Hit, SearchPage, SearchRequest, Why
 from memrecall.search.snapshot import SnapshotFolder
+from memrecall.search.terms import all_terms, question_terms
 
 __all__ = [
     "Hit",
@@ -25,6 +26,8 @@ __all__ = [
     "SemanticQuery",
     "SnapshotFolder",
     "Why",
+    "all_terms",
     "check_dimensions",
+    "question_terms",
     "unit_vector",
 ]

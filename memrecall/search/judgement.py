@@ -37,7 +37,7 @@ from memrecall.search.ranking import (
 )
 from memrecall.search.request import Mode, SearchRequest, Why
 from memrecall.search.rows import to_micros
-from memrecall.search.selection import Place, Rows, Visible, first_places, visible_rows
+from memrecall.search.selection import Place, Rows, Visible, first_places, living_rows, visible_rows
 from memrecall.search.terms import Term, all_terms, question_terms
 from memrecall.store import UserMark
 from memrecall.text.query import Query, positive_words
@@ -86,7 +86,7 @@ def rank(
     """The rows that answer a question, as the user's data was at `version`."""
     request = question.request
     weights = _WEIGHTS[request.mode]
-    alive = columns.alive(version)
+    alive = living_rows(columns, request, version)
     visible = visible_rows(columns, scope, request, alive, question.now)
     lexical = _lexical(columns, question, alive)
     sense = _sense(columns, question, version)
@@ -176,6 +176,8 @@ def _gather(
     if question.request.mode == "hybrid":  # the other modes rank by one side alone
         base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
         base *= np.float32(0.5)
+        if question.request.exclude:
+            base[~counted] = 0  # nor does what is excluded lift what stands beside it
         context = _look_around(columns, question, base, counted, version, mark, rows)
     return Evidence(
         lexical=words.apply(lexical.scores[rows]),

@@ -36,7 +36,7 @@ class SearchRequest:
     session_id: str | None = None
     keywords: tuple[str, ...] = ()  # at least one must match
     expansions: tuple[str, ...] = ()  # help, but need not match
-    exclude: frozenset[str] = frozenset()  # keys that the caller has already
+    exclude: frozenset[str] = frozenset()  # keys to be ranked without, as if not stored
     only: frozenset[str] | None = None  # memories that passed the caller's own filters
     now: datetime | None = None  # what "yesterday" is counted from; None: the clock
     time_zone: str | None = None  # where "yesterday" is one; None: the user's own

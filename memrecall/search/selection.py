@@ -42,14 +42,20 @@ def visible_rows(
         passed &= condition
     if scope.agent_id is not None:
         passed &= table.agent == table.names.find(scope.agent_id)
-    for key in request.exclude:
-        for kind in KINDS:
-            row = columns.row_of(kind, key)
-            if row is not None:
-                passed[row] = False
     if scope.allows(Permission.SENSITIVE):
         return Visible(passed, np.zeros_like(passed))
     return Visible(passed & ~table.sensitive, passed & table.sensitive)
+
+
+def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:
+    """The rows there are, as if what is excluded had never been written."""
+    alive = columns.alive(version)
+    rows = [columns.row_of(kind, key) for key in request.exclude for kind in KINDS]
+    excluded = [row for row in rows if row is not None]
+    if excluded:
+        alive = alive.copy()
+        alive[excluded] = False
+    return alive
 
 
 def _valid_at(columns: Columns, now: datetime) -> Mask | bool:

@@ -67,7 +67,11 @@ class TestView:
             ("Ann", Role.USER, f"@小助手 {ASKED}"),
             ("小助手", Role.ASSISTANT, "@Ann 花生。"),
         ]
-        assert said[1].metadata == {"member_id": "bot", "mentions": ["ann"]}
+        assert said[1].metadata == {
+            "member_id": "bot",
+            "mentions": ["ann"],
+            "recalled": ["team-1", "team-0"],
+        }
         assert said[1].message_id == played.final.message_id
 
     async def test_assistants_see_each_other(self, lite: Library) -> None:

@@ -26,6 +26,7 @@ class Candidate:
     kind: str = "message"
     memory_type: str = ""
     valid_to: str = ""
+    made_from: frozenset[str] = frozenset()  # what an assistant's answer only repeats
     beside: str = ""  # the key that it was shown beside, if no search found it
 
     @property
@@ -66,6 +67,8 @@ def gather(transcript: Transcript) -> Findings:
     for step in transcript.searches:
         for rank, line in enumerate(step.results):
             _take(seen, _candidate(line, rank))
+    # An answer yields to what it was made from: asked again, it would outdo its own evidence.
+    seen = {key: each for key, each in seen.items() if not each.made_from & seen.keys()}
     after: dict[str, tuple[str, ...]] = {}
     for step in transcript.details:
         if step.error is None:
@@ -107,7 +110,12 @@ def _candidate(line: Mapping[str, Any], rank: int) -> Candidate:
         kind=str(line.get("kind") or "message"),
         memory_type=str(line.get("memory_type") or ""),
         valid_to=str(line.get("valid_to") or ""),
+        made_from=_keys(line.get("made_from")),
     )
+
+
+def _keys(value: object) -> frozenset[str]:
+    return frozenset(map(str, value)) if isinstance(value, list) else frozenset()
 
 
 def _number(value: object) -> float:

@@ -63,6 +63,7 @@ class MemorySearchResultItem(ToolOutput):
     role: str | None = None
     passage: str | None = None
     valid_to: str | None = None
+    made_from: list[str] = []  # keys of what an assistant's answer repeats
     session_id: str | None = None  # for traces: a model is not shown these two
     why: dict[str, float] | None = None
 

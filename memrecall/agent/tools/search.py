@@ -6,12 +6,14 @@ from datetime import UTC, datetime, timedelta
 from memrecall.agent.desk import Desk
 from memrecall.agent.notes import SEARCHES_IN_A_ROW, SearchNote
 from memrecall.agent.phrases import say
+from memrecall.agent.tools.echoes import MOST_ROUNDS, Echoes, made_from, without
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
     SearchMemoriesInput,
     SearchMemoriesOutput,
 )
+from memrecall.agent.tools.sources import with_sources
 from memrecall.errors import InvalidArgument
 from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.text.snippets import snippets
@@ -31,12 +33,12 @@ async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemor
     if desk.expand_queries and asked.search_mode != "keyword":
         expansions = await expand_query(desk, asked.query)
     request = _request(desk, asked, expansions)
-    page = await _search(desk, request)
+    page, repeated = await _search(desk, request)
     relaxed: list[str] = []
     if not page.results and (request.keywords or request.memory_types):
         request, relaxed = _relax(request)
-        page = await _search(desk, request)
-    return _answer(desk, asked, request, page, relaxed)
+        page, repeated = await _search(desk, request)
+    return _answer(desk, asked, request, page, relaxed, repeated)
 
 
 def _refuse(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput | None:
@@ -102,7 +104,22 @@ def _moment(desk: Desk, name: str, given: str | None) -> datetime | None:
         ) from None
 
 
-async def _search(desk: Desk, request: SearchRequest) -> SearchPage:
+async def _search(desk: Desk, request: SearchRequest) -> tuple[SearchPage, int]:
+    """The page without what only repeats the request; how much of that there was."""
+    page = await _page(desk, request)
+    echoes, count = Echoes(desk.conversation), 0
+    for _ in range(MOST_ROUNDS):
+        repeated = echoes.among(page.results)
+        if not repeated:
+            break
+        count += len(repeated)
+        request = without(request, repeated)
+        page = await _page(desk, request)
+    hits = await with_sources(desk.sources.store, desk.scope, request, page.results)
+    return replace(page, results=tuple(hits)), count
+
+
+async def _page(desk: Desk, request: SearchRequest) -> SearchPage:
     """The page, perhaps from a minute ago: the key holds all that could have changed it."""
     await desk.sources.store.require_active(desk.mark, desk.scope)
     mark = await desk.sources.store.feed(desk.scope.user_id).mark()
@@ -129,12 +146,10 @@ def _answer(
     request: SearchRequest,
     page: SearchPage,
     relaxed: list[str],
+    repeated: int,
 ) -> SearchMemoriesOutput:
     notes = desk.notes
-    fresh = [hit for hit in page.results if not desk.conversation.gave(hit.key, hit.content)]
-    given = len(page.results) - len(fresh)
-    total = max(page.total_found - given, 0)
-    hits = fresh[: asked.limit]
+    hits = page.results[: asked.limit]
     new_keys = notes.take_hits(hits)
     notes.in_a_row += 1  # only now: a search that failed and is tried again counts once
     notes.withheld = max(notes.withheld, page.withheld)
@@ -142,17 +157,17 @@ def _answer(
         notes.degraded[page.message] = None
     arguments = asked.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
-    notes.searches.append(SearchNote(notes.calls, arguments, total, keys, new_keys))
+    notes.searches.append(SearchNote(notes.calls, arguments, page.total_found, keys, new_keys))
     told = [_why_nothing(page) if not hits else ""]
     told += [_say_filters(desk, relaxed)] if relaxed else []
     told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
-    told += [say(desk.language, "already_given", count=given)] if given else []
+    told += [say(desk.language, "already_given", count=repeated)] if repeated else []
     told += [say(desk.language, "withheld", count=page.withheld)] if page.withheld else []
     if len(asked.query) > LONGEST_QUERY:
         told.append(say(desk.language, "query_cut", size=LONGEST_QUERY))
     return SearchMemoriesOutput(
         success=True,
-        total_found=total,
+        total_found=page.total_found,
         results=[_item(desk, hit, asked.query) for hit in hits],
         search_query_expanded=", ".join(request.expansions) or None,
         message=" ".join(filter(None, told)) or None,
@@ -188,6 +203,7 @@ def _item(desk: Desk, hit: Hit, query: str) -> MemorySearchResultItem:
         role=hit.role,
         passage=_passage(hit.content, query),
         valid_to=hit.valid_to and desk.local(hit.valid_to),
+        made_from=made_from(hit.role, hit.metadata),
         session_id=hit.session_id,
         why=asdict(hit.why),
     )
