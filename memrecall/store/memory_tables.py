@@ -12,6 +12,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     SmallInteger,
     String,
@@ -120,6 +121,16 @@ checkpoints = Table(
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
 )
 
+# The row is the lock and the counter of one agent's knowledge, as a user's row is of the user's.
+knowledge_bases = Table(
+    "knowledge_bases",
+    metadata,
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), primary_key=True),
+    Column("version", Big, nullable=False),
+    Column("epoch", String(32), nullable=False),
+    Column("restore_id", id_type()),  # of the restore that last replaced everything
+)
+
 knowledge = Table(
     "knowledge",
     metadata,
@@ -132,7 +143,13 @@ knowledge = Table(
     time_column("created_at", nullable=False),
     time_column("updated_at", nullable=False),
     time_column("deleted_at"),
+    Column("tags", json_type(), nullable=False, server_default="[]"),
+    Column("search_text", Text, nullable=False, server_default=""),
+    Column("change_no", Big, nullable=False, server_default="0"),
+    Column("model", String(NAME_LENGTH)),  # that made the vector
+    Column("vector", LargeBinary),
     PrimaryKeyConstraint("agent_id", "knowledge_key"),
+    Index("ix_knowledge_change", "agent_id", "change_no"),
 )
 
 # The user data of this file, in an order in which it may be removed or added.

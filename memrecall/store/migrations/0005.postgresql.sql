@@ -1,0 +1,20 @@
+CREATE TABLE knowledge_bases (
+  agent_id VARCHAR(64) COLLATE "C" NOT NULL,
+  version BIGINT NOT NULL,
+  epoch VARCHAR(32) NOT NULL,
+  restore_id VARCHAR(64) COLLATE "C",
+  PRIMARY KEY (agent_id),
+  FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+ALTER TABLE knowledge ADD COLUMN tags JSON DEFAULT '[]' NOT NULL;
+
+ALTER TABLE knowledge ADD COLUMN search_text TEXT DEFAULT '' NOT NULL;
+
+ALTER TABLE knowledge ADD COLUMN change_no BIGINT DEFAULT 0 NOT NULL;
+
+ALTER TABLE knowledge ADD COLUMN model VARCHAR(255);
+
+ALTER TABLE knowledge ADD COLUMN vector BYTEA;
+
+CREATE INDEX ix_knowledge_change ON knowledge (agent_id, change_no);
