@@ -20,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-from memrecall.store.tables import id_type, json_type, metadata, time_column
+from memrecall.store.tables import ZERO, id_type, json_type, metadata, time_column
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH
 
 
@@ -145,7 +145,7 @@ knowledge = Table(
     time_column("deleted_at"),
     Column("tags", json_type(), nullable=False, server_default="[]"),
     Column("search_text", Text, nullable=False, server_default=""),
-    Column("change_no", Big, nullable=False, server_default="0"),
+    Column("change_no", Big, nullable=False, server_default=ZERO),
     Column("model", String(NAME_LENGTH)),  # that made the vector
     Column("vector", LargeBinary),
     PrimaryKeyConstraint("agent_id", "knowledge_key"),
