@@ -6,7 +6,7 @@ words with the question, or lie nearer to it than unrelated texts do.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
@@ -63,18 +63,10 @@ class KnowledgeBase:
         """Hide an entry; NotFound if the agent has none."""
         await self._room.delete(key)
 
-    async def replace(self, entries: Sequence[NewKnowledge], restore_id: str) -> None:
-        """Put these entries in the place of all others; their vectors follow at a search."""
-        await self._room.replace(entries, restore_id)
-
-    async def last_restore(self) -> str | None:
-        """The name of the restore that last replaced everything."""
-        return await self._room.last_restore()
-
     async def search(self, query: str, limit: int = 3) -> list[tuple[KnowledgeEntry, float]]:
         """The best entries that have to do with a query, with their scores; perhaps none."""
         SearchRequest(query, limit=limit, kind="knowledge")  # refuses what cannot be asked
-        await self._embed_left_over()
+        await self.embed_left_over(_TOP_UP)
         request = SearchRequest(query, limit=_JUDGED, kind="knowledge")
         page = await self._library.search(self._scope, request)
         if not page.results:
@@ -84,20 +76,22 @@ class KnowledgeBase:
         entries = {e.knowledge_key: e for e in await self._room.get_many([h.key for h in good])}
         return [(entries[hit.key], hit.score) for hit in good if hit.key in entries]
 
-    async def _embed_left_over(self) -> None:
-        """Give vectors to entries that a restore or a failing embedder left without."""
+    async def embed_left_over(self, limit: int = _BATCH) -> int:
+        """Give vectors to entries that a restore or a failing embedder left without; how many."""
         embedder = self._library.embedder
         if embedder is None:
-            return
+            return 0
         vectors = self._library.store.knowledge_vectors(embedder.model)
-        pending = await vectors.pending(_TOP_UP, self._scope.agent_id or DEFAULT_NAME)
+        pending = await vectors.pending(limit, self._scope.agent_id or DEFAULT_NAME)
         if not pending:
-            return
+            return 0
         try:
             await self._library.vectors.prepare()
             await vectors.write(pending, await embedder.embed([item.text for item in pending]))
         except (EmbedderFailed, StorageError) as error:
             log.warning("entries wait for their vectors: %s", error)
+            return 0
+        return len(pending)
 
 
 async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[int], None]) -> int:

@@ -10,15 +10,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import delete, insert, select, update
+from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Disabled, InvalidArgument, NotFound
+from memrecall.errors import Disabled, InvalidArgument, NotFound, StorageBusy
 from memrecall.scope import Permission, Scope
 from memrecall.store.claims import agent_of, claim_agents
 from memrecall.store.engine import Database
 from memrecall.store.memories import truncate
-from memrecall.store.memory_tables import knowledge, knowledge_bases
+from memrecall.store.memory_tables import knowledge, knowledge_bases, restores
 from memrecall.store.statements import chunks, insert_missing, new_id
 from memrecall.text import analyze
 from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
@@ -84,6 +84,14 @@ class StoredVector:
     packed: bytes
 
 
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Everything that an agent knew at one moment."""
+
+    version: int
+    entries: list[KnowledgeEntry]
+
+
 _COLUMNS = [knowledge.c[name] for name in KnowledgeEntry.__slots__]
 
 
@@ -125,36 +133,62 @@ class Knowledge:
 
     async def all(self) -> AsyncIterator[KnowledgeEntry]:
         """Every entry by its key, as of one moment, a page at a time."""
-        after = ""
         async with self._database.read() as connection:
-            while True:
-                wanted = self._select().where(knowledge.c.knowledge_key > after)
-                ordered = wanted.order_by(knowledge.c.knowledge_key).limit(_PAGE)
-                rows = (await connection.execute(ordered)).all()
-                for row in rows:
-                    yield KnowledgeEntry(**row._mapping)
-                if len(rows) < _PAGE:
-                    return
-                after = rows[-1].knowledge_key
+            async for entry in self._all(connection):
+                yield entry
+
+    async def count(self) -> int:
+        """How many entries there are."""
+        counted = select(func.count()).select_from(self._select().subquery())
+        return int((await self._database.fetch(counted))[0][0])
 
     async def delete(self, key: str) -> None:
         """Hide an entry; needs the permission `knowledge`. NotFound if the agent has none."""
         self._require_permission()
         await self._database.transact(lambda c: self._hide(c, key))
 
-    async def replace(self, entries: Sequence[NewKnowledge], restore_id: str) -> None:
-        """Put these entries in the place of all others, under the name of a restore."""
+    async def snapshot(self) -> "Snapshot":
+        """All entries as of one moment, and the number of the last change in them."""
+        async with self._database.read() as connection:
+            version = await connection.scalar(self._version())
+            entries = [entry async for entry in self._all(connection)]
+        return Snapshot(int(version or 0), entries)
+
+    async def replace(
+        self, entries: Sequence[NewKnowledge], restore_id: str, *, version: int | None = None
+    ) -> None:
+        """Put these entries in the place of all others, and record that the restore was decided.
+
+        With a `version`, StorageBusy if something was written since that snapshot.
+        """
         self._require_permission()
         rows = [_dated(entry) for entry in entries]
-        await self._database.transact(lambda c: self._replace(c, rows, restore_id))
+        await self._database.transact(lambda c: self._replace(c, rows, restore_id, version))
 
-    async def last_restore(self) -> str | None:
-        """The name of the restore that last replaced everything."""
-        wanted = select(knowledge_bases.c.restore_id)
-        rows = await self._database.fetch(
-            wanted.where(knowledge_bases.c.agent_id == self._agent_id)
-        )
-        return rows[0].restore_id if rows else None
+    async def was_restored(self, restore_id: str) -> bool:
+        """Whether the restore of that id was decided and its end not yet recorded."""
+        wanted = select(restores.c.restore_id).where(restores.c.restore_id == restore_id)
+        return bool(await self._database.fetch(wanted))
+
+    async def close_restore(self, restore_id: str) -> None:
+        """Nothing of that restore is left to do."""
+        done = delete(restores).where(restores.c.restore_id == restore_id)
+        await self._database.transact(lambda c: c.execute(done))
+
+    async def _all(self, connection: AsyncConnection) -> AsyncIterator[KnowledgeEntry]:
+        rows: Sequence[Any] = ()
+        after: str | None = ""
+        while after is not None:
+            wanted = self._select().where(knowledge.c.knowledge_key > after)
+            ordered = wanted.order_by(knowledge.c.knowledge_key).limit(_PAGE)
+            rows = (await connection.execute(ordered)).all()
+            for row in rows:
+                yield KnowledgeEntry(**row._mapping)
+            after = rows[-1].knowledge_key if len(rows) == _PAGE else None
+
+    def _version(self) -> Any:
+        ours = knowledge_bases.c.agent_id == self._agent_id
+        return select(knowledge_bases.c.version).where(ours)
 
     def _select(self) -> Any:
         return select(*_COLUMNS).where(
@@ -194,10 +228,16 @@ class Knowledge:
             raise NotFound(f"agent {self._agent_id!r} knows nothing under {key!r}")
 
     async def _replace(
-        self, connection: AsyncConnection, rows: list[dict[str, Any]], restore_id: str
+        self,
+        connection: AsyncConnection,
+        rows: list[dict[str, Any]],
+        restore_id: str,
+        version: int | None,
     ) -> None:
         now = datetime.now(UTC)
         numbers = await next_changes(connection, self._agent_id, len(rows), now)
+        if version is not None and numbers.start != version + 1:
+            raise StorageBusy("the knowledge base was written to meanwhile", hint="Try again")
         await connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
         numbered = [
             {**row, "agent_id": self._agent_id, "change_no": number}
@@ -207,14 +247,14 @@ class Knowledge:
             await connection.execute(insert(knowledge), list(part))
         # Rows went without a trace: what was derived from them begins anew.
         renewed = update(knowledge_bases).where(knowledge_bases.c.agent_id == self._agent_id)
-        await connection.execute(
-            renewed.values(epoch=secrets.token_hex(8), restore_id=check_id("restore", restore_id))
-        )
+        await connection.execute(renewed.values(epoch=secrets.token_hex(8)))
+        decided = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
+        await connection.execute(insert(restores), decided)
 
 
 async def next_changes(
     connection: AsyncConnection, agent_id: str, count: int, now: datetime
-) -> Sequence[int]:
+) -> range:
     """Lock an agent's knowledge until the transaction ends, and take its next change numbers."""
     await claim_agents(connection, [agent_id], now)
     ours = knowledge_bases.c.agent_id == agent_id

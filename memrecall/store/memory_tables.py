@@ -128,7 +128,6 @@ knowledge_bases = Table(
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), primary_key=True),
     Column("version", Big, nullable=False),
     Column("epoch", String(32), nullable=False),
-    Column("restore_id", id_type()),  # of the restore that last replaced everything
 )
 
 knowledge = Table(
@@ -150,6 +149,15 @@ knowledge = Table(
     Column("vector", LargeBinary),
     PrimaryKeyConstraint("agent_id", "knowledge_key"),
     Index("ix_knowledge_change", "agent_id", "change_no"),
+)
+
+# The restores that were decided; their directories may still have to follow.
+restores = Table(
+    "restores",
+    metadata,
+    Column("restore_id", id_type(), primary_key=True),
+    Column("agent_id", id_type(), nullable=False),
+    time_column("decided_at", nullable=False),
 )
 
 # The user data of this file, in an order in which it may be removed or added.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound
+from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
 from memrecall.memory import Library
 from memrecall.memory.knowledge_base import KnowledgeBase, embed_knowledge
 from memrecall.scope import Permission, Scope
@@ -104,7 +104,7 @@ class TestEntries:
         for refused in (
             base.add(NewKnowledge("x")),
             base.delete("x"),
-            base.replace([NewKnowledge("x")], "r1"),
+            library.store.knowledge(Scope("ann", "doctor")).replace([NewKnowledge("x")], "r1"),
         ):
             with pytest.raises(Disabled):
                 await refused
@@ -185,23 +185,39 @@ class TestReplacing:
         await fill(base)
         other = KnowledgeBase(library, COOK)
         await other.add(NewKnowledge("salt", "Salt"))
-        assert await base.last_restore() is None
+        room = library.store.knowledge(DOCTOR)
+        assert not await room.was_restored("r1")
 
-        await base.replace([NewKnowledge("umbrella", "Rain", key="kb-1")], "r1")
+        await room.replace([NewKnowledge("umbrella", "Rain", key="kb-1")], "r1")
 
         assert [entry.knowledge_key async for entry in base.all()] == ["kb-1"]
         assert await found(base, "python") == []
         assert await found(base, "umbrella") == ["Rain"]
         assert await found(other, "salt") == ["Salt"]
-        assert (await base.last_restore(), await other.last_restore()) == ("r1", None)
+        assert await room.was_restored("r1")
+        await room.close_restore("r1")
+        assert not await room.was_restored("r1")
 
     async def test_a_refused_entry_leaves_everything(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         keys = await fill(base)
+        room = library.store.knowledge(DOCTOR)
         with pytest.raises(InvalidArgument):
-            await base.replace([NewKnowledge("a"), NewKnowledge("")], "r1")
+            await room.replace([NewKnowledge("a"), NewKnowledge("")], "r1")
         assert [entry.knowledge_key async for entry in base.all()] == keys
-        assert await base.last_restore() is None
+        assert not await room.was_restored("r1")
+
+    async def test_what_was_written_meanwhile_is_not_lost(self, library: Library) -> None:
+        base, room = KnowledgeBase(library, DOCTOR), library.store.knowledge(DOCTOR)
+        before = await room.snapshot()
+        key = await base.add(NewKnowledge("late"))
+        with pytest.raises(StorageBusy):
+            await room.replace([], "r1", version=before.version)
+        assert (await base.get(key)).content == "late"
+        now = await room.snapshot()
+        assert [entry.knowledge_key for entry in now.entries] == [key]
+        await room.replace([], "r1", version=now.version)
+        assert (await room.snapshot()).entries == []
 
 
 class TestVectors:
@@ -237,11 +253,11 @@ class TestVectors:
 
     async def test_a_vector_of_an_old_text_is_not_taken(self, library: Library) -> None:
         assert library.embedder is not None
-        base = KnowledgeBase(library, DOCTOR)
-        await base.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
+        room = library.store.knowledge(DOCTOR)
+        await room.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
         vectors = library.store.knowledge_vectors(library.embedder.model)
         pending = await vectors.pending(10)
-        await base.replace([NewKnowledge("parasol", key="kb-1")], "r2")
+        await room.replace([NewKnowledge("parasol", key="kb-1")], "r2")
 
         await vectors.write(pending, await library.embedder.embed(["umbrella"]))
 

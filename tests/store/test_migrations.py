@@ -264,7 +264,7 @@ async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: s
         assert np.frombuffer(run.vectors[0].vector, STORED_AS).tolist() == [1.0, 2.0]
         room = store.knowledge(Scope("ann", "helper"))
         assert (await room.get("dose")).tags == ["药"]
-        assert await room.last_restore() == "re1"
+        assert await room.was_restored("re1")
 
 
 async def test_an_old_database_takes_what_surrounds_memories(old_location: str) -> None:

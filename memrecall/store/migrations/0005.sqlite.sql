@@ -2,9 +2,15 @@ CREATE TABLE knowledge_bases (
   agent_id VARCHAR(64) NOT NULL,
   version BIGINT NOT NULL,
   epoch VARCHAR(32) NOT NULL,
-  restore_id VARCHAR(64),
   PRIMARY KEY (agent_id),
   FOREIGN KEY(agent_id) REFERENCES agents (agent_id)
+);
+
+CREATE TABLE restores (
+  restore_id VARCHAR(64) NOT NULL,
+  agent_id VARCHAR(64) NOT NULL,
+  decided_at DATETIME NOT NULL,
+  PRIMARY KEY (restore_id)
 );
 
 ALTER TABLE knowledge ADD COLUMN tags JSON DEFAULT '[]' NOT NULL;

@@ -81,7 +81,9 @@ VALUES ('ann', 'helper', 'open', 0, 1, 1, 2, '茶 and coffee', 'rules', '2026-02
 INSERT INTO checkpoints (user_id, agent_id, session_id, number, state, created_at)
 VALUES ('ann', 'helper', 'open', 1, '{"items": [], "scratch": {"步": 1}}', '2026-02-01 00:00:00.000000');
 
-INSERT INTO knowledge_bases (agent_id, version, epoch, restore_id) VALUES ('helper', 4, 'fedcba9876543210', 're1');
+INSERT INTO knowledge_bases (agent_id, version, epoch) VALUES ('helper', 4, 'fedcba9876543210');
+
+INSERT INTO restores (restore_id, agent_id, decided_at) VALUES ('re1', 'helper', '2026-02-01 00:00:00.000000');
 
 INSERT INTO knowledge (agent_id, knowledge_key, content, summary, metadata, actor, created_at, updated_at, deleted_at, tags, search_text, change_no, model, vector)
 VALUES ('helper', 'dose', '三次一天', '', '{}', 'ops', '2026-02-01 00:00:00.000000', '2026-02-01 00:00:00.000000', NULL, '["药"]', '三 次 一 天 药', 4, 'embedder-1', BYTES'003c0040');
