@@ -15,6 +15,7 @@ from memrecall.cli import (
     messages,
     owners,
     recall,
+    rpc,
     search,
     serve,
     trace,
@@ -46,6 +47,7 @@ keys.register(app)
 upkeep.register(app)
 evaluation.register(app)
 serve.register(app)
+rpc.register(app)
 
 
 def _show_version(wanted: bool) -> None:

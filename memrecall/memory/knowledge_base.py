@@ -59,6 +59,10 @@ class KnowledgeBase:
         """Entries by their keys, those behind `after`."""
         return await self._room.page(after, limit)
 
+    async def count(self) -> int:
+        """How many entries there are."""
+        return await self._room.count()
+
     async def delete(self, key: str) -> None:
         """Hide an entry; NotFound if the agent has none."""
         await self._room.delete(key)

@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall import __version__
 from memrecall.memory import Library
-from memrecall.server import chat, messages, recall
+from memrecall.server import chat, messages, recall, rpc
 from memrecall.server.answers import Health
 from memrecall.server.auth import Doorkeeper
 from memrecall.server.docs import docs_page
@@ -37,7 +37,7 @@ key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Requ
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
 about = APIRouter(tags=["service"])
-_ROUTERS = (about, messages.router, recall.router, chat.router)
+_ROUTERS = (about, messages.router, recall.router, chat.router, rpc.router)
 
 
 class Application:

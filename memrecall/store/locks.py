@@ -1,42 +1,52 @@
 """A lock between processes on a folder: many share it, or one has it alone.
 
 It is the system's own (`flock`), so it goes with the process that held it, however that ended.
+Nobody waits for it inside a thread: the threads of a process are few, and who holds the lock needs
+one to go on.
 """
 
+import asyncio
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TypeVar
 
 from memrecall.errors import StorageBusy
+
+Result = TypeVar("Result")
 
 NAME = ".lock"
 _PAUSE = 0.02
 
 
+class FolderBusy(StorageBusy):
+    """Others have the folder in a way that keeps us out."""
+
+
 @contextmanager
-def folder_lock(folder: int, *, alone: bool, patience: float) -> Iterator[None]:
-    """Hold the lock of an opened folder; StorageBusy if it is not to be had in so many seconds."""
+def folder_lock(folder: int, *, alone: bool) -> Iterator[None]:
+    """Hold the lock of an opened folder; FolderBusy if it is not to be had now."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     file = os.open(NAME, flags, 0o600, dir_fd=folder)
     try:
-        _acquire(file, fcntl.LOCK_EX if alone else fcntl.LOCK_SH, patience)
+        try:
+            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FolderBusy("the workspaces are in use", hint="Try again") from None
         yield
     finally:
         os.close(file)  # and with it the lock
 
 
-def _acquire(file: int, kind: int, patience: float) -> None:
+async def when_free(work: Callable[[], Result], patience: float) -> Result:
+    """Do work in a thread that needs a folder's lock; FolderBusy after so many seconds."""
     deadline = time.monotonic() + patience
     while True:
         try:
-            fcntl.flock(file, kind | fcntl.LOCK_NB)
-        except BlockingIOError:
+            return await asyncio.to_thread(work)
+        except FolderBusy:
             if time.monotonic() >= deadline:
-                raise StorageBusy(
-                    "the workspaces are being backed up or restored", hint="Try again"
-                ) from None
-            time.sleep(_PAUSE)
-        else:
-            return
+                raise
+        await asyncio.sleep(_PAUSE)

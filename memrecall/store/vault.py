@@ -20,6 +20,7 @@ from memrecall.store.backup_folder import BackupFolder
 from memrecall.store.backup_format import FORMAT, VERSION, Backup, SavedFile, seal, unseal
 from memrecall.store.claims import agent_of
 from memrecall.store.knowledge import KnowledgeEntry
+from memrecall.store.locks import when_free
 from memrecall.store.staging import Stage, Step, stages
 from memrecall.store.store import Store
 from memrecall.store.workspaces import Found, Workspaces, clear_trash, list_tasks, walk
@@ -50,6 +51,7 @@ class Vault:
         folder: BackupFolder,
         *,
         software: str,
+        patience: float = 10.0,
         at: Step = lambda _step: None,
     ) -> None:
         self._store = store
@@ -58,6 +60,7 @@ class Vault:
         self._workspaces = workspaces
         self._folder = folder
         self._software = software
+        self._patience = patience
         self._at = at
 
     async def backup(self) -> Path:
@@ -196,7 +199,9 @@ class Vault:
     async def _alone(self) -> AsyncIterator[int]:
         """The root of the workspaces, with everybody else kept out."""
         stack = ExitStack()
-        root = await asyncio.to_thread(stack.enter_context, self._workspaces.hold(alone=True))
+        root = await when_free(
+            lambda: stack.enter_context(self._workspaces.hold(alone=True)), self._patience
+        )
         with stack:
             yield root
 

@@ -79,13 +79,12 @@ class Found:
 
 
 class Workspaces:
-    """The workspaces under one root. Nothing here waits for long but a lock."""
+    """The workspaces under one root. Nothing here waits: FolderBusy if others keep us out."""
 
-    def __init__(self, root: Path, *, patience: float = 10.0) -> None:
+    def __init__(self, root: Path) -> None:
         with typed_os_errors(root):
             root.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             self.root = root.resolve(strict=True)
-        self._patience = patience
 
     def create(self, task_id: str) -> Path:
         """Make a fresh workspace; Conflict if the task has one."""
@@ -127,7 +126,7 @@ class Workspaces:
         with typed_os_errors(self.root):
             root = os.open(self.root, _DIRECTORY)
             try:
-                with folder_lock(root, alone=alone, patience=self._patience):
+                with folder_lock(root, alone=alone):
                     yield root
             finally:
                 os.close(root)

@@ -29,6 +29,7 @@ from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup_folder import BackupFolder
 from memrecall.store.backup_format import checksum, seal, unseal
 from memrecall.store.knowledge import Knowledge
+from memrecall.store.locks import when_free
 from memrecall.store.staging import Stage
 from memrecall.store.vault import Vault
 
@@ -225,12 +226,25 @@ class TestRestore:
     async def test_it_waits_only_so_long_for_others(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
-        spaces = place.workspaces()
-        spaces._patience = 0.05
-        vault = Vault(store, AGENT, spaces, place.folder(), software="test")
+        spaces, folder = place.workspaces(), place.folder()
+        vault = Vault(store, AGENT, spaces, folder, software="test", patience=0.05)
         with place.workspaces().hold(), pytest.raises(StorageBusy):
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
+
+    async def test_many_that_wait_keep_nobody_from_going_on(
+        self, store: Store, place: Place
+    ) -> None:
+        """More of them than there are threads."""
+        spaces, vault = place.workspaces(), place.vault(store)
+        work: list[Any] = [vault.backup() for _ in range(20)]
+        work += [
+            when_free(lambda n=n: spaces.create(f"t{n}"), 20)  # type: ignore[misc]
+            for n in range(20)
+        ]
+        await asyncio.gather(*work)
+        assert len(spaces.names()) == 20
+        check_backups(place)
 
     async def test_who_goes_away_does_not_leave_it_half_done(
         self, store: Store, place: Place, saved: tuple[Path, Path]

@@ -1,9 +1,8 @@
 """Workspaces: fresh, private, and no task's name ever leads out of their root."""
 
+import asyncio
 import os
 import stat
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, StorageBusy
+from memrecall.store.locks import when_free
 from memrecall.store.task_ids import is_task_id
 from memrecall.store.workspace_files import ReadLimits, search_files, show_files
 from memrecall.store.workspaces import Workspaces, walk
@@ -33,7 +33,7 @@ def root(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def spaces(root: Path) -> Workspaces:
-    return Workspaces(root, patience=5.0)
+    return Workspaces(root)
 
 
 def everything(folder: Path) -> set[str]:
@@ -133,21 +133,22 @@ class TestLife:
         assert isinstance(refusal.value, InvalidArgument)
 
     def test_whoever_is_alone_keeps_others_out(self, spaces: Workspaces) -> None:
-        hasty = Workspaces(spaces.root, patience=0.05)
-        with spaces.hold(alone=True), pytest.raises(StorageBusy):
-            hasty.create("t")
-        with spaces.hold():
-            hasty.create("t")
-
-    def test_others_wait_for_their_turn(self, spaces: Workspaces) -> None:
-        made: list[Path] = []
         with spaces.hold(alone=True):
-            waiting = threading.Thread(target=lambda: made.append(spaces.create("t")))
-            waiting.start()
-            time.sleep(0.1)
-            assert made == []
-        waiting.join(timeout=5)
-        assert made == [spaces.root / "t"]
+            for refused in (spaces.names, lambda: spaces.create("t"), lambda: spaces.remove("t")):
+                with pytest.raises(StorageBusy):
+                    refused()
+        with spaces.hold():
+            spaces.create("t")
+            with pytest.raises(StorageBusy), spaces.hold(alone=True):
+                pass
+
+    async def test_others_wait_for_their_turn(self, spaces: Workspaces) -> None:
+        with spaces.hold(alone=True):
+            waiting = asyncio.create_task(when_free(lambda: spaces.create("t"), 10))
+            with pytest.raises(StorageBusy):
+                await when_free(lambda: spaces.create("u"), 0.05)
+            assert not waiting.done()
+        assert await waiting == spaces.root / "t"
 
 
 class TestReading:

@@ -29,10 +29,11 @@ class Place:
         self.home = home
 
     def vault(self, store: Store, at: Callable[[str], None] = lambda _step: None) -> Vault:
-        return Vault(store, AGENT, self.workspaces(), self.folder(), software="test", at=at)
+        spaces, folder = self.workspaces(), self.folder()
+        return Vault(store, AGENT, spaces, folder, software="test", patience=20, at=at)
 
     def workspaces(self) -> Workspaces:
-        return Workspaces(self.home / "root", patience=20)
+        return Workspaces(self.home / "root")
 
     def folder(self) -> BackupFolder:
         return BackupFolder(self.home / "backups", LARGEST)
