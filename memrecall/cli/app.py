@@ -11,6 +11,7 @@ from memrecall.cli import (
     chat,
     evaluation,
     keys,
+    mcp,
     memories,
     messages,
     owners,
@@ -48,6 +49,7 @@ upkeep.register(app)
 evaluation.register(app)
 serve.register(app)
 rpc.register(app)
+mcp.register(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,7 +1,10 @@
 """The application: routes behind a guard behind an edge."""
 
+import asyncio
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -35,6 +38,9 @@ key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Requ
 
 # The framework's own spans and logs would name users (in paths) and quote what they sent.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
+
+_MCP = "/mcp"
+_MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Memrecall-User")
 
 about = APIRouter(tags=["service"])
 _ROUTERS = (about, messages.router, recall.router, chat.router, rpc.router)
@@ -81,16 +87,38 @@ def create_app(
     service = Service(library, metrics, gate, model_client)
     origins = settings.allowed_origins()
     doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
-    inner: ASGIApp = Guard(_routes(), doorkeeper, body_limits)
+    inner: ASGIApp = Guard(_WithMcp(_routes(), service, origins), doorkeeper, body_limits)
     if origins:
         inner = CORSMiddleware(
             inner,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return Application(Edge(inner, metrics, _template, tracer), service)
+
+
+class _WithMcp:
+    """The routes, and beside them the endpoint of MCP where its SDK is installed.
+
+    The SDK takes a second to load, so that waits for the first who asks.
+    """
+
+    def __init__(self, routes: ASGIApp, service: Service, origins: frozenset[str]) -> None:
+        self._routes = routes
+        self._made_for = (service, origins)
+        self._endpoint: ASGIApp | None = None
+        self._is_installed = find_spec("mcp") is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        here = scope["type"] == "http" and scope["path"] == _MCP and self._is_installed
+        if here and self._endpoint is None:
+            module = await asyncio.to_thread(import_module, "memrecall.server.mcp.http")
+            self._endpoint = self._endpoint or module.McpEndpoint(*self._made_for)
+        served = self._endpoint if here and self._endpoint is not None else self._routes
+        await served(scope, receive, send)
 
 
 class _Api(FastAPI):
@@ -148,7 +176,7 @@ def _methods(path: str) -> str:
 
 def _template(path: str) -> str | None:
     """The template that a path fits, whatever the method."""
-    return next((route.path for route in _matching(path)), None)
+    return _MCP if path == _MCP else next((route.path for route in _matching(path)), None)
 
 
 def _matching(path: str) -> Iterator[APIRoute]:

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
@@ -160,7 +160,15 @@ async def call(
     return {name: value for name, value in result.items() if value is not None}
 
 
-def read_params(tool: Tool, params: dict[str, Any] | list[Any] | None) -> BaseModel:
+class _Named(Protocol):
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def params(self) -> type[BaseModel]: ...
+
+
+def read_params(tool: _Named, params: dict[str, Any] | list[Any] | None) -> BaseModel:
     """The parameters of a call; InvalidArgument names what is wrong with them."""
     names = list(tool.params.model_fields)
     if isinstance(params, list):
