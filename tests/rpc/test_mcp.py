@@ -231,8 +231,13 @@ class TestResources:
     )  # fmt: skip
     async def test_nothing_else_can(self, site: Site, uri: str) -> None:
         async with over_http(site.url, await site.key("ann")) as client:
-            with pytest.raises(MCPError):
+            with pytest.raises(MCPError) as told:
                 await client.read_resource(uri)
+            assert (told.value.code, told.value.data) == (-32602, {"uri": uri})
+        async with over_http(site.url, await site.key("ann"), "legacy") as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource(uri)
+            assert told.value.code == -32002
 
     async def read(self, client: Client, uri: str) -> Any:
         (contents,) = (await client.read_resource(uri)).contents

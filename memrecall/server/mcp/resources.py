@@ -74,14 +74,11 @@ async def read_resource(guest: Guest, uri: str) -> TextResourceContents:
 
 
 async def _read(guest: Guest, uri: str) -> str:
-    scope, store = guest.user(), guest.library.store
+    scope, store = guest.scope, guest.library.store
     kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
     key = unquote(name)
-    if (
-        not uri.startswith(_SCHEME)
-        or kind not in ("memories", "traces")
-        or bool(slash) != bool(key)
-    ):
+    known = uri.startswith(_SCHEME) and kind in ("memories", "traces") and bool(slash) == bool(key)
+    if scope is None or not known:
         raise NotFound(f"there is no resource {uri[:200]!r}")
     if kind == "memories":
         if key:
