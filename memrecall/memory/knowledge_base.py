@@ -7,6 +7,7 @@ words with the question, or lie nearer to it than unrelated texts do.
 
 import logging
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
@@ -20,7 +21,7 @@ log = logging.getLogger(__name__)
 _BATCH = 256
 _TOP_UP = 128  # entries left over that one search has embedded first
 _TELLING = 0.15  # of the weight of a question's words; less is a common word or two
-_JUDGED = 200  # the best of the ranking that are looked at
+_JUDGED = 50  # the best of the ranking that are looked at
 
 
 class KnowledgeBase:
@@ -69,10 +70,11 @@ class KnowledgeBase:
 
     async def search(self, query: str, limit: int = 3) -> list[tuple[KnowledgeEntry, float]]:
         """The best entries that have to do with a query, with their scores; perhaps none."""
-        SearchRequest(query, limit=limit, kind="knowledge")  # refuses what cannot be asked
-        await self.embed_left_over(_TOP_UP)
-        request = SearchRequest(query, limit=_JUDGED, kind="knowledge")
-        page = await self._library.search(self._scope, request)
+        request = SearchRequest(query, limit=limit, kind="knowledge")  # or refuses it
+        request = replace(request, limit=max(limit, _JUDGED))
+        page = await self._library.engine.search(self._scope, request)
+        if page.unembedded and await self.embed_left_over(_TOP_UP):
+            page = await self._library.engine.search(self._scope, request)
         if not page.results:
             return []
         floor = await self._library.engine.noise(query, page.searched)

@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from typing import Any
 
-from memrecall.errors import RunError
+from memrecall.errors import MemrecallError, RunError
 from memrecall.server.tools.desk import ToolDesk
 from memrecall.server.tools.models import (
     MOST_RESULTS,
@@ -46,7 +46,7 @@ async def _workspace_status(desk: ToolDesk) -> str:
         return "clean"  # a look makes no folder
     try:
         names = await desk.in_workspaces(lambda spaces: spaces.names())
-    except RunError:
+    except MemrecallError:
         return "unavailable"
     return "active" if names else "clean"
 
