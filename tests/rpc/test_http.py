@@ -150,3 +150,12 @@ async def test_backups_go_on_while_others_write(library: Library) -> None:
         assert len(paths) == 10
         restored = await ask(client, "memory_restore", [max(paths)])
         assert "result" in restored
+
+
+async def test_without_the_sdk_there_is_no_mcp(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.server.app.find_spec", lambda _name: None)
+    async with serving(library) as site:
+        assert (await site.client().post("/mcp", json={})).status_code == 404
+        assert "result" in await ask(site.client(), "memory_get_status", [])

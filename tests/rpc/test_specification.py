@@ -9,11 +9,16 @@ from typing import Any
 
 import pytest
 
+from memrecall.errors import StorageError
+from memrecall.memory import Library
 from memrecall.memory.knowledge_base import KnowledgeBase
 from memrecall.scope import Permission, Scope
 from memrecall.server.jsonrpc import answer
 from memrecall.server.tools import TOOLS, ToolDesk, dispatcher, report_bug
 from memrecall.store import NewKnowledge
+from memrecall.store.backup_folder import BackupFolder
+from memrecall.store.vault import Vault
+from memrecall.store.workspaces import Workspaces
 
 REQUESTS = "请求库"
 PYTHON = NewKnowledge(
@@ -219,6 +224,30 @@ async def test_backup_and_restore(known: ToolDesk, tmp_path: Path) -> None:
     assert await code(known, "memory_restore", ["/etc/passwd"]) == -32602
 
 
+async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
+    known: ToolDesk, tmp_path: Path
+) -> None:
+    await result(known, "memory_init_workspace", ["t"])
+    saved = await result(known, "memory_backup", {})
+    before = await result(known, "memory_dump", {})
+    await result(known, "memory_cleanup", ["t"])
+    await result(known, "memory_delete", ["kb-001"])
+
+    def fail(step: str) -> None:
+        if step == "decided":
+            raise OSError("pulled out")
+
+    may = frozenset({Permission.KNOWLEDGE})
+    spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
+    store = known.library.store
+    vault = Vault(store, Scope("ops", permissions=may), spaces, folder, software="x", at=fail)
+    with pytest.raises(StorageError):
+        await vault.restore(saved["backup_path"])
+    assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage is still there
+
+    assert await result(known, "memory_dump", {}) == before
+
+
 @pytest.mark.parametrize(
     ("method", "params"),
     [
@@ -263,8 +292,6 @@ async def test_wrong_parameters(desk: ToolDesk, method: str, params: Any) -> Non
 
 
 async def test_a_restart_forgets_nothing(known: ToolDesk) -> None:
-    from memrecall.memory import Library
-
     before = await result(known, "memory_dump", {"level": "kb"})
     async with await Library.open(known.library.settings) as again:
         assert await result(ToolDesk(again), "memory_dump", {"level": "kb"}) == before
