@@ -248,47 +248,47 @@ async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
     assert await result(known, "memory_dump", {}) == before
 
 
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("memory_init_workspace", {}),
-        ("memory_init_workspace", {"task_id": 1}),
-        ("memory_init_workspace", {"task_id": None}),
-        ("memory_init_workspace", {"task_id": "a", "root": "/"}),
-        ("memory_init_workspace", ["a", "b"]),
-        ("memory_init_workspace", ["../a"]),
-        ("memory_cleanup", [".."]),
-        ("memory_add", {"content": "x"}),
-        ("memory_add", {"summary": "x"}),
-        ("memory_add", {"content": "", "summary": "x"}),
-        ("memory_add", {"content": "x", "summary": "y", "tags": "z"}),
-        ("memory_add", {"content": "x", "summary": "y", "tags": [1]}),
-        ("memory_add", {"content": "x", "summary": "y", "tags": None}),
-        ("memory_add", {"content": "a\0", "summary": "y"}),
-        ("memory_add", {"content": "x", "summary": "y", "agent_id": "other"}),
-        ("memory_query", {}),
-        ("memory_query", {"query": ""}),
-        ("memory_query", {"query": "x", "top_k": 0}),
-        ("memory_query", {"query": "x", "top_k": 101}),
-        ("memory_query", {"query": "x", "top_k": "3"}),
-        ("memory_query", {"query": "x", "top_k": 1.5}),
-        ("memory_query", {"query": "x", "top_k": True}),
-        ("memory_query", {"query": "x" * 10_001}),
-        ("memory_delete", {}),
-        ("memory_get_status", {"x": 1}),
-        ("memory_get_status", [1]),
-        ("memory_dump", {"level": "everything"}),
-        ("memory_dump", {"level": None}),
-        ("memory_search", {"level": "kb"}),
-        ("memory_search", {"query": " "}),
-        ("memory_backup", {"path": "/tmp/x"}),  # noqa: S108 -- refused
-        ("memory_restore", {}),
-        ("memory_restore", {"backup_path": ["x"]}),
-    ],
-)
-async def test_wrong_parameters(desk: ToolDesk, method: str, params: Any) -> None:
-    assert await code(desk, method, params) == -32602
-    assert not desk.root.exists() or list(desk.root.iterdir()) == []
+WRONG: list[tuple[str, Any]] = [
+    ("memory_init_workspace", {}),
+    ("memory_init_workspace", {"task_id": 1}),
+    ("memory_init_workspace", {"task_id": None}),
+    ("memory_init_workspace", {"task_id": "a", "root": "/"}),
+    ("memory_init_workspace", ["a", "b"]),
+    ("memory_init_workspace", ["../a"]),
+    ("memory_cleanup", [".."]),
+    ("memory_add", {"content": "x"}),
+    ("memory_add", {"summary": "x"}),
+    ("memory_add", {"content": "", "summary": "x"}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": "z"}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": [1]}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": None}),
+    ("memory_add", {"content": "a\0", "summary": "y"}),
+    ("memory_add", {"content": "x", "summary": "y", "agent_id": "other"}),
+    ("memory_query", {}),
+    ("memory_query", {"query": ""}),
+    ("memory_query", {"query": "x", "top_k": 0}),
+    ("memory_query", {"query": "x", "top_k": 101}),
+    ("memory_query", {"query": "x", "top_k": "3"}),
+    ("memory_query", {"query": "x", "top_k": 1.5}),
+    ("memory_query", {"query": "x", "top_k": True}),
+    ("memory_query", {"query": "x" * 10_001}),
+    ("memory_delete", {}),
+    ("memory_get_status", {"x": 1}),
+    ("memory_get_status", [1]),
+    ("memory_dump", {"level": "everything"}),
+    ("memory_dump", {"level": None}),
+    ("memory_search", {"level": "kb"}),
+    ("memory_search", {"query": " "}),
+    ("memory_backup", {"path": "/tmp/x"}),  # noqa: S108 -- refused
+    ("memory_restore", {}),
+    ("memory_restore", {"backup_path": ["x"]}),
+]
+
+
+async def test_wrong_parameters(desk: ToolDesk) -> None:
+    for method, params in WRONG:
+        assert await code(desk, method, params) == -32602, (method, params)
+    assert os.listdir(desk.root) == []  # the root was opened, and nothing made in it
 
 
 async def test_a_restart_forgets_nothing(known: ToolDesk) -> None:

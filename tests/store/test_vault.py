@@ -312,20 +312,23 @@ SPOILED: dict[str, Any] = {
 
 
 class TestFiles:
-    @pytest.mark.parametrize("how", SPOILED)
     async def test_a_spoiled_file_changes_nothing(
-        self, store: Store, place: Place, saved: tuple[Path, Path], how: str
+        self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
-        saved[0].write_bytes(SPOILED[how](saved[0].read_bytes()))
+        whole = saved[0].read_bytes()
         before = sorted(os.listdir(place.home / "backups"))
-
-        with pytest.raises(InvalidArgument):
-            await place.vault(store).restore(saved[0].name)
-
-        assert await read_state(store, place) == "b"
-        assert sorted(os.listdir(place.home / "backups")) == before
-        assert debris(place) == []
-        assert sorted(os.listdir(place.home)) == ["backups", "root"]
+        for how, spoil in SPOILED.items():  # in one test: making the states is what takes time
+            saved[0].write_bytes(spoil(whole))
+            try:
+                await place.vault(store).restore(saved[0].name)
+            except InvalidArgument:
+                pass
+            else:
+                pytest.fail(f"{how} was restored")
+            assert await read_state(store, place) == "b", how
+            assert sorted(os.listdir(place.home / "backups")) == before, how
+            assert debris(place) == [], how
+            assert sorted(os.listdir(place.home)) == ["backups", "root"], how
 
     async def test_what_was_changed_by_hand_and_sealed_again_is_a_backup(
         self, store: Store, place: Place, saved: tuple[Path, Path]
