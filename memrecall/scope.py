@@ -14,7 +14,7 @@ class Permission(StrEnum):
 
     SENSITIVE = "sensitive"  # see memories that are marked as sensitive
     KNOWLEDGE = "knowledge"  # change what all users of an agent share
-    OPERATOR = "operator"  # look at the service itself
+    OPERATOR = "operator"  # look at the service itself; workspaces, dump, backup and restore
 
 
 @dataclass(frozen=True, slots=True)

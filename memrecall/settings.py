@@ -50,6 +50,9 @@ class Settings:
     trace_days: int = 30  # 0: traces of recalls are not stored
     cache_dir: str = ""
     runs_dir: str = ""
+    workspaces_dir: str = ""  # of the memory tools; empty: beside a SQLite file
+    backups_dir: str = ""  # likewise
+    backup_mb: int = 256  # the largest backup
     host: str = "127.0.0.1"
     port: int = 8765
     cors_origins: str = ""  # web pages that may call the service, divided by commas

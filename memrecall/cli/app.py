@@ -12,12 +12,14 @@ from memrecall.cli import (
     evaluation,
     graph,
     keys,
+    mcp,
     memories,
     messages,
     moving,
     owners,
     recall,
     remembering,
+    rpc,
     search,
     serve,
     sweeping,
@@ -54,6 +56,8 @@ keys.register(app)
 upkeep.register(app)
 evaluation.register(app)
 serve.register(app)
+rpc.register(app)
+mcp.register(app)
 
 
 def _show_version(wanted: bool) -> None:

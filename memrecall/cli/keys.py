@@ -41,7 +41,10 @@ def create(
         bool, typer.Option("--allow-knowledge", help="May change what an agent's users share.")
     ] = False,
     operator: Annotated[
-        bool, typer.Option("--operator", help="May read the metrics; needs no user.")
+        bool,
+        typer.Option(
+            "--operator", help="Metrics, workspaces, dump, backup and restore; needs no user."
+        ),
     ] = False,
     expires: Annotated[
         str | None, typer.Option("--expires", help="After 90m, 12h, 30d or 8w, or at a time.")

@@ -1,15 +1,14 @@
 """Views of the long-term memory: the user's profile, the agent's knowledge, experience."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memrecall.errors import InvalidArgument
 from memrecall.memory.extraction.facts import USER
+from memrecall.memory.knowledge_base import KnowledgeBase
 from memrecall.memory.library import Library
 from memrecall.memory.shapes import memory_item
 from memrecall.scope import Scope
-from memrecall.search.ephemeral import rank_texts
-from memrecall.store import KnowledgeEntry, Wanted, read_filter
+from memrecall.store import KnowledgeEntry, NewKnowledge, Wanted, read_filter
 from memrecall.types import MemoryRecord, NewMemory, Origin, format_time
 
 EXPERIENCE = "experience"
@@ -36,40 +35,37 @@ class DomainKnowledge:
     """What an agent knows, shared by its users; writing needs the permission `knowledge`."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
-        self._room = library.store.knowledge(scope)
+        self._base = KnowledgeBase(library, scope)
 
     async def add(
         self,
         content: str,
         *,
         summary: str = "",
+        tags: Sequence[str] = (),
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
         """Store an entry, or write it anew under its key."""
-        made = await self._room.add(content, summary=summary, metadata=metadata, key=key)
-        return _knowledge_item(await self._room.get(made))
+        entry = NewKnowledge(content, summary, tuple(tags), metadata or {}, key)
+        return _knowledge_item(await self._base.get(await self._base.add(entry)))
 
     async def get(self, key: str) -> dict[str, Any]:
         """The entry of that key."""
-        return _knowledge_item(await self._room.get(key))
+        return _knowledge_item(await self._base.get(key))
 
     async def get_all(self) -> list[dict[str, Any]]:
         """All entries."""
-        return [_knowledge_item(entry) for entry in await self._room.list()]
+        return [_knowledge_item(entry) async for entry in self._base.all()]
 
     async def search(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
-        """The entries that share words with a query, the best first."""
-        if not 1 <= limit <= 200:
-            raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 200")
-        entries = await self._room.list()
-        texts = [f"{entry.summary}\n{entry.content}" for entry in entries]
-        found = rank_texts(texts, query, limit)
-        return [{**_knowledge_item(entries[at.position]), "score": at.score} for at in found]
+        """The entries that have to do with a query, the best first; none if nothing has."""
+        found = await self._base.search(query, limit)
+        return [{**_knowledge_item(entry), "score": score} for entry, score in found]
 
     async def delete(self, key: str) -> None:
         """Hide an entry."""
-        await self._room.delete(key)
+        await self._base.delete(key)
 
 
 class Experience:
@@ -129,6 +125,7 @@ def _knowledge_item(entry: KnowledgeEntry) -> dict[str, Any]:
         "memory": entry.content,
         "kind": "knowledge",
         "summary": entry.summary,
+        "tags": entry.tags,
         "agent_id": entry.agent_id,
         "metadata": entry.metadata,
         "actor": entry.actor,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from memrecall.errors import EmbedderFailed
+from memrecall.memory.knowledge_base import embed_knowledge
 from memrecall.memory.library import Library
 from memrecall.text import TEXT_VERSION
 
@@ -34,6 +35,7 @@ class Reindexer:
         await embedder.embed([])  # a broken embedder must not take the database over
         await self._library.store.vectors(embedder.model).adopt()
         embedded = await self._library.vectors.catch_up(progress)
+        embedded += await embed_knowledge(self._library.store, embedder, progress)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
 
     async def _analyse(self, progress: Callable[[int], None]) -> int:

@@ -7,13 +7,16 @@ process is seen at once. All users together stay within a byte budget; the least
 import asyncio
 from collections import OrderedDict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
 from memrecall.search.allocator import release_freed_memory
 from memrecall.search.columns import Columns
 from memrecall.search.snapshot import SnapshotFolder
-from memrecall.store import Store, UserMark
+from memrecall.store import ChangeFeed, KnowledgeFeed, Store, UserMark
+
+_Feed = ChangeFeed | KnowledgeFeed
+_Current = tuple[UserMark, Columns] | None
 
 # Below this many new rows, building again is faster than writing and reading a file.
 _WORTH_SAVING = 500
@@ -44,66 +47,73 @@ class IndexCache:
         self._byte_budget = byte_budget
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
 
-    @asynccontextmanager
-    async def current(self, user_id: str) -> AsyncIterator[tuple[UserMark, Columns] | None]:
+    def current(self, user_id: str) -> AbstractAsyncContextManager[_Current]:
         """The user's mark and columns, held still while in use; None for an unknown user."""
-        mark = await self._store.feed(user_id).mark()
+        return self._current(self._store.feed(user_id))
+
+    def current_knowledge(self, agent_id: str) -> AbstractAsyncContextManager[_Current]:
+        """The same of what an agent knows; None for an agent that knows nothing."""
+        return self._current(self._store.knowledge_feed(agent_id))
+
+    @asynccontextmanager
+    async def _current(self, feed: _Feed) -> AsyncIterator[_Current]:
+        mark = await feed.mark()
         if mark is None:
-            self.forget(user_id)
+            self.forget(feed.owner)
             yield None
             return
-        slot = self._slots.setdefault(user_id, _Slot())
-        self._slots.move_to_end(user_id)
+        slot = self._slots.setdefault(feed.owner, _Slot())
+        self._slots.move_to_end(feed.owner)
         slot.users += 1
         try:
             async with slot.lock:
-                columns = await self._refresh(user_id, slot, mark)
+                columns = await self._refresh(feed, slot, mark)
                 yield mark, columns
         finally:
             slot.users -= 1
             self._shrink()
 
-    def forget(self, user_id: str) -> None:
+    def forget(self, owner: str) -> None:
         """Drop what is kept of a user, in memory and on disk."""
-        slot = self._slots.get(user_id)
+        slot = self._slots.get(owner)
         if slot is not None and not slot.users:
-            del self._slots[user_id]
+            del self._slots[owner]
         if self._snapshots is not None:
-            self._snapshots.forget(user_id)
+            self._snapshots.forget(owner)
 
     def nbytes(self) -> int:
         """How much memory the indexes take together."""
         return sum(slot.nbytes for slot in self._slots.values())
 
-    async def _refresh(self, user_id: str, slot: _Slot, mark: UserMark) -> Columns:
+    async def _refresh(self, feed: _Feed, slot: _Slot, mark: UserMark) -> Columns:
         columns = slot.columns
         # Given up until it is current again: a caller that goes away in the middle must not leave
         # half of a change behind, which a thread may still be working on.
         slot.columns = None
         if columns is None or columns.epoch != mark.epoch or columns.version > mark.version:
-            columns = await self._load(user_id, slot, mark)
+            columns = await self._load(feed, slot, mark)
         if columns.version < mark.version:
             rows = columns.rows
-            await self._catch_up(user_id, columns, mark.version)
-            await self._save_if_grown(user_id, slot, columns)
+            await self._catch_up(feed, columns, mark.version)
+            await self._save_if_grown(feed.owner, slot, columns)
             if columns.rows - rows > _WORTH_RELEASING:
                 await asyncio.to_thread(release_freed_memory)
         slot.columns = columns
         slot.nbytes = columns.nbytes()
         return columns
 
-    async def _load(self, user_id: str, slot: _Slot, mark: UserMark) -> Columns:
+    async def _load(self, feed: _Feed, slot: _Slot, mark: UserMark) -> Columns:
         """The saved columns if they fit this user's history, else empty ones."""
         slot.saved_rows = 0
         if self._snapshots is None:
             return Columns(mark.epoch)
-        saved = await asyncio.to_thread(self._snapshots.load, user_id, mark.epoch, self._model)
-        if saved is None or not await self._is_past_of(user_id, saved, mark):
+        saved = await asyncio.to_thread(self._snapshots.load, feed.owner, mark.epoch, self._model)
+        if saved is None or not await self._is_past_of(feed, saved, mark):
             return Columns(mark.epoch)
         slot.saved_rows = saved.rows
         return saved
 
-    async def _is_past_of(self, user_id: str, saved: Columns, mark: UserMark) -> bool:
+    async def _is_past_of(self, feed: _Feed, saved: Columns, mark: UserMark) -> bool:
         """Whether the database still has the snapshot's last row as the snapshot knows it.
 
         After a restored backup the numbers may have been given out again, to other rows.
@@ -111,23 +121,23 @@ class IndexCache:
         if saved.version > mark.version:
             return False
         last = saved.last_row()
-        return last is None or await self._store.feed(user_id).has(*last)
+        return last is None or await feed.has(*last)
 
-    async def _catch_up(self, user_id: str, columns: Columns, version: int) -> None:
-        changes = self._store.feed(user_id).changes(columns.version, version, self._model)
+    async def _catch_up(self, feed: _Feed, columns: Columns, version: int) -> None:
+        changes = feed.changes(columns.version, version, self._model)
         async for run in changes:
             # Array work on thousands of rows would keep the event loop from other users.
-            if len(run.messages) + len(run.vectors) > 200:
+            if len(run.messages) + len(run.vectors) + len(run.knowledge) > 200:
                 await asyncio.to_thread(columns.apply, run)
             else:
                 columns.apply(run)
         columns.tidy()
 
-    async def _save_if_grown(self, user_id: str, slot: _Slot, columns: Columns) -> None:
+    async def _save_if_grown(self, owner: str, slot: _Slot, columns: Columns) -> None:
         grown = columns.rows - slot.saved_rows
         if self._snapshots is None or grown < max(_WORTH_SAVING, slot.saved_rows // 10):
             return
-        await asyncio.to_thread(self._snapshots.save, user_id, columns, self._model)
+        await asyncio.to_thread(self._snapshots.save, owner, columns, self._model)
         slot.saved_rows = columns.rows
 
     def _shrink(self) -> None:

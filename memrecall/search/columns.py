@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from memrecall.search.rows import MEMORY, MESSAGE, RowTable
+from memrecall.search.rows import KNOWLEDGE, MEMORY, MESSAGE, RowTable
 from memrecall.search.segments import Segment, build_segment, merge_segments
 from memrecall.search.vectors import VectorBlocks
 from memrecall.search.vocabulary import Vocabulary
@@ -21,11 +21,11 @@ from memrecall.store import Changes
 Mask = npt.NDArray[np.bool_]
 Derived = TypeVar("Derived")
 
-KINDS = ("message", "memory")  # in the order of their numbers
+KINDS = ("message", "memory", "knowledge")  # in the order of their numbers
 
 
 class Columns:
-    """The searchable form of one user's messages and memories."""
+    """The searchable form of one user's messages and memories, or of one agent's knowledge."""
 
     def __init__(self, epoch: str) -> None:
         self.epoch = epoch
@@ -51,13 +51,17 @@ class Columns:
 
     def apply(self, changes: Changes) -> None:
         """Take in the next run of changes."""
-        for kind, rows in ((MESSAGE, changes.messages), (MEMORY, changes.memories)):
+        for kind, rows in (
+            (MESSAGE, changes.messages),
+            (MEMORY, changes.memories),
+            (KNOWLEDGE, changes.knowledge),
+        ):
             for at, row in enumerate(rows, self.rows):
                 self._bear(kind, row.key, row.change_no, at)
             if kind == MESSAGE:
                 self.table.extend_messages(rows)
             else:
-                self.table.extend_memories(rows)
+                self.table.extend_memories(rows, kind)
             if rows:
                 lines = [row.search_text for row in rows]
                 self.segments.append(build_segment(lines, self.vocabulary))

@@ -6,6 +6,7 @@ written meanwhile.
 
 import asyncio
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,16 +15,17 @@ import numpy.typing as npt
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
-from memrecall.scope import Scope
+from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search.about import told_of
 from memrecall.search.cache import IndexCache
 from memrecall.search.columns import Columns
 from memrecall.search.hits import fetch_hits
 from memrecall.search.judgement import Question, Ranked, rank
+from memrecall.search.noise import BACKGROUND, noise_floor
 from memrecall.search.people import in_first_person, named_in
 from memrecall.search.request import Mode, SearchPage, SearchRequest
 from memrecall.search.selection import Place, place_of
-from memrecall.store import Store, UserMark, open_cursor, seal_cursor
+from memrecall.store import Store, UserMark, open_cursor, require_enabled, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
 
@@ -53,6 +55,7 @@ class SearchEngine:
         self._cache = cache
         self._vectors: dict[str, Floats] = {}
         self._model_checked = False
+        self._background: Floats | None = None
 
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         """The best rows for a request, and in words why there are none."""
@@ -64,13 +67,11 @@ class SearchEngine:
     async def _search(self, scope: Scope, request: SearchRequest) -> SearchPage:
         query = parse_query(request.query) if request.syntax == "query" else None
         vector, note = await self._embed(scope, request)
-        async with self._cache.current(scope.user_id) as current:
+        async with self._current(scope, request) as current:
             if current is None:
-                return SearchPage(
-                    message=f"user {scope.user_id!r} is not known: nothing is stored under this id"
-                )
+                return SearchPage(message=_nobody(scope, request))
             mark, columns = current
-            await self._store.require_active(mark, scope)
+            await self._require_active(scope, request, mark)
             start = self._start(scope, request, mark)
             question = Question(request, query, vector, start.now)
             work = (columns, scope, question, start.version, start.after, mark)
@@ -91,6 +92,20 @@ class SearchEngine:
             told_of=told_of(request.query, ranked.telling, hits) if query is None else {},
         )
 
+    def _current(
+        self, scope: Scope, request: SearchRequest
+    ) -> AbstractAsyncContextManager[tuple[UserMark, Columns] | None]:
+        """Whose rows are searched: the user's, or what the agent knows."""
+        if request.kind == "knowledge":
+            return self._cache.current_knowledge(scope.agent_id or DEFAULT_NAME)
+        return self._cache.current(scope.user_id)
+
+    async def _require_active(self, scope: Scope, request: SearchRequest, mark: UserMark) -> None:
+        if request.kind == "knowledge":
+            require_enabled("agent", scope.agent_id or DEFAULT_NAME, mark.status)
+        else:
+            await self._store.require_active(mark, scope)
+
     async def _embed(self, scope: Scope, request: SearchRequest) -> tuple[Floats | None, str]:
         """The query's vector; hybrid search goes on without one and says so."""
         if request.mode == "keyword":
@@ -107,7 +122,7 @@ class SearchEngine:
     async def _spoken(self, scope: Scope, request: SearchRequest) -> str:
         """The question in the first person of those it names, for that is how they speak."""
         # Asked for apart from the search: a slow embedder must not keep others waiting.
-        async with self._cache.current(scope.user_id) as current:
+        async with self._current(scope, request) as current:
             if current is None:
                 return request.query
             mark, columns = current
@@ -136,6 +151,16 @@ class SearchEngine:
             self._vectors[text] = (await self._embedder.embed([text]))[0]
         return self._vectors[text]
 
+    async def noise(self, text: str, rows: int) -> float:
+        """The cosine below which nearness to one of the rows means nothing; 1: no embedder."""
+        try:
+            if self._background is None and self._embedder is not None:
+                self._background = await self._embedder.embed(BACKGROUND)
+            vector = await self.vector_of(text)
+        except EmbedderFailed:
+            return 1.0
+        return 1.0 if self._background is None else noise_floor(self._background @ vector, rows)
+
     def _start(self, scope: Scope, request: SearchRequest, mark: UserMark) -> _Start:
         if request.cursor is None:
             return _Start(mark.version, request.now or datetime.now(UTC), None)
@@ -157,6 +182,12 @@ class SearchEngine:
         last = place_of(columns, ranked.rows[-1], ranked.scores[-1])
         place = [start.version, start.now.isoformat(), *last]
         return seal_cursor(self._store.facts.cursor_secret, _binding(scope, request, mark), place)
+
+
+def _nobody(scope: Scope, request: SearchRequest) -> str:
+    if request.kind == "knowledge":
+        return f"agent {scope.agent_id or DEFAULT_NAME!r} knows nothing yet"
+    return f"user {scope.user_id!r} is not known: nothing is stored under this id"
 
 
 def _notes(ranked: Ranked) -> Iterator[str]:

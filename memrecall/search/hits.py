@@ -6,7 +6,7 @@ from memrecall.search.columns import Columns
 from memrecall.search.judgement import Ranked
 from memrecall.search.ranking import relevance
 from memrecall.search.request import KINDS, Hit, Why
-from memrecall.store import Store
+from memrecall.store import KnowledgeEntry, Store
 from memrecall.types import MemoryRecord, Message
 
 
@@ -26,6 +26,10 @@ async def fetch_hits(
     kept = [key for kind, key in named if kind == "memory"]
     if kept:
         memories = {m.memory_key: m for m in await store.memories(scope).get_many(kept)}
+    known: dict[str, KnowledgeEntry] = {}
+    shared = [key for kind, key in named if kind == "knowledge"]
+    if shared:
+        known = {e.knowledge_key: e for e in await store.knowledge(scope).get_many(shared)}
     hits: list[Hit] = []
     for (kind, key), total, why in zip(named, ranked.scores, ranked.why, strict=True):
         chance = probability(total) if ranked.calibrated else None
@@ -33,6 +37,8 @@ async def fetch_hits(
             hits.append(_message_hit(messages[key], total, why, chance))
         elif kind == "memory" and key in memories:
             hits.append(_memory_hit(memories[key], total, why, chance))
+        elif kind == "knowledge" and key in known:
+            hits.append(_knowledge_hit(known[key], total, why, chance))
     return hits
 
 
@@ -70,4 +76,23 @@ def _memory_hit(memory: MemoryRecord, total: float, why: Why, chance: float | No
         keywords=tuple(keyword.keyword for keyword in memory.keywords),
         metadata=memory.metadata,
         valid_to=memory.valid_to,
+    )
+
+
+def _knowledge_hit(entry: KnowledgeEntry, total: float, why: Why, chance: float | None) -> Hit:
+    return Hit(
+        key=entry.knowledge_key,
+        kind="knowledge",
+        score=relevance(total),
+        probability=chance,
+        ts=entry.updated_at,
+        role=None,
+        speaker=None,
+        content=entry.content,
+        session_id=None,
+        memory_type="knowledge",
+        why=why,
+        summary=entry.summary,
+        keywords=tuple(entry.tags),
+        metadata=entry.metadata,
     )

@@ -10,11 +10,11 @@ from memrecall.types import Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
-Kind = Literal["message", "memory"]
+Kind = Literal["message", "memory", "knowledge"]
 
 MODES: tuple[Mode, ...] = ("keyword", "semantic", "hybrid")
 SYNTAXES: tuple[Syntax, ...] = ("plain", "query")
-KINDS: tuple[Kind, ...] = ("message", "memory")
+KINDS: tuple[Kind, ...] = ("message", "memory", "knowledge")
 LARGEST_LIMIT = 200
 LONGEST_QUERY = 10_000
 
@@ -31,7 +31,7 @@ class SearchRequest:
     since: datetime | None = None
     until: datetime | None = None
     role: Role | None = None
-    kind: Kind | None = None
+    kind: Kind | None = None  # knowledge is the agent's, and searched only by its name
     memory_types: tuple[str, ...] = ()
     session_id: str | None = None
     keywords: tuple[str, ...] = ()  # at least one must match

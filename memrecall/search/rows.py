@@ -13,7 +13,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _ROLES = {"user": 0, "assistant": 1, "system": 2, "tool": 3, "other": 4, "": 5}
 
-MESSAGE, MEMORY = 0, 1
+MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
 _NONE = -1  # the row has no session, speaker or memory type
 _UNKNOWN = -2
 
@@ -103,12 +103,12 @@ class RowTable:
             valid_to=NEVER,
         )
 
-    def extend_memories(self, rows: Sequence[Any]) -> None:
-        """Add memories as the change feed gives them; a deleted one is born dead."""
+    def extend_memories(self, rows: Sequence[Any], kind: int = MEMORY) -> None:
+        """Add memories or knowledge as the feed gives them; a deleted one is born dead."""
         names = self.names
         self._extend(
             [row.key for row in rows],
-            kind=MEMORY,
+            kind=kind,
             role=_ROLES[""],
             agent=[names[row.agent_id] for row in rows],
             session=[names[row.session_id] if row.session_id else _NONE for row in rows],

@@ -1,9 +1,12 @@
 """The application: routes behind a guard behind an edge."""
 
+import asyncio
 import logging
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from fastapi import APIRouter, FastAPI, Request, Response
@@ -18,7 +21,7 @@ from memrecall import __version__
 from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.opening import make_extractor
 from memrecall.scope import Permission
-from memrecall.server import chat, graph, memories, messages, recall
+from memrecall.server import chat, graph, memories, messages, recall, rpc
 from memrecall.server.answers import Health
 from memrecall.server.auth import Doorkeeper
 from memrecall.server.docs import docs_page
@@ -43,11 +46,21 @@ Bearer KEY`; a key opens one user's data, or several users'. Times are RFC 3339 
 # The framework's own spans and logs would name users (in paths) and quote what they sent.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
+_MCP = "/mcp"
+_MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Memrecall-User")
 _JOBS_SECONDS = 20.0
 _SWEPT = ("users", "found", "removed", "reasons")
 
 about = APIRouter(tags=["service"])
-_ROUTERS = (about, messages.router, memories.router, graph.router, recall.router, chat.router)
+_ROUTERS = (
+    about,
+    messages.router,
+    memories.router,
+    graph.router,
+    recall.router,
+    chat.router,
+    rpc.router,
+)
 
 
 class Application:
@@ -106,13 +119,13 @@ def create_app(
     service = Service(library, metrics, gate, _remembering(library, model_client), model_client)
     origins = settings.allowed_origins()
     doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
-    inner: ASGIApp = Guard(_routes(), doorkeeper, body_limits)
+    inner: ASGIApp = Guard(_WithMcp(_routes(), service, origins), doorkeeper, body_limits)
     if origins:
         inner = CORSMiddleware(
             inner,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     return Application(Edge(inner, metrics, _template, tracer), service)
@@ -127,6 +140,28 @@ def _remembering(library: Library, model_client: Any) -> AsyncMemory:
     """A memory for all users, which no request gets to see without being bound."""
     extractor = make_extractor(replace(library.settings, model=""), model_client)
     return AsyncMemory(library=library, extractor=extractor, permissions=Permission)
+
+
+class _WithMcp:
+    """The routes, and beside them the endpoint of MCP where its SDK is installed.
+
+    The SDK takes a second to load, so that waits for the first who asks.
+    """
+
+    def __init__(self, routes: ASGIApp, service: Service, origins: frozenset[str]) -> None:
+        self._routes = routes
+        self._made_for = (service, origins)
+        self._endpoint: ASGIApp | None = None
+        self._is_installed = find_spec("mcp") is not None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        here = scope["type"] == "http" and scope["path"] == _MCP and self._is_installed
+        if here and self._endpoint is None:
+            module = await asyncio.to_thread(import_module, "memrecall.server.mcp.http")
+            self._endpoint = self._endpoint or module.McpEndpoint(*self._made_for)
+        served = self._endpoint if here and self._endpoint is not None else self._routes
+        await served(scope, receive, send)
 
 
 class _Api(FastAPI):
@@ -184,7 +219,7 @@ def _methods(path: str) -> str:
 
 def _template(path: str) -> str | None:
     """The template that a path fits, whatever the method."""
-    return next((route.path_format for route in _matching(path)), None)
+    return _MCP if path == _MCP else next((route.path_format for route in _matching(path)), None)
 
 
 def _matching(path: str) -> Iterator[APIRoute]:

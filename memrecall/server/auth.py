@@ -112,6 +112,19 @@ class Doorkeeper:
             raise _not_local("it was sent by a web page")
 
 
+def is_own_page(headers: Mapping[bytes, bytes], origins: frozenset[str]) -> bool:
+    """Whether a request comes from no web page, or from one that may ask.
+
+    A page of this machine may; any other only if the settings name it, for the name in its Host
+    header proves nothing.
+    """
+    origin = headers.get(b"origin", b"").decode("latin-1")
+    if not origin or origin in origins:
+        return True
+    host = headers.get(b"host", b"").decode("latin-1")
+    return is_loopback(_name_of(host)) and origin == f"http://{host}"
+
+
 def _name_of(host: str) -> str:
     """A Host header without its port; nothing if it cannot be read."""
     try:

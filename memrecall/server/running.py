@@ -17,6 +17,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.app import Application, create_app
 from memrecall.server.auth import is_loopback
+from memrecall.server.tools import ToolDesk
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
 
@@ -100,6 +101,7 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
                     hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
                 )
             await library.vectors.prepare()  # refuses a database of another embedder now
+            await ToolDesk(library).recover()  # a restore that was cut short comes to its end
             facts = await _facts(library, listener, not has_keys)
             client = client_of(settings)
             spans = exporting(__version__) if settings.telemetry else contextlib.nullcontext()

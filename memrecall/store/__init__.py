@@ -1,12 +1,14 @@
 """The store: tables, messages, memories, vectors, traces, keys. SQLAlchemy stays in here."""
 
+from memrecall.store.claims import require_enabled
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
 from memrecall.store.filters import Filter, matches, read_filter
 from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
 from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
-from memrecall.store.knowledge import KnowledgeEntry
+from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge, knowledge_text
+from memrecall.store.knowledge_feed import KnowledgeFeed, KnowledgeVectors, PendingEntry
 from memrecall.store.listing import MemoryPage, Wanted
 from memrecall.store.messages import Entry, Written
 from memrecall.store.owners import Erased, OwnerList
@@ -39,13 +41,17 @@ __all__ = [
     "KeyList",
     "Keys",
     "KnowledgeEntry",
+    "KnowledgeFeed",
+    "KnowledgeVectors",
     "MemoryPage",
     "MessageFilter",
     "MessagePage",
+    "NewKnowledge",
     "NewRelation",
     "NewTrace",
     "Outcome",
     "OwnerList",
+    "PendingEntry",
     "PendingText",
     "Revision",
     "RowKey",
@@ -65,9 +71,11 @@ __all__ = [
     "Written",
     "fold_name",
     "fold_text",
+    "knowledge_text",
     "matches",
     "measure_body",
     "open_cursor",
     "read_filter",
+    "require_enabled",
     "seal_cursor",
 ]

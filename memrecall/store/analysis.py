@@ -9,7 +9,9 @@ from sqlalchemy import bindparam, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.engine import Database
+from memrecall.store.knowledge import knowledge_text
 from memrecall.store.memories import memory_search_text
+from memrecall.store.memory_tables import knowledge, knowledge_bases
 from memrecall.store.tables import memories, messages, meta, users
 from memrecall.text import TEXT_VERSION, analyze
 from memrecall.types import Keyword
@@ -24,6 +26,10 @@ async def analyse_anew(database: Database) -> AsyncIterator[int]:
         while rows:
             rows = await database.transact(partial(_batch, table=table, key=key, after=rows[-1]))
             yield len(rows)
+    entries = [("", "")]
+    while entries:
+        entries = await database.transact(partial(_knowledge_batch, after=entries[-1]))
+        yield len(entries)
     await database.transact(_finish)
 
 
@@ -54,9 +60,24 @@ def _search_text(row: Any) -> str:
     return memory_search_text(row["summary"], row["content"], keywords)
 
 
+async def _knowledge_batch(
+    connection: AsyncConnection, after: tuple[str, str]
+) -> list[tuple[str, str]]:
+    place = (knowledge.c.agent_id, knowledge.c.knowledge_key)
+    wanted = select(knowledge).where(tuple_(*place) > after).order_by(*place).limit(_BATCH)
+    rows = (await connection.execute(wanted)).all()
+    for row in rows:
+        said = knowledge_text(row.summary, row.content, row.tags)
+        same = (place[0] == row.agent_id, place[1] == row.knowledge_key)
+        changed = update(knowledge).where(*same)
+        await connection.execute(changed.values(search_text=analyze(said).to_search_text()))
+    return [(row.agent_id, row.knowledge_key) for row in rows]
+
+
 async def _finish(connection: AsyncConnection) -> None:
     await connection.execute(
         update(meta).where(meta.c.name == "text_version").values(value=str(TEXT_VERSION))
     )
     # Indexes made from the old text are of another time now.
-    await connection.execute(update(users).values(epoch=secrets.token_hex(8)))
+    for owners in (users, knowledge_bases):
+        await connection.execute(update(owners).values(epoch=secrets.token_hex(8)))

@@ -5,7 +5,7 @@ leaves no row behind to tell of it, so it changes the user's `epoch`: derived da
 """
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Select, bindparam, case, func, or_, select
@@ -36,6 +36,7 @@ class Changes:
     messages: list[Any]
     memories: list[Any]
     vectors: list[Any]
+    knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
 
 
 # Asked at every search: built once, because building costs as much as asking.
@@ -85,6 +86,7 @@ class ChangeFeed:
     def __init__(self, database: Database, user_id: str) -> None:
         self._database = database
         self._user_id = user_id
+        self.owner = user_id
 
     async def mark(self) -> UserMark | None:
         """Where the user stands now; None for an unknown user."""

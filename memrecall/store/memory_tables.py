@@ -12,6 +12,7 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    LargeBinary,
     PrimaryKeyConstraint,
     SmallInteger,
     String,
@@ -19,7 +20,7 @@ from sqlalchemy import (
     Text,
 )
 
-from memrecall.store.tables import id_type, json_type, metadata, time_column
+from memrecall.store.tables import ZERO, id_type, json_type, metadata, time_column
 from memrecall.types import LABEL_LENGTH, NAME_LENGTH
 
 
@@ -121,6 +122,15 @@ checkpoints = Table(
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
 )
 
+# The row is the lock and the counter of one agent's knowledge, as a user's row is of the user's.
+knowledge_bases = Table(
+    "knowledge_bases",
+    metadata,
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), primary_key=True),
+    Column("version", Big, nullable=False),
+    Column("epoch", String(32), nullable=False),
+)
+
 knowledge = Table(
     "knowledge",
     metadata,
@@ -133,7 +143,22 @@ knowledge = Table(
     time_column("created_at", nullable=False),
     time_column("updated_at", nullable=False),
     time_column("deleted_at"),
+    Column("tags", json_type(), nullable=False, server_default="[]"),
+    Column("search_text", Text, nullable=False, server_default=""),
+    Column("change_no", Big, nullable=False, server_default=ZERO),
+    Column("model", String(NAME_LENGTH)),  # that made the vector
+    Column("vector", LargeBinary),
     PrimaryKeyConstraint("agent_id", "knowledge_key"),
+    Index("ix_knowledge_change", "agent_id", "change_no"),
+)
+
+# The restores that were decided; their directories may still have to follow.
+restores = Table(
+    "restores",
+    metadata,
+    Column("restore_id", id_type(), primary_key=True),
+    Column("agent_id", id_type(), nullable=False),
+    time_column("decided_at", nullable=False),
 )
 
 # The user data of this file, in an order in which it may be removed or added.

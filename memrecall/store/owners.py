@@ -17,7 +17,7 @@ from memrecall.store.claims import lock_users
 from memrecall.store.engine import Database
 from memrecall.store.erasing import erase_derived
 from memrecall.store.keys import withdraw_user
-from memrecall.store.memory_tables import knowledge
+from memrecall.store.memory_tables import knowledge, knowledge_bases
 from memrecall.store.tables import agents, memories, messages, sessions, traces, users, vectors
 from memrecall.types import check_time_zone
 
@@ -135,7 +135,8 @@ class Owners:
                     raise Conflict(
                         f"agent {agent_id!r} still has {table.name}", hint="Erase its users first"
                     )
-            await connection.execute(delete(knowledge).where(knowledge.c.agent_id == agent_id))
+            for table in (knowledge, knowledge_bases):
+                await connection.execute(delete(table).where(table.c.agent_id == agent_id))
             gone = await connection.execute(delete(agents).where(agents.c.agent_id == agent_id))
             return gone.rowcount
 

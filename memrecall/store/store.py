@@ -18,6 +18,7 @@ from memrecall.store.graph import Graph
 from memrecall.store.history import Revision, read_history
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
+from memrecall.store.knowledge_feed import KnowledgeFeed, KnowledgeVectors
 from memrecall.store.listing import MemoryList
 from memrecall.store.memories import Memories
 from memrecall.store.messages import Entry, Written, write_messages
@@ -153,6 +154,14 @@ class Store:
     def knowledge(self, scope: Scope) -> Knowledge:
         """What a scope's agent knows, shared by its users."""
         return Knowledge(self._database, scope)
+
+    def knowledge_feed(self, agent_id: str) -> KnowledgeFeed:
+        """The changes of what an agent knows."""
+        return KnowledgeFeed(self._database, agent_id)
+
+    def knowledge_vectors(self, model: str) -> KnowledgeVectors:
+        """The vectors of knowledge that one model made."""
+        return KnowledgeVectors(self._database, model)
 
     async def owners_of(self, memory_key: str) -> list[tuple[str, str]]:
         """User and agent of the memories of that key: for trusted code that names no user."""

@@ -37,6 +37,7 @@ from sqlalchemy import (
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
 metadata = MetaData()
+ZERO = text("0")  # the default of counters
 
 
 class UtcTime(TypeDecorator[datetime]):

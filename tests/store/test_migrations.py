@@ -20,6 +20,7 @@ from memrecall.store import STORED_AS, Grant, MessageFilter, Store
 from memrecall.store.engine import Database
 from memrecall.store.migrations import LATEST, schema_version, upgrade
 from memrecall.store.tables import meta
+from memrecall.text import analyze
 from memrecall.types import Origin, Role
 
 from . import process
@@ -236,6 +237,34 @@ async def test_what_surrounds_memories_in_the_fourth_schema_is_read_unchanged(
         assert saved is not None
         assert saved.state == {"items": [], "scratch": {"步": 1}}
         assert (await store.knowledge(scope).get("dose")).content == "三次一天"
+
+
+async def test_old_knowledge_is_indexed(empty_location: str) -> None:
+    await make_old(empty_location, 4)
+
+    async with await Store.open(empty_location) as store:
+        mark = await store.knowledge_feed("helper").mark()
+        assert mark is not None
+        assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")
+        (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 1, "embedder-1")]
+        (row,) = run.knowledge
+        assert (row.key, row.change_no) == ("dose", 1)
+        assert row.search_text == analyze("三次一天").to_search_text()
+        assert run.vectors == []
+
+
+async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: str) -> None:
+    await make_old(empty_location, 5)
+
+    async with await Store.open(empty_location) as store:
+        mark = await store.knowledge_feed("helper").mark()
+        assert mark is not None
+        assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
+        (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]
+        assert np.frombuffer(run.vectors[0].vector, STORED_AS).tolist() == [1.0, 2.0]
+        room = store.knowledge(Scope("ann", "helper"))
+        assert (await room.get("dose")).tags == ["药"]
+        assert await room.was_restored("re1")
 
 
 async def test_an_old_database_takes_what_surrounds_memories(old_location: str) -> None:

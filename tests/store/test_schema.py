@@ -112,6 +112,7 @@ ID_COLUMNS = {"agent_id", "user_id", "session_id", "message_id", "parent_message
     "entity_id",
     "relation_id",
     "knowledge_key",
+    "restore_id",
     "source_id",
     "destination_id",
     "supersedes",

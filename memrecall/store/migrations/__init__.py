@@ -13,10 +13,13 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.store.engine import Database
+from memrecall.store.migrations.old_knowledge import index_old_knowledge
 from memrecall.store.tables import meta
 from memrecall.text import TEXT_VERSION
 
-LATEST = 4
+LATEST = 5
+# What a step needs done that SQL cannot say.
+_FOLLOWED_BY = {5: index_old_knowledge}
 _LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades
 
 
@@ -55,6 +58,8 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
     for step in range(version + 1, target + 1):
         for statement in _statements(step, "sqlite" if database.is_sqlite else "postgresql"):
             await connection.exec_driver_sql(statement)
+        if step in _FOLLOWED_BY:
+            await _FOLLOWED_BY[step](connection)
     if version == 0:
         await connection.execute(insert(meta), _birth_certificate())
     await connection.execute(

@@ -1,0 +1,90 @@
+"""Memories and traces of the bound user as resources: JSON under `memrecall://`."""
+
+from urllib.parse import quote, unquote
+
+from mcp_types import Resource, ResourceTemplate, TextResourceContents
+from pydantic_core import to_json
+
+from memrecall.errors import NotFound
+from memrecall.server.mcp.guest import Guest
+from memrecall.store import Wanted
+
+MEDIA_TYPE = "application/json"
+_SCHEME = "memrecall://"
+MEMORIES, TRACES = f"{_SCHEME}memories", f"{_SCHEME}traces"
+_PAGE = 50
+_TITLE = 80
+
+TEMPLATES = [
+    ResourceTemplate(
+        name="memory",
+        title="A memory",
+        uri_template=f"{MEMORIES}/{{memory_key}}",
+        description="One memory: content, summary, validity, and the messages it came from.",
+        mime_type=MEDIA_TYPE,
+    ),
+    ResourceTemplate(
+        name="trace",
+        title="A trace",
+        uri_template=f"{TRACES}/{{trace_id}}",
+        description="One recall, step by step: searches, what they found, how it ended.",
+        mime_type=MEDIA_TYPE,
+    ),
+]
+_COLLECTIONS = [
+    Resource(
+        uri=MEMORIES,
+        name="memories",
+        title="Memories",
+        description=f"The latest {_PAGE} memories of the user.",
+        mime_type=MEDIA_TYPE,
+    ),
+    Resource(
+        uri=TRACES,
+        name="traces",
+        title="Traces",
+        description=f"The latest {_PAGE} recalls of the user.",
+        mime_type=MEDIA_TYPE,
+    ),
+]
+
+
+async def list_resources(guest: Guest, cursor: str | None) -> tuple[list[Resource], str | None]:
+    """A page of resources, and where to go on: the collections, then memory by memory."""
+    if guest.scope is None:
+        return [], None
+    page = await guest.library.store.memory_list(guest.scope).page(
+        Wanted(), limit=_PAGE, cursor=cursor
+    )
+    memories = [
+        Resource(
+            uri=f"{MEMORIES}/{quote(record.memory_key, safe='')}",
+            name=record.memory_key,
+            title=(record.summary or record.content)[:_TITLE],
+            mime_type=MEDIA_TYPE,
+        )
+        for record in page.items
+    ]
+    return [*([] if cursor else _COLLECTIONS), *memories], page.next_cursor
+
+
+async def read_resource(guest: Guest, uri: str) -> TextResourceContents:
+    """One resource; NotFound for any other."""
+    return TextResourceContents(uri=uri, mime_type=MEDIA_TYPE, text=(await _read(guest, uri)))
+
+
+async def _read(guest: Guest, uri: str) -> str:
+    scope, store = guest.scope, guest.library.store
+    kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
+    key = unquote(name)
+    known = uri.startswith(_SCHEME) and kind in ("memories", "traces") and bool(slash) == bool(key)
+    if scope is None or not known:
+        raise NotFound(f"there is no resource {uri[:200]!r}")
+    if kind == "memories":
+        if key:
+            return (await store.memories(scope).get(key)).model_dump_json()
+        memories = await store.memory_list(scope).page(Wanted(), limit=_PAGE)
+        return to_json(memories.items).decode()
+    if key:
+        return to_json(await store.traces(scope).get(key)).decode()
+    return to_json((await store.traces(scope).page(limit=_PAGE)).items).decode()

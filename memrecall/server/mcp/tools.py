@@ -1,0 +1,202 @@
+"""All tools as MCP has them: the ten memory tools, and those of one user's memories."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from mcp_types import Tool as ToolCard
+from mcp_types import ToolAnnotations
+from pydantic import BaseModel
+
+from memrecall.agent.block import write_block
+from memrecall.errors import NotFound
+from memrecall.search import Hit, SearchRequest
+from memrecall.server.mcp import models
+from memrecall.server.mcp.guest import Guest
+from memrecall.server.tools import TOOLS, Tool, call
+from memrecall.server.tools.registry import read_params
+from memrecall.types import NewMemory, Origin, format_time
+
+ACTOR = "mcp"
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A result: the data, and what a model reads if that is something else."""
+
+    data: dict[str, Any]
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class McpTool:
+    """A tool with its card, who is offered it, and what it does."""
+
+    card: ToolCard
+    is_offered: Callable[[Guest], bool]
+    run: Callable[[Guest, dict[str, Any]], Awaitable[Told]]
+
+
+async def _recall(guest: Guest, given: models.RecallParams) -> Told:
+    result = await guest.recall(given.question)
+    reply = models.RecallReply(
+        summary=result.handoff.search_summary,
+        confidence=result.confidence,
+        abstained=result.abstained,
+        memories=[
+            models.Recalled(
+                memory_key=memory.memory_key,
+                kind=memory.kind,
+                content=memory.content,
+                summary=memory.summary,
+                speaker=memory.speaker,
+                said_at=format_time(memory.ts),
+                relevance_score=memory.relevance_score,
+            )
+            for memory in result.memories
+        ],
+        follow_up_question=result.handoff.follow_up_question,
+    )
+    return Told(reply.model_dump(mode="json"), write_block(result))
+
+
+async def _search_messages(guest: Guest, given: models.MessageSearchParams) -> Told:
+    request = SearchRequest(given.query, limit=given.limit, kind="message")
+    page = await guest.library.search(guest.user(), request)
+    found = models.MessageHits(
+        messages=[_found(hit) for hit in page.results], total_found=page.total_found
+    )
+    return Told(found.model_dump(mode="json"))
+
+
+async def _remember(guest: Guest, given: models.RememberParams) -> Told:
+    guest.require_writing()
+    memory = NewMemory(content=given.content, summary=given.summary)
+    # A model calls this: what it writes is trusted as what an assistant says.
+    written = await guest.library.add_memories(
+        guest.user(), [memory], origin=Origin.ASSISTANT, actor=ACTOR
+    )
+    return Told({"memory_key": written.ids[0]})
+
+
+async def _forget(guest: Guest, given: models.ForgetParams) -> Told:
+    guest.require_writing()
+    changes = guest.library.store.changes(guest.user())
+    if not await changes.delete([given.memory_key], actor=ACTOR, reason="asked to forget"):
+        raise NotFound(f"there is no memory {given.memory_key!r}")
+    return Told({"memory_key": given.memory_key})
+
+
+def _found(hit: Hit) -> models.FoundMessage:
+    return models.FoundMessage(
+        message_id=hit.key,
+        role=hit.role or "",
+        speaker=hit.speaker,
+        content=hit.content,
+        said_at=format_time(hit.ts),
+        session_id=hit.session_id,
+        relevance_score=round(hit.score, 4),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _UserTool:
+    """A row of the table of a user's tools."""
+
+    name: str
+    title: str
+    description: str
+    params: type[BaseModel]
+    result: type[BaseModel]
+    run: Callable[[Guest, Any], Awaitable[Told]]
+    writes: bool = False
+    destroys: bool = False
+
+
+_USER_TOOLS = (
+    _UserTool(
+        "recall",
+        "Recall",
+        "Find what the user refers to in earlier conversations and memories: who, what, when, with"
+        " the evidence and a confidence. Use it before answering anything that depends on the"
+        " past. If it abstains, say that you do not know.",
+        models.RecallParams,
+        models.RecallReply,
+        _recall,
+    ),
+    _UserTool(
+        "search_messages",
+        "Search messages",
+        "Search what was said in earlier conversations, by words and by meaning.",
+        models.MessageSearchParams,
+        models.MessageHits,
+        _search_messages,
+    ),
+    _UserTool(
+        "remember",
+        "Remember",
+        "Keep something about this user for later conversations. Only facts that will matter"
+        " again; nothing the user wants kept out.",
+        models.RememberParams,
+        models.Remembered,
+        _remember,
+        writes=True,
+    ),
+    _UserTool(
+        "forget",
+        "Forget",
+        "Hide a memory of this user, for instance because it is wrong. It can be undone by the"
+        " operator until it is purged.",
+        models.ForgetParams,
+        models.Forgotten,
+        _forget,
+        writes=True,
+        destroys=True,
+    ),
+)
+
+
+def _card(tool: Tool | _UserTool) -> ToolCard:
+    return ToolCard(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description,
+        input_schema=tool.params.model_json_schema(),
+        output_schema=tool.result.model_json_schema(mode="serialization"),
+        annotations=ToolAnnotations(
+            title=tool.title,
+            read_only_hint=not tool.writes,
+            destructive_hint=tool.destroys,
+            idempotent_hint=not tool.writes,
+            open_world_hint=False,
+        ),
+    )
+
+
+async def _run_shared(tool: Tool, guest: Guest, params: dict[str, Any]) -> Told:
+    return Told(await call(guest.desk, tool, params))
+
+
+async def _run_own(tool: _UserTool, guest: Guest, params: dict[str, Any]) -> Told:
+    return await tool.run(guest, read_params(tool, params))
+
+
+def _is_offered(tool: _UserTool, guest: Guest) -> bool:
+    return guest.scope is not None and (guest.desk.may_write or not tool.writes)
+
+
+def _is_shared(tool: Tool, guest: Guest) -> bool:
+    return tool.may(guest.desk)
+
+
+ALL_TOOLS: dict[str, McpTool] = {
+    **{
+        tool.name: McpTool(_card(tool), partial(_is_offered, tool), partial(_run_own, tool))
+        for tool in _USER_TOOLS
+    },
+    **{
+        tool.name: McpTool(_card(tool), partial(_is_shared, tool), partial(_run_shared, tool))
+        for tool in TOOLS.values()
+    },
+}

@@ -1,0 +1,8 @@
+"""The memory tools: one table of them serves JSON-RPC over stdio and HTTP, and MCP."""
+
+from memrecall.server.tools.desk import ToolDesk
+from memrecall.server.tools.dispatching import dispatcher, report_bug
+from memrecall.server.tools.faults import fault_of
+from memrecall.server.tools.registry import TOOLS, Needs, Tool, call
+
+__all__ = ["TOOLS", "Needs", "Tool", "ToolDesk", "call", "dispatcher", "fault_of", "report_bug"]

@@ -1,0 +1,296 @@
+"""The knowledge base: kept for an agent, found by words and by meaning, or not at all."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
+from memrecall.memory import Library
+from memrecall.memory.knowledge_base import KnowledgeBase, embed_knowledge
+from memrecall.scope import Permission, Scope
+from memrecall.settings import Settings
+from memrecall.store import NewKnowledge, Store
+
+from .conftest import settings_for
+
+MAY = frozenset({Permission.KNOWLEDGE})
+DOCTOR, COOK = Scope("ann", "doctor", permissions=MAY), Scope("ann", "cook", permissions=MAY)
+
+ENTRIES = (
+    NewKnowledge(
+        "Docker 是一个开源的应用容器引擎，"
+        "让开发者可以打包他们的应用以及依赖包到一个可移植的容器中。",
+        "Docker 容器化技术",
+        ("docker", "container", "devops"),
+    ),
+    NewKnowledge(
+        "在 Python 中，使用 `requests` 库可以方便地发送 HTTP 请求。", "Python HTTP 请求库"
+    ),
+    NewKnowledge(
+        "FastAPI 是一个现代、快速（高性能）的 Web 框架，用于构建 API。",
+        "Python Web 框架",
+        ("python", "fastapi", "web"),
+    ),
+    NewKnowledge("Employees get 25 days of paid leave a year.", "Vacation policy"),
+    NewKnowledge("Adults take 200 to 400 mg, at most 1200 mg a day.", "Ibuprofen dose"),
+    NewKnowledge("商品签收后七天内可以无理由退货，运费由买家承担。", "退货政策"),
+)
+
+
+@pytest.fixture
+async def library(location: str) -> AsyncIterator[Library]:
+    async with await Library.open(settings_for(location)) as opened:
+        yield opened
+
+
+async def found(base: KnowledgeBase, query: str, limit: int = 3) -> list[str]:
+    return [entry.summary for entry, _ in await base.search(query, limit)]
+
+
+async def fill(base: KnowledgeBase) -> list[str]:
+    return [await base.add(entry) for entry in ENTRIES]
+
+
+class TestEntries:
+    async def test_an_entry_has_a_key_of_its_own_and_keeps_everything(
+        self, library: Library
+    ) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        key = await base.add(NewKnowledge("两片", "剂量 dose", ("药", "dose"), {"a": [1]}))
+
+        entry = await base.get(key)
+        assert key.startswith("kb-")
+        assert (entry.content, entry.summary) == ("两片", "剂量 dose")
+        assert (entry.tags, entry.metadata) == (["药", "dose"], {"a": [1]})
+        assert entry.created_at == entry.updated_at
+
+    async def test_keys_sort_by_time(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        keys = await fill(base)
+
+        assert keys == sorted(set(keys))
+        assert [entry.knowledge_key async for entry in base.all()] == keys
+        assert [e.knowledge_key for e in await base.page(keys[1], 2)] == keys[2:4]
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            NewKnowledge(" \n"),
+            NewKnowledge("a\0b"),
+            NewKnowledge("a", "\ud800"),
+            NewKnowledge("a", tags=(" ",)),
+            NewKnowledge("a", tags=("x" * 256,)),
+            NewKnowledge("a", tags=tuple(map(str, range(101)))),
+            NewKnowledge("a", key="x" * 65),
+        ],
+    )
+    async def test_what_cannot_be_stored_is_refused(
+        self, library: Library, entry: NewKnowledge
+    ) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        with pytest.raises(InvalidArgument):
+            await base.add(entry)
+        assert [entry async for entry in base.all()] == []
+
+    async def test_it_survives_a_restart(self, location: str) -> None:
+        async with await Library.open(settings_for(location)) as library:
+            await fill(KnowledgeBase(library, DOCTOR))
+        async with await Library.open(settings_for(location)) as library:
+            assert await found(KnowledgeBase(library, DOCTOR), "fastapi") == ["Python Web 框架"]
+
+    async def test_writing_needs_the_permission(self, library: Library) -> None:
+        base = KnowledgeBase(library, Scope("ann", "doctor"))
+        for refused in (
+            base.add(NewKnowledge("x")),
+            base.delete("x"),
+            library.store.knowledge(Scope("ann", "doctor")).replace([NewKnowledge("x")], "r1"),
+        ):
+            with pytest.raises(Disabled):
+                await refused
+
+    async def test_an_unknown_entry_cannot_be_deleted(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        key = await base.add(NewKnowledge("x y z"))
+        await base.delete(key)
+        for gone in (key, "kb-none"):
+            with pytest.raises(NotFound):
+                await base.delete(gone)
+        assert await found(base, "x y z") == []
+
+
+class TestSearch:
+    async def test_words_tags_and_chinese_find(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        await fill(base)
+
+        assert (await found(base, "python http"))[0] == "Python HTTP 请求库"
+        assert await found(base, "python http", 1) == ["Python HTTP 请求库"]
+        assert await found(base, "devops") == ["Docker 容器化技术"]
+        assert await found(base, "退货") == ["退货政策"]
+        assert await found(base, "容器引擎") == ["Docker 容器化技术"]
+
+    @pytest.mark.parametrize("limit", [0, -1, 201])
+    async def test_a_limit_out_of_range_is_refused(self, library: Library, limit: int) -> None:
+        with pytest.raises(InvalidArgument):
+            await KnowledgeBase(library, DOCTOR).search("x", limit)
+
+    async def test_an_edit_is_seen_at_once_and_the_old_words_are_gone(
+        self, library: Library, location: str
+    ) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        key = await base.add(NewKnowledge("umbrella", "Rain"))
+        assert await found(base, "umbrella") == ["Rain"]
+        async with await Library.open(settings_for(location)) as elsewhere:
+            other = KnowledgeBase(elsewhere, DOCTOR)
+            await other.add(NewKnowledge("parasol", "Sun", key=key))
+
+        assert await found(base, "parasol") == ["Sun"]
+        assert await found(base, "umbrella") == []
+
+    async def test_one_agent_knows_nothing_of_another(self, library: Library) -> None:
+        doctor, cook = KnowledgeBase(library, DOCTOR), KnowledgeBase(library, COOK)
+        await fill(doctor)
+
+        assert await found(cook, "fastapi") == []
+        before = await library.store.knowledge_feed("cook").mark()
+        await cook.add(NewKnowledge("fastapi is no dish", "Not food"))
+        assert before is None
+        assert await found(cook, "fastapi") == ["Not food"]
+        mark = await library.store.knowledge_feed("cook").mark()
+        assert mark is not None
+        assert mark.version == 1  # numbered by its own entries alone
+
+    async def test_a_user_of_the_agent_name_is_somebody_else(self, library: Library) -> None:
+        await fill(KnowledgeBase(library, DOCTOR))
+        assert await library.store.feed("doctor").mark() is None
+
+    async def test_a_disabled_agent_is_not_asked(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        await fill(base)
+        await library.store.owners.set_agent_enabled("doctor", False)
+        with pytest.raises(Disabled):
+            await base.search("python")
+
+    async def test_an_erased_agent_leaves_nothing(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        await fill(base)
+        await library.store.owners.erase_agent("doctor")
+        assert await found(base, "python") == []
+
+
+class TestReplacing:
+    async def test_all_entries_are_replaced_at_once(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        await fill(base)
+        other = KnowledgeBase(library, COOK)
+        await other.add(NewKnowledge("salt", "Salt"))
+        room = library.store.knowledge(DOCTOR)
+        assert not await room.was_restored("r1")
+
+        await room.replace([NewKnowledge("umbrella", "Rain", key="kb-1")], "r1")
+
+        assert [entry.knowledge_key async for entry in base.all()] == ["kb-1"]
+        assert await found(base, "python") == []
+        assert await found(base, "umbrella") == ["Rain"]
+        assert await found(other, "salt") == ["Salt"]
+        assert await room.was_restored("r1")
+        await room.close_restore("r1")
+        assert not await room.was_restored("r1")
+
+    async def test_a_refused_entry_leaves_everything(self, library: Library) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+        keys = await fill(base)
+        room = library.store.knowledge(DOCTOR)
+        with pytest.raises(InvalidArgument):
+            await room.replace([NewKnowledge("a"), NewKnowledge("")], "r1")
+        assert [entry.knowledge_key async for entry in base.all()] == keys
+        assert not await room.was_restored("r1")
+
+    async def test_what_was_written_meanwhile_is_not_lost(self, library: Library) -> None:
+        base, room = KnowledgeBase(library, DOCTOR), library.store.knowledge(DOCTOR)
+        before = await room.snapshot()
+        key = await base.add(NewKnowledge("late"))
+        with pytest.raises(StorageBusy):
+            await room.replace([], "r1", version=before.version)
+        assert (await base.get(key)).content == "late"
+        now = await room.snapshot()
+        assert [entry.knowledge_key for entry in now.entries] == [key]
+        await room.replace([], "r1", version=now.version)
+        assert (await room.snapshot()).entries == []
+
+
+class TestVectors:
+    async def test_an_embedder_that_fails_keeps_nobody_from_writing(
+        self, library: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        base = KnowledgeBase(library, DOCTOR)
+
+        async def fail(_texts: object) -> object:
+            raise EmbedderFailed("down")
+
+        assert library.embedder is not None
+        vectors = library.store.knowledge_vectors(library.embedder.model)
+        with monkeypatch.context() as broken:
+            broken.setattr(library.embedder, "embed", fail)
+            await fill(base)
+            assert await found(base, "fastapi") == ["Python Web 框架"]
+        assert len(await vectors.pending(100)) == len(ENTRIES)
+
+        assert await found(base, "fastapi") == ["Python Web 框架"]
+        assert await vectors.pending(100) == []
+
+    async def test_another_model_makes_them_anew(self, library: Library) -> None:
+        await fill(KnowledgeBase(library, DOCTOR))
+        await fill(KnowledgeBase(library, COOK))
+        store: Store = library.store
+        assert library.embedder is not None
+        assert await store.knowledge_vectors("other").pending(100, "cook") != []
+
+        told: list[int] = []
+        done = await embed_knowledge(store, library.embedder, told.append)
+        assert (done, told) == (0, [])
+
+    async def test_a_vector_of_an_old_text_is_not_taken(self, library: Library) -> None:
+        assert library.embedder is not None
+        room = library.store.knowledge(DOCTOR)
+        await room.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
+        vectors = library.store.knowledge_vectors(library.embedder.model)
+        pending = await vectors.pending(10)
+        await room.replace([NewKnowledge("parasol", key="kb-1")], "r2")
+
+        await vectors.write(pending, await library.embedder.embed(["umbrella"]))
+
+        assert [item.text for item in await vectors.pending(10)] == ["parasol"]
+
+
+@pytest.fixture(scope="module")
+def meaning(tmp_path_factory: pytest.TempPathFactory) -> Settings:
+    folder: Path = tmp_path_factory.mktemp("knowledge")
+    return Settings(db=str(folder / "k.db"), embedder="local", cache_dir=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("query", "best"),
+    [
+        ("how many holidays do I have", "Vacation policy"),
+        ("painkiller maximum per day", "Ibuprofen dose"),
+        ("买的东西不想要了怎么办", "退货政策"),
+        ("container", "Docker 容器化技术"),
+        ("what is the capital of France", None),
+        ("法国的首都在哪里", None),
+        ("red-cooked pork recipe", None),
+        ("红烧肉怎么做", None),
+        ("quantum chromodynamics", None),
+        ("明天天气如何", None),
+        ("zzzz qqqq", None),
+    ],
+)
+async def test_meaning_finds_and_nothing_relevant_is_nothing(
+    meaning: Settings, query: str, best: str | None
+) -> None:
+    async with await Library.open(meaning) as library:
+        base = KnowledgeBase(library, DOCTOR)
+        if not await base.page(limit=1):
+            await fill(base)
+        assert next(iter(await found(base, query)), None) == best

@@ -1,0 +1,71 @@
+"""Whatever bytes come: the codec never raises, and what it answers is always valid."""
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.server.jsonrpc import Code
+
+from .speaking import NOBODY, RESERVED, SPECIFIED, ask
+
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=8,
+)
+METHODS = st.sampled_from(["echo", "subtract", "crash", "unwritable", "missing", "rpc.x", "？"])
+CALLS = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.sampled_from(["2.0", "2.0", "2.0", "1.0", 2.0, None]),
+        "method": METHODS | VALUES,
+        "params": VALUES,
+        "id": VALUES,
+        "extra": VALUES,
+    },
+)
+
+
+@given(st.binary(max_size=300))
+async def test_any_bytes(data: bytes) -> None:
+    await ask(data)
+
+
+@given(st.text(alphabet='{}[]":,0123456789eE+-.\\/ \tnulltruefalse"jsonrpcmethodid', max_size=200))
+async def test_anything_that_looks_like_json(text: str) -> None:
+    await ask(text)
+
+
+@given(CALLS | st.lists(CALLS | VALUES, max_size=5) | VALUES)
+async def test_anything_that_is_json(value: Any) -> None:
+    told = await ask(json.dumps(value))
+    if isinstance(value, list) and value and told is not NOBODY and isinstance(told, list):
+        assert len(told) <= len(value)
+
+
+@given(st.lists(CALLS, min_size=1, max_size=3), st.data())
+async def test_a_message_cut_or_changed_anywhere(calls: list[Any], data: st.DataObject) -> None:
+    whole = json.dumps(calls, ensure_ascii=False).encode(errors="surrogatepass")
+    at = data.draw(st.integers(0, len(whole)))
+    await ask(whole[:at])
+    await ask(whole[:at] + data.draw(st.binary(max_size=3)) + whole[at + 1 :])
+
+
+@given(st.integers() | st.text(), VALUES)
+async def test_a_right_call_is_answered_under_its_id(given_id: Any, value: Any) -> None:
+    sent = json.dumps({"jsonrpc": "2.0", "method": "echo", "params": [value], "id": given_id})
+    told = await ask(sent)
+    if "result" in told:
+        assert told["id"] == given_id
+        assert told["result"] == json.loads(sent)["params"]
+    else:  # NaN, infinities and halves of characters are no JSON
+        assert told["error"]["code"] == Code.PARSE_ERROR
+
+
+def test_our_own_codes_lie_outside_the_reserved_range() -> None:
+    own = [int(code) for code in Code if int(code) not in SPECIFIED]
+    assert own
+    assert not set(own) & set(RESERVED)

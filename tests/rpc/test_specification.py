@@ -1,0 +1,319 @@
+"""Every example of the specification, asked as it stands and answered as it says."""
+
+import json
+import os
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.errors import StorageError
+from memrecall.memory import Library
+from memrecall.memory.knowledge_base import KnowledgeBase
+from memrecall.scope import Permission, Scope
+from memrecall.server.jsonrpc import answer
+from memrecall.server.tools import TOOLS, ToolDesk, dispatcher, report_bug
+from memrecall.store import NewKnowledge
+from memrecall.store.backup_folder import BackupFolder
+from memrecall.store.vault import Vault
+from memrecall.store.workspaces import Workspaces
+
+REQUESTS = "请求库"
+PYTHON = NewKnowledge(
+    "在 Python 中，使用 `requests` 库可以方便地发送 HTTP 请求。",
+    f"Python HTTP {REQUESTS}",
+    ("python", "http", "requests"),
+    key="kb-001",
+)
+COOKING = NewKnowledge("红烧肉要小火慢炖。", "做菜", key="kb-002")
+FASTAPI = NewKnowledge(
+    "FastAPI 是一个现代、快速（高性能）的 Web 框架，用于构建 API。",
+    "Python Web 框架",
+    ("python", "fastapi", "web"),
+    key="kb-003",
+)
+DOCKER = {
+    "content": "Docker 是一个开源的应用容器引擎，让开发者可以打包他们的应用以及依赖包到一个"
+    "可移植的容器中。",
+    "summary": "Docker 容器化技术",
+    "tags": ["docker", "container", "devops"],
+}
+
+
+async def ask(desk: ToolDesk, method: str, params: Any, id_: Any = 1) -> Any:
+    sent = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
+    reply = await answer(
+        json.dumps(sent, ensure_ascii=False).encode(), dispatcher(desk, trusted=True), report_bug
+    )
+    assert reply is not None
+    told = json.loads(reply)
+    assert (told["jsonrpc"], told["id"]) == ("2.0", id_)
+    return told
+
+
+async def result(desk: ToolDesk, method: str, params: Any, id_: Any = 1) -> Any:
+    told = await ask(desk, method, params, id_)
+    assert "result" in told, told
+    return told["result"]
+
+
+async def code(desk: ToolDesk, method: str, params: Any) -> int:
+    told = await ask(desk, method, params)
+    assert "error" in told, told
+    return int(told["error"]["code"])
+
+
+def put(workspace: str, path: str, data: bytes) -> None:
+    """Write a file into a workspace, as a task does."""
+    file = Path(workspace, path)
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(data)
+
+
+@pytest.fixture
+async def known(desk: ToolDesk) -> ToolDesk:
+    """A desk whose knowledge base has the specification's entries."""
+    scope = Scope("ops", permissions=frozenset({Permission.KNOWLEDGE}))
+    base = KnowledgeBase(desk.library, scope)
+    for entry in (PYTHON, COOKING, FASTAPI):
+        await base.add(entry)
+    return desk
+
+
+def test_the_tools_are_those_of_the_specification() -> None:
+    assert list(TOOLS) == [
+        "memory_init_workspace", "memory_add", "memory_query", "memory_delete", "memory_cleanup",
+        "memory_get_status", "memory_dump", "memory_search", "memory_backup", "memory_restore",
+    ]  # fmt: skip
+
+
+async def test_init_workspace_and_cleanup(desk: ToolDesk, tmp_path: Path) -> None:
+    path = str(tmp_path / "ws" / "task-12345-abcde")
+    task = {"task_id": "task-12345-abcde"}
+
+    assert await result(desk, "memory_init_workspace", task, 1) == {"path": path}
+    assert os.stat(path).st_mode & 0o777 == 0o700
+    assert await code(desk, "memory_init_workspace", task) == 1002
+    assert await result(desk, "memory_cleanup", task, 5) == {"status": "success", "path": path}
+    assert os.listdir(tmp_path / "ws") == [".lock"]
+    assert await code(desk, "memory_cleanup", task) == 1001
+
+
+async def test_add(desk: ToolDesk) -> None:
+    added = await result(desk, "memory_add", DOCKER, 2)
+    assert re.fullmatch(r"kb-[0-9a-f]+", added.pop("id"))
+    assert added == {"summary": "Docker 容器化技术"}
+    found = await result(desk, "memory_query", {"query": "容器"})
+    assert found["results"][0]["content"] == DOCKER["content"]
+
+
+async def test_query(known: ToolDesk) -> None:
+    assert await result(known, "memory_query", {"query": "python http", "top_k": 1}, 3) == {
+        "results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]
+    }
+    assert await result(known, "memory_query", {"query": "zzz qqq"}) == {"results": []}
+    assert len((await result(known, "memory_query", ["python"]))["results"]) == 2
+
+
+async def test_delete(known: ToolDesk) -> None:
+    assert await result(known, "memory_delete", {"kb_id": "kb-002"}, 4) == {
+        "status": "success",
+        "id": "kb-002",
+    }
+    for gone in ("kb-002", "kb-none", "", "x" * 1_000, "'; DROP TABLE knowledge; --"):
+        assert await code(known, "memory_delete", {"kb_id": gone}) == 1001
+
+
+async def test_get_status(known: ToolDesk) -> None:
+    clean = {"status": "ok", "kb_status": "loaded", "workspace_status": "clean"}
+    assert await result(known, "memory_get_status", {}, 6) == clean
+    assert not known.root.exists()  # a look makes nothing
+    await result(known, "memory_init_workspace", {"task_id": "t"})
+    active = {**clean, "workspace_status": "active"}
+    assert await result(known, "memory_get_status", {}, 6) == active
+    assert await result(known, "memory_get_status", [], 6) == active
+
+
+async def test_dump(known: ToolDesk) -> None:
+    await result(known, "memory_delete", ["kb-002"])
+    await result(known, "memory_delete", ["kb-003"])
+    expected = {
+        "kb-001": {
+            "content": PYTHON.content,
+            "summary": PYTHON.summary,
+            "tags": ["python", "http", "requests"],
+        }
+    }
+    assert await result(known, "memory_dump", {"level": "kb"}, 7) == {
+        "status": "ok",
+        "data": expected,
+    }
+    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
+    put(path, "notes/a.txt", "tea 茶".encode())
+    put(path, "b.bin", b"\0\1")
+    files = {
+        "b.bin": {"size": 2, "left_out": "binary files"},
+        "notes/a.txt": {"size": 7, "text": "tea 茶"},
+    }
+    assert await result(known, "memory_dump", {"level": "workspace"}) == {
+        "status": "ok",
+        "data": {"t": files},
+        "left_out": {"binary files": 1},
+    }
+    everything = {"kb": expected, "workspace": {"t": files}}
+    assert (await result(known, "memory_dump", {}))["data"] == everything
+    assert (await result(known, "memory_dump", {"level": "all"}))["data"] == everything
+
+
+async def test_search(known: ToolDesk) -> None:
+    hit = {
+        "source": "kb",
+        "key": "kb-003",
+        "value": {
+            "content": FASTAPI.content,
+            "summary": "Python Web 框架",
+            "tags": ["python", "fastapi", "web"],
+        },
+    }
+    assert await result(known, "memory_search", {"query": "fastapi", "level": "kb"}, 8) == {
+        "status": "ok",
+        "results": [hit],
+    }
+    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
+    put(path, "deep/a.md", b"first\nI use FastAPI here\n")
+    file = {
+        "source": "workspace",
+        "key": "t/deep/a.md",
+        "value": {"line": 2, "snippet": "I use FastAPI here"},
+    }
+    assert await result(known, "memory_search", ["fastapi", "workspace"]) == {
+        "status": "ok",
+        "results": [file],
+    }
+    assert (await result(known, "memory_search", {"query": "fastapi"}))["results"] == [hit, file]
+    assert (await result(known, "memory_search", {"query": "qqq"}))["results"] == []
+
+
+async def test_backup_and_restore(known: ToolDesk, tmp_path: Path) -> None:
+    path = (await result(known, "memory_init_workspace", ["t"]))["path"]
+    put(path, "a.txt", b"tea")
+    before = await result(known, "memory_dump", {})
+
+    saved = await result(known, "memory_backup", {}, 9)
+    backup = saved.pop("backup_path")
+    assert saved == {"status": "ok", "message": "Backup successful."}
+    assert Path(backup).parent == tmp_path / "backups"
+    assert re.fullmatch(r"memory_backup_\d{8}_\d{6}\.json", Path(backup).name)
+    assert f"_{datetime.now(UTC):%Y%m%d}_" in backup
+
+    await result(known, "memory_delete", ["kb-001"])
+    await result(known, "memory_add", DOCKER)
+    await result(known, "memory_cleanup", ["t"])
+    between = await result(known, "memory_dump", {})
+    restored = await result(known, "memory_restore", {"backup_path": backup}, 10)
+
+    former = restored.pop("former_state")
+    assert restored == {"status": "ok", "message": f"从 {backup} 恢复成功"}
+    assert await result(known, "memory_dump", {}) == before
+    assert (await result(known, "memory_query", ["requests"]))["results"][0]["id"] == "kb-001"
+    await result(known, "memory_restore", [former])
+    assert await result(known, "memory_dump", {}) == between
+    assert await code(known, "memory_restore", ["memory_backup_19990101_000000.json"]) == 1001
+    assert await code(known, "memory_restore", ["/etc/passwd"]) == -32602
+
+
+async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
+    known: ToolDesk, tmp_path: Path
+) -> None:
+    await result(known, "memory_init_workspace", ["t"])
+    saved = await result(known, "memory_backup", {})
+    before = await result(known, "memory_dump", {})
+    await result(known, "memory_cleanup", ["t"])
+    await result(known, "memory_delete", ["kb-001"])
+
+    def fail(step: str) -> None:
+        if step == "decided":
+            raise OSError("pulled out")
+
+    may = frozenset({Permission.KNOWLEDGE})
+    spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
+    store = known.library.store
+    vault = Vault(store, Scope("ops", permissions=may), spaces, folder, software="x", at=fail)
+    with pytest.raises(StorageError):
+        await vault.restore(saved["backup_path"])
+    assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage is still there
+
+    assert await result(known, "memory_dump", {}) == before
+
+
+WRONG: list[tuple[str, Any]] = [
+    ("memory_init_workspace", {}),
+    ("memory_init_workspace", {"task_id": 1}),
+    ("memory_init_workspace", {"task_id": None}),
+    ("memory_init_workspace", {"task_id": "a", "root": "/"}),
+    ("memory_init_workspace", ["a", "b"]),
+    ("memory_init_workspace", ["../a"]),
+    ("memory_cleanup", [".."]),
+    ("memory_add", {"content": "x"}),
+    ("memory_add", {"summary": "x"}),
+    ("memory_add", {"content": "", "summary": "x"}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": "z"}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": [1]}),
+    ("memory_add", {"content": "x", "summary": "y", "tags": None}),
+    ("memory_add", {"content": "a\0", "summary": "y"}),
+    ("memory_add", {"content": "x", "summary": "y", "agent_id": "other"}),
+    ("memory_query", {}),
+    ("memory_query", {"query": ""}),
+    ("memory_query", {"query": "x", "top_k": 0}),
+    ("memory_query", {"query": "x", "top_k": 101}),
+    ("memory_query", {"query": "x", "top_k": "3"}),
+    ("memory_query", {"query": "x", "top_k": 1.5}),
+    ("memory_query", {"query": "x", "top_k": True}),
+    ("memory_query", {"query": "x" * 10_001}),
+    ("memory_delete", {}),
+    ("memory_get_status", {"x": 1}),
+    ("memory_get_status", [1]),
+    ("memory_dump", {"level": "everything"}),
+    ("memory_dump", {"level": None}),
+    ("memory_search", {"level": "kb"}),
+    ("memory_search", {"query": " "}),
+    ("memory_backup", {"path": "/tmp/x"}),  # noqa: S108 -- refused
+    ("memory_restore", {}),
+    ("memory_restore", {"backup_path": ["x"]}),
+]
+
+
+async def test_wrong_parameters(desk: ToolDesk) -> None:
+    for method, params in WRONG:
+        assert await code(desk, method, params) == -32602, (method, params)
+    assert os.listdir(desk.root) == []  # the root was opened, and nothing made in it
+
+
+async def test_a_restart_forgets_nothing(known: ToolDesk) -> None:
+    before = await result(known, "memory_dump", {"level": "kb"})
+    async with await Library.open(known.library.settings) as again:
+        assert await result(ToolDesk(again), "memory_dump", {"level": "kb"}) == before
+
+
+async def test_agents_have_their_own_knowledge(known: ToolDesk) -> None:
+    other = ToolDesk(known.library, "other")
+    assert await result(other, "memory_query", ["python"]) == {"results": []}
+    await result(other, "memory_add", DOCKER)
+    assert await result(known, "memory_query", ["docker"]) == {"results": []}
+    assert await code(other, "memory_delete", ["kb-001"]) == 1001
+
+
+async def test_a_dump_says_what_it_left_out(
+    known: ToolDesk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("memrecall.server.tools.overview._DUMPED_ENTRIES", 1)
+    dumped = await result(known, "memory_dump", {"level": "kb"})
+    assert (list(dumped["data"]), dumped["left_out"]) == (["kb-001"], {"entries": 2})
+
+
+async def test_a_root_that_cannot_be_used_is_told(desk: ToolDesk, tmp_path: Path) -> None:
+    (tmp_path / "ws").write_text("not a folder")
+    assert await code(desk, "memory_init_workspace", ["t"]) in (-32602, 1006)
+    assert (await result(desk, "memory_get_status", {}))["workspace_status"] == "clean"

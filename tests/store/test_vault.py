@@ -1,0 +1,625 @@
+"""Backup and restore: all or nothing, whatever file comes and whenever the process dies."""
+
+import asyncio
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.errors import (
+    Conflict,
+    Disabled,
+    InvalidArgument,
+    NotFound,
+    StorageBusy,
+    StorageError,
+    StorageFull,
+)
+from memrecall.scope import Permission, Scope
+from memrecall.store import NewKnowledge, Store
+from memrecall.store.backup_folder import BackupFolder
+from memrecall.store.backup_format import checksum, seal, unseal
+from memrecall.store.knowledge import Knowledge
+from memrecall.store.locks import when_free
+from memrecall.store.staging import Stage
+from memrecall.store.vault import Vault
+
+from .vaults import AGENT, LARGEST, Place, check_backups, read_state, write_state
+
+ROOT = Path(__file__).parents[2]
+CHANCE = random.Random(20260126)  # noqa: S311 -- nothing is kept secret
+
+
+@pytest.fixture
+def place(location: str, tmp_path: Path) -> Place:
+    return Place(location, tmp_path / "home")
+
+
+@pytest.fixture
+async def saved(store: Store, place: Place) -> tuple[Path, Path]:
+    """Backups of the states a and b; b is the present one."""
+    await write_state(store, place, "a")
+    first = await place.vault(store).backup()
+    await write_state(store, place, "b")
+    return first, await place.vault(store).backup()
+
+
+def debris(place: Place) -> list[str]:
+    return [name for name in os.listdir(place.home / "root") if name.startswith((".r", ".t"))]
+
+
+class TestBackup:
+    async def test_the_file_tells_everything_and_is_private(
+        self, store: Store, place: Place
+    ) -> None:
+        await write_state(store, place, "a")
+        (place.home / "root" / "shared-0" / "run.sh").write_text("echo\n")
+        (place.home / "root" / "shared-0" / "run.sh").chmod(0o755)
+        (place.home / "root" / "shared-0" / "link").symlink_to("/etc/passwd")
+        (place.home / "root" / "shared-0" / "empty").mkdir()
+
+        path = await place.vault(store).backup()
+        data = json.loads(path.read_bytes())
+
+        assert path.is_absolute()
+        assert path.parent == place.home / "backups"
+        assert path.stat().st_mode & 0o777 == 0o600
+        assert path.parent.stat().st_mode & 0o777 == 0o700
+        assert list(data) == ["format", "version", "knowledge", "workspaces", "manifest"]
+        assert data["knowledge"]["kb-a0"]["content"] == "a 0"
+        files = data["workspaces"]["shared-0"]["files"]
+        assert files["deep/f.txt"]["text"] == "a"
+        assert files["bytes.bin"]["base64"] == "AP9h"
+        assert files["run.sh"]["mode"] & 0o100
+        assert data["workspaces"]["shared-0"]["folders"] == ["deep", "empty"]
+        assert data["manifest"]["left_out"] == ["shared-0/link"]
+        assert data["manifest"]["agent_id"] == "helper"
+        assert (data["manifest"]["entries"], data["manifest"]["workspaces"]) == (3, 3)
+
+    async def test_many_in_one_second_have_names_of_their_own(
+        self, store: Store, place: Place
+    ) -> None:
+        vault = place.vault(store)
+        paths = [await vault.backup() for _ in range(5)]
+        assert len(set(paths)) == 5
+        check_backups(place)
+
+    async def test_backups_while_others_write_are_of_one_moment(
+        self, store: Store, place: Place
+    ) -> None:
+        room, vault = store.knowledge(AGENT), place.vault(store)
+        stop = asyncio.Event()
+
+        async def write() -> int:
+            number = 0
+            while not stop.is_set():  # always a pair: the second says what the first says
+                pair = [NewKnowledge(str(number), key=f"kb-{name}") for name in "xy"]
+                for entry in pair:
+                    await room.add(entry)
+                number += 1
+            return number
+
+        writing = asyncio.create_task(write())
+        for _ in range(6):
+            kept = json.loads((await vault.backup()).read_bytes())["knowledge"]
+            first, second = (int(kept.get(f"kb-{n}", {"content": -1})["content"]) for n in "xy")
+            assert first - second in (0, 1)
+        stop.set()
+        assert await writing > 1
+        check_backups(place)
+
+    async def test_what_is_too_large_is_refused_and_leaves_nothing(
+        self, store: Store, place: Place
+    ) -> None:
+        (place.workspaces().create("t") / "big").write_bytes(b"x" * (LARGEST + 1))
+        with pytest.raises(InvalidArgument, match="too large"):
+            await place.vault(store).backup()
+        assert os.listdir(place.home / "backups") == []
+
+    async def test_a_full_disk_leaves_no_file(
+        self, store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(_file: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("memrecall.store.backup_folder.os.fsync", full)
+        with pytest.raises(StorageFull):
+            await place.vault(store).backup()
+        assert os.listdir(place.home / "backups") == []
+
+
+class TestRestore:
+    async def test_the_state_is_replaced_and_the_former_one_kept(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        vault = place.vault(store)
+        former = await vault.restore(str(saved[0]))
+        assert await read_state(store, place) == "a"
+
+        assert former not in saved
+        await vault.restore(former.name)
+        assert await read_state(store, place) == "b"
+        assert debris(place) == []
+        check_backups(place)
+
+    async def test_times_modes_and_empty_folders_come_back(
+        self, store: Store, place: Place
+    ) -> None:
+        home = place.workspaces().create("t")
+        (home / "empty").mkdir()
+        (home / "run.sh").write_text("echo\n")
+        (home / "run.sh").chmod(0o755)
+        key = await store.knowledge(AGENT).add(NewKnowledge("x", "s", ("t",), {"a": 1.5}))
+        before = await store.knowledge(AGENT).get(key)
+        path = await place.vault(store).backup()
+        await store.knowledge(AGENT).delete(key)
+        place.workspaces().remove("t")
+
+        await place.vault(store).restore(str(path))
+
+        assert await store.knowledge(AGENT).get(key) == before
+        assert (home / "empty").is_dir()
+        assert (home / "run.sh").stat().st_mode & 0o777 == 0o700
+        assert home.stat().st_mode & 0o777 == 0o700
+
+    async def test_a_new_database_takes_an_old_backup(
+        self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        other = Place(str(tmp_path / "other.db"), tmp_path / "other")
+        other.folder()
+        copied = other.home / "backups" / saved[0].name
+        copied.write_bytes(saved[0].read_bytes())
+        async with await Store.open(other.location) as fresh:
+            await other.vault(fresh).restore(copied.name)
+            assert await read_state(fresh, other) == "a"
+
+    async def test_it_needs_the_permission(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        reader = Scope("ops", "helper")
+        vault = Vault(store, reader, place.workspaces(), place.folder(), software="test")
+        with pytest.raises(Disabled):
+            await vault.restore(saved[0].name)
+        assert await read_state(store, place) == "b"
+
+    async def test_a_write_that_comes_between_is_not_lost(
+        self,
+        store: Store,
+        place: Place,
+        saved: tuple[Path, Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        replace = Knowledge.replace
+
+        async def late(room: Knowledge, *given: Any, **named: Any) -> None:
+            monkeypatch.setattr(Knowledge, "replace", replace)
+            await room.add(NewKnowledge("late", "late"))
+            await replace(room, *given, **named)
+
+        monkeypatch.setattr(Knowledge, "replace", late)
+        former = await place.vault(store).restore(saved[0].name)
+
+        assert await read_state(store, place) == "a"
+        kept = json.loads(former.read_bytes())["knowledge"].values()
+        assert "late" in {entry["content"] for entry in kept}
+        assert len(list((place.home / "backups").iterdir())) == 3
+
+    async def test_restores_at_once_come_one_after_the_other(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        async with await Store.open(place.location) as other:
+            await asyncio.gather(
+                *(place.vault(s).restore(p.name) for p in saved for s in (store, other))
+            )
+        assert await read_state(store, place) in ("a", "b")
+        assert debris(place) == []
+
+    async def test_it_waits_only_so_long_for_others(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        spaces, folder = place.workspaces(), place.folder()
+        vault = Vault(store, AGENT, spaces, folder, software="test", patience=0.05)
+        with place.workspaces().hold(), pytest.raises(StorageBusy):
+            await vault.restore(saved[0].name)
+        assert await read_state(store, place) == "b"
+
+    async def test_many_that_wait_keep_nobody_from_going_on(
+        self, store: Store, place: Place
+    ) -> None:
+        """More of them than there are threads."""
+        spaces, vault = place.workspaces(), place.vault(store)
+        work: list[Any] = [vault.backup() for _ in range(20)]
+        work += [
+            when_free(lambda n=n: spaces.create(f"t{n}"), 20)  # type: ignore[misc]
+            for n in range(20)
+        ]
+        await asyncio.gather(*work)
+        assert len(spaces.names()) == 20
+        check_backups(place)
+
+    async def test_who_goes_away_does_not_leave_it_half_done(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        for delay in (0.0, 0.005, 0.02, 0.05):
+            task = asyncio.create_task(place.vault(store).restore(saved[0].name))
+            await asyncio.sleep(delay)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            assert await read_state(store, place) in ("a", "b")
+            assert debris(place) == []
+
+
+def changed(data: bytes, **members: Any) -> bytes:
+    """A backup with other members, and a checksum that fits them."""
+    content = {**json.loads(data), **members}
+    content["manifest"]["sha256"] = checksum(content)
+    return json.dumps(content).encode()
+
+
+def with_file(data: bytes, task: str, path: str) -> bytes:
+    """A backup that would write to a path of the attacker's choice."""
+    content = json.loads(data)
+    digest = "2d711642b726b04401627ca9fbac32f5c8530fb1903cc4db02258717921a4881"
+    content["workspaces"][task] = {"folders": [], "files": {path: {"mode": 384, "text": "x"}}}
+    content["manifest"]["workspaces"] = len(content["workspaces"])
+    content["manifest"]["files"][f"{task}/{path}"] = {"size": 1, "sha256": digest}
+    return changed(json.dumps(content).encode())
+
+
+STRAY = ["../x", "/etc/x", "a/../../x", "a//b", "./x", "a/.", "", "a\0", "x" * 256, "a/" * 70 + "b"]
+SPOILED: dict[str, Any] = {
+    "empty": lambda data: b"",
+    "truncated": lambda data: data[: len(data) // 2],
+    "one byte short": lambda data: data[:-1],
+    "one letter changed": lambda data: data.replace(b'"a 0"', b'"a 9"'),
+    "a file changed": lambda data: data.replace(b'"text":"a"', b'"text":"b"', 1),
+    "no checksum": lambda data: data.replace(b'"sha256"', b'"sha257"'),
+    "not UTF-8": lambda data: data.replace(b"a 0", b"\xff\xfe0"),
+    "another file of JSON": lambda data: b'{"hello": "world"}',
+    "a list": lambda data: b"[]",
+    "a number": lambda data: b"1",
+    "a database": lambda data: b"SQLite format 3\0" + bytes(100),
+    "nested without end": lambda data: b"[" * 100_000,
+    "another format": lambda data: changed(data, format="mem0-backup"),
+    "a later version": lambda data: changed(data, version=2),
+    "a member more": lambda data: changed(data, scripts=["rm"]),
+    "a workspace less": lambda data: changed(data, workspaces={}),
+    "an entry without words": lambda data: changed(
+        data, knowledge={k: {**v, "content": " "} for k, v in json.loads(data)["knowledge"].items()}
+    ),
+    "an entry with a NUL": lambda data: changed(
+        data,
+        knowledge={k: {**v, "content": "\0"} for k, v in json.loads(data)["knowledge"].items()},
+    ),
+    "too large": lambda data: data + b" " * LARGEST,
+    "a workspace outside": lambda data: with_file(data, "../evil", "x"),
+    "a workspace of no name": lambda data: with_file(data, "", "x"),
+    "a hidden workspace": lambda data: with_file(data, ".restore-1", "plan.json"),
+    **{
+        f"a path astray {path[:9]!a}": lambda data, p=path: with_file(data, "t", p)
+        for path in STRAY
+    },
+}
+
+
+class TestFiles:
+    async def test_a_spoiled_file_changes_nothing(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        whole = saved[0].read_bytes()
+        before = sorted(os.listdir(place.home / "backups"))
+        for how, spoil in SPOILED.items():  # in one test: making the states is what takes time
+            saved[0].write_bytes(spoil(whole))
+            try:
+                await place.vault(store).restore(saved[0].name)
+            except InvalidArgument:
+                pass
+            else:
+                pytest.fail(f"{how} was restored")
+            assert await read_state(store, place) == "b", how
+            assert sorted(os.listdir(place.home / "backups")) == before, how
+            assert debris(place) == [], how
+            assert sorted(os.listdir(place.home)) == ["backups", "root"], how
+
+    async def test_what_was_changed_by_hand_and_sealed_again_is_a_backup(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        """The checksum finds damage; who may write the folder may also write a new backup."""
+        saved[0].write_bytes(with_file(saved[0].read_bytes(), "t", "deep/x.txt"))
+        await place.vault(store).restore(saved[0].name)
+        assert (place.home / "root" / "t" / "deep" / "x.txt").read_text() == "x"
+
+    async def test_another_agents_backup_is_refused(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
+        vault = Vault(store, other, place.workspaces(), place.folder(), software="test")
+        with pytest.raises(InvalidArgument, match="helper"):
+            await vault.restore(saved[0].name)
+        assert await read_state(store, place) == "b"
+
+    async def test_only_files_of_the_folder_are_taken(
+        self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
+    ) -> None:
+        name = saved[0].name
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / name).write_bytes(saved[0].read_bytes())
+        (place.home / "backups" / "sub").mkdir()
+        (place.home / "backups" / "sub" / name).write_bytes(saved[0].read_bytes())
+        link = place.home / "backups" / "memory_backup_20200101_000000.json"
+        link.symlink_to(outside / name)
+        folder = place.home / "backups" / "memory_backup_20200101_000001.json"
+        folder.mkdir()
+        os.mkfifo(place.home / "backups" / "memory_backup_20200101_000002.json")
+        refused = [
+            str(outside / name),
+            f"{place.home}/backups/../../outside/{name}",
+            f"../../outside/{name}",
+            f"sub/{name}",
+            str(place.home / "backups" / "sub" / name),
+            str(link),
+            link.name,
+            folder.name,
+            "memory_backup_20200101_000002.json",
+            "",
+            ".",
+            "/",
+            "..",
+            "/etc/passwd",
+            name + "\0",
+            name + "\n",
+            "\ud800.json",
+            "x" * 10_000,
+        ]
+        for named in refused:
+            with pytest.raises(InvalidArgument):
+                await place.vault(store).restore(named)
+        with pytest.raises(NotFound):
+            await place.vault(store).restore("memory_backup_19990101_000000.json")
+        assert await read_state(store, place) == "b"
+
+    async def test_a_path_that_leads_into_the_folder_is_taken(
+        self,
+        store: Store,
+        place: Place,
+        saved: tuple[Path, Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.chdir(place.home)
+        await place.vault(store).restore(f"backups/{saved[0].name}")
+        assert await read_state(store, place) == "a"
+        await place.vault(store).restore(f"{place.home}/root/../backups/{saved[1].name}")
+        assert await read_state(store, place) == "b"
+
+    def test_a_backup_is_written_as_it_is_read(self, tmp_path: Path) -> None:
+        folder = BackupFolder(tmp_path / "b", 1_000)
+        path = folder.write(b"x")
+        assert folder.read(path.name) == (path, b"x")
+        with pytest.raises(InvalidArgument):
+            folder.write(b"x" * 1_001)
+
+    def test_what_killed_writers_left_is_swept_after_an_hour(self, tmp_path: Path) -> None:
+        folder = BackupFolder(tmp_path, 1_000)
+        old, new = (tmp_path / f".memory_backup_{n:016x}.tmp" for n in (1, 2))
+        for path in (old, new):
+            path.write_text("x")
+        os.utime(old, (time.time() - 4_000,) * 2)
+        folder.write(b"x")
+        assert (old.exists(), new.exists()) == (False, True)
+
+
+class Broken(StorageError):
+    """The world fails."""
+
+
+class TestFailures:
+    async def steps(self, store: Store, place: Place, name: str) -> list[str]:
+        seen: list[str] = []
+        await place.vault(store, seen.append).restore(name)
+        return seen
+
+    async def test_a_failure_at_any_step_before_the_decision_changes_nothing(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        steps = await self.steps(store, place, saved[0].name)
+        await place.vault(store).restore(saved[1].name)
+        before = sorted(os.listdir(place.home / "backups"))
+        for number in range(steps.index("decided")):
+            count = 0
+
+            def fail(_step: str, number: int = number) -> None:
+                nonlocal count
+                count += 1
+                if count == number + 1:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+
+            with pytest.raises(StorageFull):
+                await place.vault(store, fail).restore(saved[0].name)
+            assert await read_state(store, place) == "b"
+            assert debris(place) == []
+        assert len(os.listdir(place.home / "backups")) <= len(before) + 1
+
+    async def test_a_failure_after_the_decision_is_made_good(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        steps = await self.steps(store, place, saved[0].name)
+        for number in range(steps.index("decided"), len(steps)):
+            await place.vault(store).restore(saved[1].name)
+            count = 0
+
+            def fail(_step: str, number: int = number) -> None:
+                nonlocal count
+                count += 1
+                if count == number + 1:
+                    raise OSError(errno.EIO, "Input/output error")
+
+            with pytest.raises(StorageError):
+                await place.vault(store, fail).restore(saved[0].name)
+            await place.vault(store).recover()
+            assert await read_state(store, place) == "a"
+            assert debris(place) == []
+
+    async def test_a_transaction_that_fails_changes_nothing(
+        self,
+        store: Store,
+        place: Place,
+        saved: tuple[Path, Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        async def fail(*_given: Any, **_named: Any) -> None:
+            raise Broken("the connection broke")
+
+        monkeypatch.setattr(Knowledge, "replace", fail)
+        with pytest.raises(Broken):
+            await place.vault(store).restore(saved[0].name)
+        assert await read_state(store, place) == "b"
+        assert debris(place) == []
+
+    async def test_a_connection_that_breaks_after_the_decision_is_no_failure(
+        self,
+        store: Store,
+        place: Place,
+        saved: tuple[Path, Path],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        replace = Knowledge.replace
+
+        async def fail(room: Knowledge, *given: Any, **named: Any) -> None:
+            await replace(room, *given, **named)
+            raise Broken("the connection broke")
+
+        monkeypatch.setattr(Knowledge, "replace", fail)
+        await place.vault(store).restore(saved[0].name)
+        assert await read_state(store, place) == "a"
+
+    async def test_a_stage_of_another_database_is_left_alone(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        spaces = place.workspaces()
+        stage = Stage(spaces.root, "1")
+        backup = unseal(saved[0].read_bytes())
+        with spaces.hold(alone=True) as root:
+            said = {"agent_id": "helper", "database_id": "another"}
+            stage.prepare(root, backup, said, lambda _step: None)
+        for refused in (place.vault(store).recover(), place.vault(store).backup()):
+            with pytest.raises(Conflict, match="another database"):
+                await refused
+        assert stage.plan() is not None
+
+    async def test_a_workspace_made_meanwhile_gives_way(
+        self, store: Store, place: Place, saved: tuple[Path, Path]
+    ) -> None:
+        def fail(step: str) -> None:
+            if step == "placing":
+                raise OSError(errno.EIO, "Input/output error")
+
+        with pytest.raises(StorageError):
+            await place.vault(store, fail).restore(saved[0].name)
+        (place.home / "root" / "shared-0").mkdir()
+        (place.home / "root" / "shared-0" / "new").write_text("x")
+        await place.vault(store).recover()
+        assert await read_state(store, place) == "a"
+
+
+class Forker:
+    """Runs workers that are cheap to start and to kill."""
+
+    def __init__(self) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.store.vaults"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def start(self, place: Place, kill_at: int, *backups: Path) -> int:
+        """Start a worker; its process id."""
+        assert self._process.stdin is not None
+        named = [path.name for path in backups]
+        line = "\t".join([place.location, str(place.home), str(kill_at), *named])
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        return int(self.hear())
+
+    def hear(self) -> str:
+        assert self._process.stdout is not None
+        return self._process.stdout.readline()
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+
+@pytest.fixture
+def forker() -> Iterator[Forker]:
+    made = Forker()
+    yield made
+    made.close()
+
+
+async def check_after_death(place: Place, expected: tuple[str, ...]) -> str:
+    async with await Store.open(place.location) as store:
+        await place.vault(store).recover()
+        name = await read_state(store, place)
+        assert name in expected
+        assert debris(place) == []
+        check_backups(place)
+        return name
+
+
+async def test_killed_at_every_step(
+    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+) -> None:
+    seen: list[str] = []
+    await place.vault(store, seen.append).restore(saved[0].name)
+    decided = seen.index("decided") + 1
+    for number in range(1, len(seen) + 1):
+        await place.vault(store).restore(saved[1].name)
+        forker.start(place, number, saved[0])
+        assert int(forker.hear()) == -signal.SIGKILL
+        expected = "b" if number < decided else "a"
+        assert await check_after_death(place, (expected,)) == expected
+
+
+async def kill_often(place: Place, saved: tuple[Path, Path], forker: Forker, times: int) -> None:
+    for _ in range(times):
+        child = forker.start(place, 0, *saved)
+        await asyncio.sleep(CHANCE.uniform(0.0, 0.25))
+        os.kill(child, signal.SIGKILL)
+        assert int(forker.hear()) == -signal.SIGKILL
+        await check_after_death(place, ("a", "b"))
+        for path in (place.home / "backups").iterdir():
+            if path not in saved:
+                path.unlink()
+
+
+async def test_killed_at_random_moments(
+    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+) -> None:
+    del store
+    await kill_often(place, saved, forker, 10)
+
+
+@pytest.mark.long
+async def test_two_hundred_killed_at_random_moments(
+    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+) -> None:
+    del store
+    await kill_often(place, saved, forker, 200)
+
+
+def test_a_seal_fits_what_it_seals() -> None:
+    content = {"b": 1, "a": [1.5, "测"], "manifest": {"x": None}}
+    sealed = json.loads(seal(content))
+    assert sealed["manifest"]["sha256"] == checksum(sealed)
+    assert checksum({**sealed, "b": 2}) != checksum(sealed)

@@ -1,0 +1,242 @@
+"""Workspaces: fresh, private, and no task's name ever leads out of their root."""
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.errors import Conflict, InvalidArgument, NotFound, StorageBusy
+from memrecall.store.locks import when_free
+from memrecall.store.task_ids import is_task_id
+from memrecall.store.workspace_files import ReadLimits, search_files, show_files
+from memrecall.store.workspaces import Workspaces, walk
+
+HOSTILE = [
+    "", ".", "..", "...", "../x", "..\\x", "a/b", "a\\b", "/etc", "/", "//x", "~", "~root", "a/",
+    "./a", "a/..", "%2e%2e", "%2e%2e%2fx", "..%2f", "a\0b", "\0", "a\n", "\na", "a b", " a", "a ",
+    "a\t", "-a", "_a", ".a", ".lock", ".restore-x", ".trash-x", "a.", "con", "CON", "nul.txt",
+    "com1", "LPT9", "aux.", "conin$", "a:b", "c:", "C:\\x", "a*", "a?", "a|b", "<a>", '"a"',
+    "$HOME", "`id`", "a;b", "a" * 65, "a" * 5_000, "ａ", "a．．", "․․", "‥", "…", "a∕b", "a⁄b",
+    "a／b", "a＼b", "аdmin", "taßk", "e\u0301", "a\u200b", "a\u202eb", "\ufeffa", "任务", "١",
+    "\ud800", "a\u2028",
+]  # fmt: skip
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "outer" / "root"
+
+
+@pytest.fixture
+def spaces(root: Path) -> Workspaces:
+    return Workspaces(root)
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*")} - {"root/.lock"}
+
+
+class TestTaskIds:
+    @pytest.mark.parametrize("name", HOSTILE)
+    def test_a_hostile_name_is_refused_and_touches_nothing(
+        self, spaces: Workspaces, root: Path, name: str
+    ) -> None:
+        before = everything(root.parent)
+        with pytest.raises(InvalidArgument, match="not a name"):
+            spaces.create(name)
+        with pytest.raises(InvalidArgument, match="not a name"):
+            spaces.remove(name)
+        assert everything(root.parent) == before
+
+    @pytest.mark.parametrize(
+        "name", ["a", "task-12345-abcde", "A_b.c-1", "0", "a" * 64, "console", "com10", "v1.2-rc_3"]
+    )
+    def test_an_ordinary_name_is_taken(self, spaces: Workspaces, root: Path, name: str) -> None:
+        assert spaces.create(name) == root / name
+        assert spaces.names() == [name]
+
+    @given(st.text(max_size=70))
+    def test_what_is_taken_is_one_plain_step(self, name: str) -> None:
+        if is_task_id(name):
+            assert name.isascii()
+            assert Path("/r", name).parent == Path("/r")
+            assert os.path.normpath(f"/r/{name}") == f"/r/{name}"
+            assert not name.startswith(".")
+
+
+class TestLife:
+    def test_a_workspace_is_fresh_and_private(self, spaces: Workspaces) -> None:
+        old = os.umask(0o277)
+        try:
+            path = spaces.create("t")
+        finally:
+            os.umask(old)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        assert path.is_absolute()
+        assert list(path.iterdir()) == []
+
+    def test_a_second_one_of_the_name_is_refused(self, spaces: Workspaces) -> None:
+        (spaces.create("t") / "f").write_text("kept")
+        with pytest.raises(Conflict, match="already"):
+            spaces.create("t")
+        assert (spaces.root / "t" / "f").read_text() == "kept"
+
+    def test_a_removed_one_is_gone_and_can_be_made_anew(self, spaces: Workspaces) -> None:
+        path = spaces.create("t")
+        (path / "deep" / "er").mkdir(parents=True)
+        (path / "deep" / "er" / "f").write_text("x")
+        assert spaces.remove("t") == path
+        assert not path.exists()
+        assert set(os.listdir(spaces.root)) <= {".lock"}
+        spaces.create("t")
+
+    def test_a_missing_one_cannot_be_removed(self, spaces: Workspaces) -> None:
+        with pytest.raises(NotFound):
+            spaces.remove("t")
+
+    def test_removing_follows_no_link(self, spaces: Workspaces, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "precious").write_text("x")
+        path = spaces.create("t")
+        (path / "link").symlink_to(outside)
+        spaces.remove("t")
+        assert (outside / "precious").read_text() == "x"
+
+    def test_a_link_in_the_root_is_no_workspace(self, spaces: Workspaces, tmp_path: Path) -> None:
+        outside = tmp_path / "outside"
+        outside.mkdir()
+        (outside / "secret.txt").write_text("needle")
+        (spaces.root / "t").symlink_to(outside)
+
+        assert spaces.names() == []
+        with pytest.raises(Conflict):
+            spaces.create("t")
+        with pytest.raises(NotFound):
+            spaces.remove("t")
+        assert search_files(spaces, "needle", ReadLimits()).hits == []
+        assert (outside / "secret.txt").exists()
+
+    def test_a_root_that_is_a_link_is_the_place_it_leads_to(self, tmp_path: Path) -> None:
+        (tmp_path / "real").mkdir()
+        (tmp_path / "alias").symlink_to("real")
+        assert Workspaces(tmp_path / "alias").create("t") == tmp_path / "real" / "t"
+
+    def test_a_root_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(Exception, match="file") as refusal:
+            Workspaces(tmp_path / "file" / "root")
+        assert isinstance(refusal.value, InvalidArgument)
+
+    def test_whoever_is_alone_keeps_others_out(self, spaces: Workspaces) -> None:
+        with spaces.hold(alone=True):
+            for refused in (spaces.names, lambda: spaces.create("t"), lambda: spaces.remove("t")):
+                with pytest.raises(StorageBusy):
+                    refused()
+        with spaces.hold():
+            spaces.create("t")
+            with pytest.raises(StorageBusy), spaces.hold(alone=True):
+                pass
+
+    async def test_others_wait_for_their_turn(self, spaces: Workspaces) -> None:
+        with spaces.hold(alone=True):
+            waiting = asyncio.create_task(when_free(lambda: spaces.create("t"), 10))
+            with pytest.raises(StorageBusy):
+                await when_free(lambda: spaces.create("u"), 0.05)
+            assert not waiting.done()
+        assert await waiting == spaces.root / "t"
+
+
+class TestReading:
+    @pytest.fixture
+    def filled(self, spaces: Workspaces, tmp_path: Path) -> Workspaces:
+        one, two = spaces.create("one"), spaces.create("two")
+        (one / "notes").mkdir()
+        (one / "notes" / "plan.md").write_text("# Plan\nFirst tea.\nThen the red Needle in hay.\n")
+        (one / "笔记.txt").write_text("第一行\n今天天气很好，我们去爬山。\n")
+        (two / "log.txt").write_text("needle\nno hay here, but a needle: red needle in hay\n")
+        (two / "binary.bin").write_bytes(b"needle\0needle")
+        (two / "latin.txt").write_bytes("needle caf\xe9".encode("latin-1"))
+        (tmp_path / "secret").write_text("needle outside")
+        (two / "link.txt").symlink_to(tmp_path / "secret")
+        os.mkfifo(two / "pipe")
+        return spaces
+
+    def test_a_hit_tells_its_place_and_line(self, filled: Workspaces) -> None:
+        reading = search_files(filled, "RED needle", ReadLimits())
+        assert [(hit.key, hit.line, hit.snippet) for hit in reading.hits] == [
+            ("one/notes/plan.md", 3, "Then the red Needle in hay."),
+            ("two/log.txt", 2, "no hay here, but a needle: red needle in hay"),
+        ]
+        assert reading.left_out == {"binary files": 2, "links and special files": 2}
+
+    def test_every_word_must_be_there(self, filled: Workspaces) -> None:
+        assert search_files(filled, "needle camel", ReadLimits()).hits == []
+        assert [h.key for h in search_files(filled, "tea hay", ReadLimits()).hits] == [
+            "one/notes/plan.md"
+        ]
+
+    def test_chinese_and_other_forms_of_a_word_are_found(self, filled: Workspaces) -> None:
+        for query in ("爬山", "天氣"):  # the second as it is written elsewhere
+            (hit,) = search_files(filled, query, ReadLimits()).hits
+            assert (hit.key, hit.line) == ("one/笔记.txt", 2)
+
+    def test_a_long_line_is_cut_around_the_query(self, spaces: Workspaces) -> None:
+        (spaces.create("t") / "f").write_text("x " * 500 + "needle" + " y" * 500)
+        (hit,) = search_files(spaces, "needle", ReadLimits()).hits
+        assert "needle" in hit.snippet
+        assert len(hit.snippet) <= 242
+
+    def test_searching_has_bounds_and_says_so(self, filled: Workspaces) -> None:
+        few = search_files(filled, "needle", ReadLimits(hits=1))
+        assert (len(few.hits), few.left_out["more hits"]) == (1, 1)
+        small = search_files(filled, "needle", ReadLimits(file_bytes=10))
+        assert (small.hits, small.left_out["large files"] >= 2) == ([], True)
+        short = search_files(filled, "needle", ReadLimits(files=1))
+        assert short.left_out["more files"] >= 3
+
+    def test_everything_is_shown_with_size_and_text(self, filled: Workspaces) -> None:
+        shown = show_files(filled, ReadLimits()).files
+        assert list(shown) == ["one", "two"]
+        assert shown["one"]["notes/plan.md"] == {
+            "size": 46,
+            "text": "# Plan\nFirst tea.\nThen the red Needle in hay.\n",
+        }
+        assert shown["two"]["binary.bin"] == {"size": 13, "left_out": "binary files"}
+        assert "link.txt" not in shown["two"]
+
+    def test_showing_has_bounds_and_says_so(self, filled: Workspaces) -> None:
+        reading = show_files(filled, ReadLimits(shown_bytes=11))
+        assert reading.files["one"]["notes/plan.md"] == {
+            "size": 46,
+            "text": "# Plan\nFirs",
+            "left_out": "texts cut short",
+        }
+        assert reading.files["one"]["笔记.txt"]["text"] == "第一行\n"  # no part of a character
+        assert reading.left_out["texts cut short"] >= 2
+        total = show_files(filled, ReadLimits(shown_total=20))
+        assert sum(len(f.get("text", "")) for t in total.files.values() for f in t.values()) <= 20
+        few = show_files(filled, ReadLimits(shown_files=1))
+        assert sum(map(len, few.files.values())) == 1
+
+    def test_a_file_exchanged_for_a_link_is_not_followed(
+        self, spaces: Workspaces, tmp_path: Path
+    ) -> None:
+        (tmp_path / "secret").write_text("secret")
+        (spaces.create("t") / "f").write_text("plain")
+        with spaces.hold() as root:
+            for found in walk(root, "t"):
+                (spaces.root / "t" / "f").unlink()
+                (spaces.root / "t" / "f").symlink_to(tmp_path / "secret")
+                assert found.read(100) is None
+
+    def test_a_pipe_keeps_nobody_waiting(self, spaces: Workspaces) -> None:
+        os.mkfifo(spaces.create("t") / "pipe")
+        with spaces.hold() as root:
+            (found,) = walk(root, "t")
+            assert not found.is_file
+            assert found.read(10) is None
