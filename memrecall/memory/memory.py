@@ -11,6 +11,7 @@ from memrecall.memory.adding import Addition
 from memrecall.memory.binding import Binding
 from memrecall.memory.conversations import Redact, read_messages, scrub
 from memrecall.memory.correcting import read_correction
+from memrecall.memory.display import Added, History, MemoryItem
 from memrecall.memory.extraction.protocol import Extractor
 from memrecall.memory.forgetting import Policy, sweep, sweep_time
 from memrecall.memory.jobs import Jobs
@@ -140,7 +141,7 @@ class AsyncMemory(SessionFace):
         missed = await self._keep_in_mind(scope, read, stored.ids)
         work = parts.adder.finish(addition, stored, missed)
         if background:
-            return {**self._jobs.start(work), "messages": list(stored.ids)}
+            return Added(self._jobs.start(work), messages=list(stored.ids))
         return await work
 
     async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
@@ -226,14 +227,14 @@ class AsyncMemory(SessionFace):
         text = f"{record.summary}\n{record.content}".strip()
         if values.keys() & {"content", "summary"}:
             await library.vectors.submit([(RowKey(scope.user_id, "memory", memory_id), text)])
-        return {**memory_item(record), "event": "UPDATE", "message": "updated"}
+        return MemoryItem(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """What became of a memory, from its adding on; also of a deleted one."""
         parts = await self._parts()
         scope = await self._owner(parts, memory_id, user_id)
         steps = await parts.library.store.history(scope, memory_id)
-        return [revision_item(step) for step in steps]
+        return History(revision_item(step) for step in steps)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` brings it back until it is purged."""
