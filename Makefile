@@ -13,7 +13,7 @@ EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz cassettes check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz cassettes notebooks check format bench eval constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
+
+notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save them with what they show
+	@$(BIN)/python notebooks/execute.py
 
 check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
 	@$(BIN)/ruff format --check .

@@ -60,6 +60,9 @@ class Changes(list[Change]):
         self.first = first
         self.second = second
 
+    def __repr__(self) -> str:
+        return f"<Changes {self.first.name} → {self.second.name}: {len(self)} figures>"
+
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
         from memrecall.evaluation.display import changes_html

@@ -29,13 +29,15 @@ async def evaluate(
     retrieval: Mode = "hybrid",
     depth: int = 50,
     model_client: Any = None,
+    stored: bool = False,
     progress: Progress = None,
 ) -> Run:
     """Store a corpus in an empty library, ask every question, and measure what comes back.
 
-    `out` is the run's folder. Called again with the same, it goes on where it was stopped. A recall
-    is driven by the `model_client`, or else by the rules. `progress` is told how many questions
-    were answered; without it, a notebook shows a bar.
+    `out` is the run's folder. Called again with the same, it goes on where it was stopped. With
+    `stored` the library holds the corpus already, from a run with other settings. A recall is
+    driven by the `model_client`, or else by the rules. `progress` is told how many questions were
+    answered; without it, a notebook shows a bar.
     """
     if mode not in ("search", "recall"):
         raise InvalidArgument(f"mode {mode!r} is not known", hint="Use search or recall")
@@ -59,7 +61,10 @@ async def evaluate(
         runner = Runner(folder, state, corpus, asked)
         try:
             if folder.mend() < runner.questions:
-                await _carry_on(runner, library, _asker(library, runner, model_client), progress)
+                await _store(runner, library, stored, progress)
+                asker = _asker(library, runner, model_client)
+                with shown(progress, "asking", runner.questions, unit="questions") as advance:
+                    await runner.ask_all(library, asker, advance)
         finally:
             run = runner.sum_up()
     return run
@@ -89,10 +94,11 @@ def _asker(library: Subject, runner: Runner, model_client: Any) -> Asker:
     return RecallAsker(library, corpus, plan.depth, model_client or offline_client())
 
 
-async def _carry_on(runner: Runner, library: Subject, asker: Asker, progress: Progress) -> None:
+async def _store(runner: Runner, library: Subject, stored: bool, progress: Progress) -> None:
+    if stored:
+        await runner.use_stored(library)
+        return
     # Whoever gave a function wants to be told of answers, not of lines.
     about_lines = None if callable(progress) else progress
     with shown(about_lines, "importing", runner.corpus.size, unit="lines") as advance:
         await runner.store_corpus(library, advance)
-    with shown(progress, "asking", runner.questions, unit="questions") as advance:
-        await runner.ask_all(library, asker, advance)

@@ -68,6 +68,10 @@ class Run:
     answers: tuple[Answer, ...]
     seconds: tuple[float, ...]
 
+    def __repr__(self) -> str:
+        asked = len(self.questions)
+        return f"<Run {self.name}: {self.state.plan.mode}, {asked} questions answered>"
+
     def _repr_html_(self) -> str:
         """How a notebook shows it."""
         from memrecall.evaluation.display import run_html

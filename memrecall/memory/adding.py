@@ -90,8 +90,9 @@ class Adder:
                 problems += learned.problems
             scope = addition.scope
             found = await _guard("relations", self.relate(scope, said), problems)
-            relations = (found or {}).get("relations", [])
-            problems += (found or {}).get("problems", [])
+            if found is not None:
+                relations = found["relations"]
+                problems += found["problems"]
             layers = SessionSummaries(self._library.store, scope, self._extractor)
             await _guard("summaries", layers.update(), problems)
         result = Added(

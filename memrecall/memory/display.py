@@ -62,7 +62,7 @@ _LABELS = {
     "taken_back": ("taken back", "已撤销"),
     "sensitive": ("sensitive", "敏感"),
     "pinned": ("pinned", "置顶"),
-    "messages": ("messages stored", "条消息已保存"),
+    "messages": ("messages stored", "已保存的消息"),
     "fields": ("all fields", "全部字段"),
 }
 
@@ -114,7 +114,7 @@ class Added(dict[str, Any]):
         outcomes: Sequence[Fields] = self.get("results", ())
         relations: Sequence[Fields] = self.get("relations", ())
         say = _say(item["memory"] for item in outcomes)
-        parts = [f"{len(self.get('messages', ())):,} {say('messages')}"]
+        parts = [f"{say('messages')}: {len(self.get('messages', ())):,}"]
         parts += [self["job_id"], self["state"]] if "job_id" in self else []
         shown = [table(_outcome_row(item, say) for item in outcomes)] if outcomes else []
         shown += [_arrows([relation]) for relation in relations]

@@ -76,6 +76,8 @@ class VectorWriter:
         if not jobs:
             return
         self._hurry.set()
+        if progress is None and self._left <= _SMALL:
+            progress = False  # a chat turn is not worth a bar
         with shown(progress, "embedding", self._left, unit="rows") as advance:
             self._watchers.append(advance)
             try:
