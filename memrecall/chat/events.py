@@ -86,6 +86,12 @@ class Final:
         told = {item.name: getattr(self, item.name) for item in fields(self)}
         return {"type": self.kind, **told, "leaks": [asdict(leak) for leak in self.leaks]}
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from memrecall.chat.display import final_html
+
+        return final_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class Failed:

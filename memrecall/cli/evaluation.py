@@ -2,7 +2,6 @@
 
 from contextlib import AsyncExitStack
 from dataclasses import asdict, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -50,6 +49,9 @@ def run(
     replay: Annotated[
         Path | None, typer.Option("--replay", help="Answer from such a folder, without a model.")
     ] = None,
+    retrieval: Annotated[
+        str, typer.Option("--retrieval", help="How a search finds: keyword, semantic or hybrid.")
+    ] = "hybrid",
     grow_window: Annotated[
         bool, typer.Option(help="Let a recall ask for more of the conversation.")
     ] = True,
@@ -66,8 +68,10 @@ def run(
     A run that was stopped goes on when the same command is given again.
     """
     _check_mode(mode, record, replay)
+    _check_retrieval(mode, retrieval)
     without = _without(mode, grow_window, expand_queries)
-    work = _run(corpus, queries, out, mode, depth, max_questions, without, record, replay, db)
+    chosen = (mode, depth, max_questions, without, retrieval)
+    work = _run(corpus, queries, out, *chosen, record, replay, db)
     folder, state, asked = options.run(work)
     if json:
         output.print_json({"run": str(folder), "asked": asked, **asdict(state)})
@@ -88,6 +92,17 @@ def _check_mode(mode: str, record: Path | None, replay: Path | None) -> None:
         raise InvalidArgument("a search calls no model", hint="Leave out --record and --replay")
 
 
+def _check_retrieval(mode: str, retrieval: str) -> None:
+    from memrecall.search.request import MODES
+
+    if retrieval not in MODES:
+        raise InvalidArgument(
+            f"retrieval {retrieval!r} is not known", hint=f"Use {', '.join(MODES)}"
+        )
+    if mode != "search" and retrieval != "hybrid":
+        raise InvalidArgument("--retrieval is of a search", hint="A recall chooses for itself")
+
+
 def _without(mode: str, grow_window: bool, expand_queries: bool) -> tuple[str, ...]:
     """The parts of a recall that are switched off."""
     parts = {"grow_window": grow_window, "expand_queries": expand_queries}
@@ -106,12 +121,14 @@ async def _run(
     depth: int,
     max_questions: int | None,
     without: tuple[str, ...],
+    retrieval: Any,
     record: Path | None,
     replay: Path | None,
     db: str | None,
 ) -> tuple[Path, Any, int]:
     from memrecall.evaluation.asking import Tapes
     from memrecall.evaluation.corpus import check_labels, read_corpus
+    from memrecall.evaluation.evaluating import new_state
     from memrecall.evaluation.folder import Plan, RunFolder
     from memrecall.evaluation.questions import read_questions
     from memrecall.evaluation.runner import Runner
@@ -132,6 +149,7 @@ async def _run(
         tool_calls=settings.tool_calls,
         replayed=replay is not None,
         without=without,
+        retrieval=retrieval,
         version=__version__,
     )
     folder = RunFolder(_place(out, settings))
@@ -141,7 +159,7 @@ async def _run(
         tapes.prepare(corpus, resumed=folder.exists)
     used = replace(settings, db=db or str(folder.database), durability="normal", snapshots=False)
     with folder.held():
-        state = folder.begin(_state(plan, corpus_file, queries_file), asked.lines)
+        state = folder.begin(new_state(plan, corpus_file, queries_file), asked.lines)
         runner = Runner(folder, state, corpus, asked)
         left = runner.questions - folder.mend()
         try:
@@ -161,7 +179,7 @@ async def _ask(runner: Any, settings: Any, tapes: Any) -> None:
         library = await stack.enter_async_context(await Library.open(settings))
         with output.progress_bar("importing", corpus.size, unit="lines") as advance:
             await runner.store_corpus(library, advance)
-        asker: Any = SearchAsker(library, corpus, plan.depth)
+        asker: Any = SearchAsker(library, corpus, plan.depth, plan.retrieval)
         if plan.mode == "recall":
             client = None if plan.replayed else _client(settings)
             if client is not None:
@@ -197,27 +215,6 @@ def _read(name: str) -> Any:
     place = RunFolder(_place(name, _settings()))
     here = RunFolder(Path(name))
     return (here if here.exists and not place.exists else place).read()
-
-
-def _state(plan: Any, corpus: Path, queries: Path) -> Any:
-    import platform
-
-    import numpy as np
-
-    from memrecall.evaluation.folder import State
-    from memrecall.types import format_time
-
-    return State(
-        plan=plan,
-        corpus=f"{corpus.resolve().parent.name}/{corpus.name}",
-        queries=f"{queries.resolve().parent.name}/{queries.name}",
-        started_at=format_time(datetime.now(UTC).replace(microsecond=0)),
-        versions={
-            "memrecall": __version__,
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
-    )
 
 
 def _print_summary(folder: Path, state: Any) -> None:

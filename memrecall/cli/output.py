@@ -83,21 +83,10 @@ def printable(text: str) -> str:
 @contextmanager
 def progress_bar(title: str, total: int, *, unit: str) -> Iterator[Any]:
     """A bar on the error stream; silent where that is not a terminal."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from memrecall.progress import terminal_bar
 
-    terminal = console(errors=True)
-    columns = (TextColumn(title), BarColumn(), MofNCompleteColumn(), TextColumn(unit))
-    with Progress(
-        *columns, TimeRemainingColumn(), console=terminal, disable=not terminal.is_terminal
-    ) as bar:
-        task = bar.add_task(title, total=total)
-        yield lambda step: bar.advance(task, step)
+    with terminal_bar(console(errors=True), title, total, unit=unit) as advance:
+        yield advance
 
 
 @contextmanager

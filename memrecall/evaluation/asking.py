@@ -12,6 +12,7 @@ from memrecall.evaluation.corpus import Corpus, Subject
 from memrecall.evaluation.questions import Question
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
+from memrecall.search.request import Mode
 from memrecall.types import format_time
 
 if TYPE_CHECKING:
@@ -31,16 +32,18 @@ class Asker(Protocol):
 class SearchAsker:
     """Asks the search engine, with the question as it stands."""
 
-    def __init__(self, subject: Subject, corpus: Corpus, depth: int) -> None:
+    def __init__(self, subject: Subject, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
         self._subject = subject
         self._corpus = corpus
         self._depth = depth
+        self._mode = mode
 
     async def ask(self, question: Question) -> Answer:
-        """One hybrid search with nothing left out but what is later than `as_of`."""
+        """One search with nothing left out but what is later than `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
             question.query,
+            mode=self._mode,
             limit=self._depth,
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or self._corpus.now(question.user_id),

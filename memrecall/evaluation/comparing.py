@@ -1,5 +1,6 @@
 """Two runs over the same questions: what changed, how surely, and where it got worse."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,6 +52,24 @@ class Worsened:
     after: float
 
 
+class Changes(list[Change]):
+    """The figures that two runs share; a notebook shows them with what got worse."""
+
+    def __init__(self, first: Run, second: Run, changes: Iterable[Change]) -> None:
+        super().__init__(changes)
+        self.first = first
+        self.second = second
+
+    def __repr__(self) -> str:
+        return f"<Changes {self.first.name} → {self.second.name}: {len(self)} figures>"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from memrecall.evaluation.display import changes_html
+
+        return changes_html(self)
+
+
 def require_same_questions(first: Run, second: Run) -> None:
     """Refuse two runs that were asked different things."""
     asked = [[question.query_id for question in run.questions] for run in (first, second)]
@@ -71,14 +90,15 @@ def require_same_questions(first: Run, second: Run) -> None:
     )
 
 
-def compare(first: Run, second: Run) -> list[Change]:
+def compare(first: Run, second: Run) -> Changes:
     """Every figure that both runs have, over all questions and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
     groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
-    return [
+    changes = (
         change for name, rows in groups.items() for change in changes_of(before, after, name, rows)
-    ]
+    )
+    return Changes(first, second, changes)
 
 
 def _shared_tables(first: Run, second: Run) -> tuple[Table, Table]:

@@ -14,6 +14,7 @@ from memrecall.evaluation.lines import at_line, digest, numbered_lines, read_byt
 from memrecall.evaluation.questions import QuestionSet
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
+from memrecall.settings import Settings
 from memrecall.store import Entry, Store, Written
 from memrecall.types import NewMemory, Origin
 
@@ -46,6 +47,11 @@ class Subject(Protocol):
     @property
     def vectors(self) -> Vectors:
         """The maker of vectors."""
+        ...
+
+    @property
+    def settings(self) -> Settings:
+        """What it was opened with."""
         ...
 
     async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:

@@ -18,6 +18,7 @@ from memrecall.errors import InvalidArgument, NotFound
 from memrecall.evaluation.answers import Answer
 from memrecall.evaluation.lines import at_line, numbered_lines, read_object
 from memrecall.evaluation.questions import Question, read_questions
+from memrecall.search.request import Mode
 
 FORMAT = 1
 _DATABASE = "store.db"
@@ -38,6 +39,7 @@ class Plan:
     replayed: bool
     version: str
     without: tuple[str, ...] = ()  # parts of a recall that were switched off
+    retrieval: Mode = "hybrid"  # how a search finds: by words, by meaning, by both
 
 
 @dataclass(slots=True)
@@ -65,6 +67,16 @@ class Run:
     questions: tuple[Question, ...]
     answers: tuple[Answer, ...]
     seconds: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        asked = len(self.questions)
+        return f"<Run {self.name}: {self.state.plan.mode}, {asked} questions answered>"
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from memrecall.evaluation.display import run_html
+
+        return run_html(self)
 
 
 class RunFolder:

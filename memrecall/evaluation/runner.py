@@ -41,6 +41,20 @@ class Runner:
             self.state.imported = True
             self.folder.save(self.state)
 
+    async def use_stored(self, subject: Subject) -> None:
+        """Ask what an earlier run stored; a database with more or less in it is refused."""
+        counts = await subject.store.count()
+        held = (counts["messages"], counts["memories"])
+        wanted = (len(self.corpus.messages), len(self.corpus.memories))
+        if held != wanted:
+            raise InvalidArgument(
+                f"{subject.store.place} holds {held[0]} messages and {held[1]} memories, "
+                f"the corpus {wanted[0]} and {wanted[1]}",
+                hint="Leave out stored, with a database of its own",
+            )
+        self.state.database_id, self.state.imported = subject.store.facts.database_id, True
+        self.folder.save(self.state)
+
     async def ask_all(self, subject: Subject, asker: Asker, advance: Advance) -> None:
         """Ask what has not been asked."""
         done = self.folder.mend()

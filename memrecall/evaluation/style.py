@@ -1,7 +1,7 @@
 """How a report looks, by day and by night."""
 
-_DAY = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#e87ba4", "#008300", "#4a3aa7", "#e34948")
-_NIGHT = ("#3987e5", "#d95926", "#199e70", "#c98500", "#d55181", "#2f9a3c", "#9085e9", "#e66767")
+DAY = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#e87ba4", "#008300", "#4a3aa7", "#e34948")
+NIGHT = ("#3987e5", "#d95926", "#199e70", "#c98500", "#d55181", "#2f9a3c", "#9085e9", "#e66767")
 
 
 def _colours(palette: tuple[str, ...]) -> str:
@@ -10,14 +10,14 @@ def _colours(palette: tuple[str, ...]) -> str:
 
 _CLASSES = "".join(
     f".s{at}{{stroke:var(--c{at});fill:var(--c{at})}}.b{at}{{background:var(--c{at})}}"
-    for at in range(len(_DAY))
+    for at in range(len(DAY))
 )
 
 STYLE = (
     ":root{color-scheme:light dark;--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e5a;--line:#e4e3df;"
-    f"{_colours(_DAY)}}}"
+    f"{_colours(DAY)}}}"
     "@media (prefers-color-scheme:dark){:root{--paper:#1a1a19;--ink:#f2f1ee;--soft:#a5a49e;"
-    f"--line:#383835;{_colours(_NIGHT)}}}}}"
+    f"--line:#383835;{_colours(NIGHT)}}}}}"
     "body{margin:0;background:var(--paper);color:var(--ink);"
     "font:15px/1.5 system-ui,'Noto Sans CJK SC',sans-serif}"
     "main{max-width:1120px;margin:0 auto;padding:24px 20px 60px}"

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from memrecall.memory.conversations import origin_of
+from memrecall.memory.display import Added, GraphAnswer
 from memrecall.memory.extraction import aliases_in
 from memrecall.memory.extraction.facts import Utterance
 from memrecall.memory.extraction.protocol import Extractor
@@ -74,9 +75,7 @@ class Adder:
         await self._library.vectors.submit(rows)
         return Stored(written.ids, written.stored, tuple(outcomes))
 
-    async def finish(
-        self, addition: Addition, stored: Stored, missed: Sequence[str] = ()
-    ) -> dict[str, Any]:
+    async def finish(self, addition: Addition, stored: Stored, missed: Sequence[str] = ()) -> Added:
         """Make what is to be made of stored messages; the result tells what failed."""
         problems: list[str] = list(missed)
         outcomes: Sequence[Outcome] = stored.outcomes
@@ -92,17 +91,18 @@ class Adder:
                 problems += learned.problems
             scope = addition.scope
             found = await _guard("relations", self.relate(scope, said), problems)
-            relations = (found or {}).get("relations", [])
-            problems += (found or {}).get("problems", [])
+            if found is not None:
+                relations = found["relations"]
+                problems += found["problems"]
             layers = SessionSummaries(self._library.store, scope, self._extractor)
             await _guard("summaries", layers.update(), problems)
-        result: dict[str, Any] = {
-            "results": [outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"],
-            "messages": list(stored.ids),
-            "stored": stored.fresh,
-            "relations": relations,
-            "problems": problems,
-        }
+        result = Added(
+            results=[outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"],
+            messages=list(stored.ids),
+            stored=stored.fresh,
+            relations=relations,
+            problems=problems,
+        )
         if processes := self._processes.on_add():
             items = [
                 {"id": name, "memory": message.content, "role": message.role.value}
@@ -111,7 +111,7 @@ class Adder:
             result["processes"] = await run_processes(processes, items)
         return result
 
-    async def relate(self, scope: Scope, said: Sequence[Utterance]) -> dict[str, Any]:
+    async def relate(self, scope: Scope, said: Sequence[Utterance]) -> GraphAnswer:
         """Write the relations that messages tell of into the graph."""
         told = await self._extractor.relations(said, now=datetime.now(UTC))
         names = {entity.name[:NAME_LENGTH]: entity.type for entity in told.entities}
@@ -132,9 +132,9 @@ class Adder:
         for pair in {pair for utterance in said for pair in aliases_in(utterance.text)}:
             if await graph.entities(pair):  # of nobody who is known, it tells nothing yet
                 await graph.merge(*sorted(pair))
-        return {
-            "entities": [{"name": name, "type": kind} for name, kind in names.items()],
-            "relations": [
+        return GraphAnswer(
+            entities=[{"name": name, "type": kind} for name, kind in names.items()],
+            relations=[
                 {
                     "source": relation.source,
                     "relationship": relation.relationship,
@@ -143,8 +143,8 @@ class Adder:
                 }
                 for relation in new
             ],
-            "problems": [told.problem] if told.problem else [],
-        }
+            problems=[told.problem] if told.problem else [],
+        )
 
     async def _learn(self, addition: Addition, said: Sequence[Utterance]) -> Learned:
         scope = addition.scope

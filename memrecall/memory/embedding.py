@@ -11,6 +11,7 @@ from contextlib import suppress
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
+from memrecall.progress import Advance, Progress, shown
 from memrecall.store import RowKey, Store, VectorStore
 
 log = logging.getLogger(__name__)
@@ -33,6 +34,8 @@ class VectorWriter:
         self._lingering: list[tuple[RowKey, str]] = []
         self._lingering_users: set[str] = set()
         self._hurry = asyncio.Event()
+        self._left = 0  # rows under way
+        self._watchers: list[Advance] = []
         self.failure = ""
 
     async def prepare(self) -> None:
@@ -46,6 +49,7 @@ class VectorWriter:
         if self._embedder is None or not rows:
             return
         vectors = self._store.vectors(self._embedder.model)
+        self._left += len(rows)
         if len(rows) <= _SMALL:
             self._linger(vectors, self._embedder, rows)
             return
@@ -66,12 +70,20 @@ class VectorWriter:
             while await self._embed_left_over(user_id, BATCH):
                 pass
 
-    async def settle(self, user_id: str | None = None) -> None:
+    async def settle(self, user_id: str | None = None, *, progress: Progress = None) -> None:
         """Wait for the jobs under way now, perhaps only those with rows of one user."""
         jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
-        if jobs:
-            self._hurry.set()
-            await asyncio.wait(jobs)
+        if not jobs:
+            return
+        self._hurry.set()
+        if progress is None and self._left <= _SMALL:
+            progress = False  # a chat turn is not worth a bar
+        with shown(progress, "embedding", self._left, unit="rows") as advance:
+            self._watchers.append(advance)
+            try:
+                await asyncio.wait(jobs)
+            finally:
+                self._watchers.remove(advance)
 
     async def catch_up(self, progress: Callable[[int], None]) -> int:
         """Embed every row that has no vector of this model. Can be stopped and goes on later."""
@@ -110,6 +122,7 @@ class VectorWriter:
     async def _embed(
         self, vectors: VectorStore, embedder: Embedder, rows: list[tuple[RowKey, str]]
     ) -> None:
+        left = len(rows)
         try:
             for start in range(0, len(rows), BATCH):
                 part = rows[start : start + BATCH]
@@ -118,8 +131,17 @@ class VectorWriter:
                 matrix = await embedder.embed(texts)
                 places = {text: at for at, text in enumerate(texts)}
                 await vectors.write([row for row, _ in part], matrix[[places[t] for _, t in part]])
+                left -= len(part)
+                self._tell(len(part))
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
+        finally:
+            self._left -= left  # what failed is not under way any more
+
+    def _tell(self, count: int) -> None:
+        self._left -= count
+        for advance in self._watchers:
+            advance(count)
 
     async def _top_up(self, user_id: str) -> None:
         await self._embed_left_over(user_id, TOP_UP)

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.memory.library import Library
+from memrecall.progress import Advance, Progress, shown
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import Entry
 from memrecall.types import VALUE, NewMessage
@@ -55,13 +56,20 @@ class Importer:
         self._default_user = default_user
 
     async def run(
-        self, path: Path, *, strict: bool = False, progress: Callable[[int], None] = lambda n: None
+        self, path: Path, *, strict: bool = False, progress: Progress = None
     ) -> ImportReport:
-        """Import a file; `progress` is told how many bytes were read. Strict: all lines or none."""
+        """Import a file. Strict: all lines or none.
+
+        `progress` is told how many bytes were read; without it, a notebook shows a bar.
+        """
+        with shown(progress, "importing", file_size(path), unit="bytes") as advance:
+            return await self._run(path, strict, advance)
+
+    async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
         report = ImportReport()
         batch: list[_Numbered] = []
         everything: list[_Numbered] = []
-        for number, line in read_lines(path, progress):
+        for number, line in read_lines(path, advance):
             report.lines += 1
             entry = self._read(number, line, report)
             if entry is None:
@@ -167,14 +175,12 @@ def _unreadable(path: Path, error: OSError) -> InvalidArgument:
     )
 
 
-def read_lines(
-    path: Path, progress: Callable[[int], None] = lambda size: None
-) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tuple[int, bytes]]:
     """The lines of a file that say something, with their numbers."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
-                progress(len(line))
+                advance(len(line))
                 if line.strip():
                     yield number, line
     except OSError as error:

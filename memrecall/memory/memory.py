@@ -8,6 +8,7 @@ from memrecall.memory.adding import Addition
 from memrecall.memory.caring import CareFace
 from memrecall.memory.conversations import read_messages, scrub
 from memrecall.memory.correcting import read_correction
+from memrecall.memory.display import Added, History, MemoryItem
 from memrecall.memory.learning import Marks
 from memrecall.memory.processing import DEFAULT_TIMEOUT, When, run_processes
 from memrecall.memory.reading import ListRequest, get_item, list_items
@@ -66,7 +67,7 @@ class AsyncMemory(SessionFace, CareFace):
         work = parts.adder.finish(addition, stored, missed)
         if background:
             job = self._shared.jobs.start(work, scope.user_id)
-            return {**job, "messages": list(stored.ids), "stored": stored.fresh}
+            return Added(job, messages=list(stored.ids), stored=stored.fresh)
         return await work
 
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
@@ -148,14 +149,14 @@ class AsyncMemory(SessionFace, CareFace):
         text = f"{record.summary}\n{record.content}".strip()
         if values.keys() & {"content", "summary"}:
             await library.vectors.submit([(RowKey(scope.user_id, "memory", memory_id), text)])
-        return {**memory_item(record), "event": "UPDATE", "message": "updated"}
+        return MemoryItem(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """What became of a memory, from its adding on; also of a deleted one."""
         parts = await self._parts()
         scope = await self._owner(parts, memory_id, user_id)
         steps = await parts.library.store.history(scope, memory_id)
-        return [revision_item(step) for step in steps]
+        return History(revision_item(step) for step in steps)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` brings it back until it is purged."""

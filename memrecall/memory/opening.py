@@ -62,7 +62,7 @@ class Shared:
         self._settings = settings
         self._given = library
         self._extractor = extractor
-        self._client = model_client
+        self.model_client = model_client
         self._opened: Parts | None = None
         self._opening = asyncio.Lock()
 
@@ -71,7 +71,9 @@ class Shared:
         async with self._opening:
             if self._opened is None:
                 library = self._given or await Library.open(self._settings)
-                self._opened = Parts.make(library, self._extractor, self._client, self.processes)
+                self._opened = Parts.make(
+                    library, self._extractor, self.model_client, self.processes
+                )
             return self._opened
 
     async def close(self, patience: float | None = None) -> None:

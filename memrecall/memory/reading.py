@@ -6,6 +6,7 @@ from typing import Any
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory.binding import Binding
+from memrecall.memory.display import Found, MemoryItem
 from memrecall.memory.shapes import memory_item, message_item
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store, Wanted
@@ -57,7 +58,7 @@ async def each_user(store: Store) -> AsyncIterator[str]:
 
 async def get_item(
     store: Store, binding: Binding, memory_id: str, user_id: str | None
-) -> dict[str, Any] | None:
+) -> MemoryItem | None:
     """A memory, or a message of a user who is known, by its id; None if there is none."""
     try:
         scope = await find_owner(store, binding, memory_id, user_id)
@@ -65,12 +66,12 @@ async def get_item(
         return None
     found = await store.memories(scope).get_many([memory_id])
     if found:
-        return memory_item(found[0])
+        return MemoryItem(memory_item(found[0]))
     said = await store.timeline(scope).get_many([memory_id])
-    return message_item(said[0]) if said else None
+    return MemoryItem(message_item(said[0])) if said else None
 
 
-async def list_items(store: Store, scope: Scope, request: ListRequest) -> dict[str, Any]:
+async def list_items(store: Store, scope: Scope, request: ListRequest) -> Found:
     """A page of memories or messages, the latest first."""
     if not 1 <= request.limit <= LARGEST_LIMIT:
         raise InvalidArgument(
@@ -82,10 +83,10 @@ async def list_items(store: Store, scope: Scope, request: ListRequest) -> dict[s
         request.wanted, limit=request.limit, cursor=request.cursor
     )
     items = [memory_item(record) for record in page.items]
-    return {"results": items, "next_cursor": page.next_cursor}
+    return Found(results=items, next_cursor=page.next_cursor)
 
 
-async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> dict[str, Any]:
+async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> Found:
     if request.filtered:
         raise InvalidArgument("filters are on memories", hint="Leave them out with messages=True")
     wanted = MessageFilter(session_id=request.wanted.session_id)
@@ -98,4 +99,4 @@ async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> di
         cursor = page.next_cursor
         if cursor is None:
             break
-    return {"results": items, "next_cursor": cursor}
+    return Found(results=items, next_cursor=cursor)

@@ -1,10 +1,9 @@
 """Derived data made anew: search text when the analysis changed, vectors when the model did."""
 
-from collections.abc import Callable
-
 from memrecall.errors import EmbedderFailed
 from memrecall.memory.knowledge_base import embed_knowledge
 from memrecall.memory.library import Library
+from memrecall.progress import Advance, Progress, shown
 from memrecall.text import TEXT_VERSION
 
 
@@ -26,21 +25,22 @@ class Reindexer:
             rows += counts["messages"] + counts["memories"]
         return rows
 
-    async def run(self, progress: Callable[[int], None]) -> dict[str, int | str]:
-        """Do it; `progress` is told after each batch."""
+    async def run(self, progress: Progress = None) -> dict[str, int | str]:
+        """Do it; `progress` is told after each batch, and a notebook shows a bar."""
         embedder = self._library.embedder
         if embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
-        analysed = await self._analyse(progress) if self._stale_text else 0
-        await embedder.embed([])  # a broken embedder must not take the database over
-        await self._library.store.vectors(embedder.model).adopt()
-        embedded = await self._library.vectors.catch_up(progress)
-        embedded += await embed_knowledge(self._library.store, embedder, progress)
+        with shown(progress, "reindexing", await self.count(), unit="rows") as advance:
+            analysed = await self._analyse(advance) if self._stale_text else 0
+            await embedder.embed([])  # a broken embedder must not take the database over
+            await self._library.store.vectors(embedder.model).adopt()
+            embedded = await self._library.vectors.catch_up(advance)
+            embedded += await embed_knowledge(self._library.store, embedder, advance)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
 
-    async def _analyse(self, progress: Callable[[int], None]) -> int:
+    async def _analyse(self, advance: Advance) -> int:
         done = 0
         async for count in self._library.store.analyse_anew():
-            progress(count)
+            advance(count)
             done += count
         return done

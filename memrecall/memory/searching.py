@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.memory.display import Found
 from memrecall.memory.graph_search import two_hop_words
 from memrecall.memory.library import Library
 from memrecall.memory.reranking import RERANKED, Reranker
@@ -37,7 +38,7 @@ class Search:
 
 async def search_memories(
     library: Library, scope: Scope, asked: Search, reranker: Reranker | None
-) -> dict[str, Any]:
+) -> Found:
     """The best memories for a query, in mem0's shape; `message` says what else is to be said."""
     request = await _request(library, scope, asked)
     if asked.rerank:
@@ -51,7 +52,7 @@ async def search_memories(
     hits = hits[: asked.limit]
     records = await _records(library, scope, hits)
     results = [hit_item(hit, records.get(hit.key), scope.user_id) for hit in hits]
-    return {"results": results, "total_found": page.total_found, "message": note}
+    return Found(results=results, total_found=page.total_found, message=note)
 
 
 async def _request(library: Library, scope: Scope, asked: Search) -> SearchRequest:

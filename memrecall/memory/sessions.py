@@ -1,28 +1,33 @@
-"""The part of `AsyncMemory` that is about sessions and the graph."""
+"""The part of `AsyncMemory` that is about sessions, recall and the graph."""
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import MemrecallError
 from memrecall.memory.conversations import read_messages
+from memrecall.memory.display import GraphAnswer
 from memrecall.memory.extraction.facts import Utterance
 from memrecall.memory.face import Face
 from memrecall.memory.knowledge_graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.opening import SessionKey
+from memrecall.memory.recalling import recall
 from memrecall.memory.short_term import EVERY_MESSAGES, EVERY_SECONDS, Item, ShortTermMemory
 from memrecall.memory.summaries import SESSION, SessionSummaries
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
 from memrecall.types import NewMessage, format_time, parse_time
 
+if TYPE_CHECKING:
+    from memrecall.agent import RecallOptions, RecallResult
+
 _LATEST = 50  # messages that `extract` reads when it is given none
 _SOURCES = 100  # messages that an experience names
 
 
 class SessionFace(Face):
-    """Sessions: what they have in mind, their summaries and their end; and the graph."""
+    """Sessions: what they have in mind, their summaries and their end; recall; and the graph."""
 
     async def short_term(
         self,
@@ -170,13 +175,39 @@ class SessionFace(Face):
         view = GraphView((await self._parts()).library.store, self._scope(user_id, agent_id))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
-            return await view.entities(limit=limit, cursor=cursor)
+            return GraphAnswer(await view.entities(limit=limit, cursor=cursor))
         if to is not None:
             steps = 3 if depth is None else depth
-            return {"paths": await view.paths(entity, to, depth=steps, as_of=moment)}
+            return GraphAnswer(paths=await view.paths(entity, to, depth=steps, as_of=moment))
         steps = 1 if depth is None else depth
         around = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
-        return {"relations": around}
+        return GraphAnswer(relations=around)
+
+    async def recall(
+        self,
+        messages: object,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        *,
+        options: "RecallOptions | None" = None,
+        as_of: datetime | str | None = None,
+        observer: Any = None,
+    ) -> "RecallResult":
+        """What the last user message of a conversation refers to, with the evidence for it."""
+        scope = self._scope(user_id, agent_id, session_id)
+        return await recall(
+            messages,
+            user_id=scope.user_id,
+            session_id=scope.session_id,
+            agent_id=scope.agent_id,
+            permissions=scope.permissions,
+            library=(await self._parts()).library,
+            model_client=self._shared.model_client,
+            options=options,
+            as_of=None if as_of is None else parse_time(as_of, "as_of"),
+            observer=observer,
+        )
 
     async def merge_entities(
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None

@@ -3,13 +3,16 @@
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memrecall.memory.forgetting import Policy
 from memrecall.memory.loop_thread import LoopThread, before_threads_end
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.processing import DEFAULT_TIMEOUT, When
 from memrecall.memory.searching import Kinds
+
+if TYPE_CHECKING:
+    from memrecall.agent import RecallResult
 
 
 class Memory:
@@ -223,6 +226,12 @@ class Memory:
     ) -> dict[str, Any]:
         """The relations around an entity; the ways to another; or, of nobody, all entities."""
         return self._thread.run(self._inner.graph(entity, user_id, **options))
+
+    def recall(
+        self, messages: object, user_id: str | None = None, **options: Any
+    ) -> "RecallResult":
+        """What the last user message of a conversation refers to, with the evidence for it."""
+        return self._thread.run(self._inner.recall(messages, user_id, **options))
 
     def merge_entities(
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None

@@ -117,6 +117,12 @@ class Hit:
     valid_to: datetime | None = None  # a memory that was replaced says since when
     probability: float | None = None  # the calibrated chance of a hybrid search's hit
 
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from memrecall.search.display import hit_html
+
+        return hit_html(self)
+
 
 @dataclass(frozen=True, slots=True)
 class SearchPage:
@@ -130,3 +136,9 @@ class SearchPage:
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
     told_of: Mapping[str, float] = field(default_factory=dict)  # how much of it of whom: `about`
+
+    def _repr_html_(self) -> str:
+        """How a notebook shows it."""
+        from memrecall.search.display import page_html
+
+        return page_html(self)

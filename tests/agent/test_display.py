@@ -1,8 +1,6 @@
 """What a notebook shows of a recall: whole, in both languages, and harmless."""
 
-import re
 from datetime import UTC, datetime, timedelta
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -18,45 +16,9 @@ from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, think
 from memrecall.types import NewMessage
 
-EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'single' & co"
+from ..inert import EVIL, assert_harmless
+
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
-VOID = {"br", "hr", "img", "input"}
-
-
-class Reader(HTMLParser):
-    """Collects tags, attributes and text, and checks that what is opened is closed."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: set[str] = set()
-        self.attributes: set[str] = set()
-        self.styles = ""
-        self.text = ""
-        self._open: list[str] = []
-        self.feed(html)
-        self.close()
-        assert self._open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.attributes |= {name for name, _ in attrs}
-        self.styles += "".join(value or "" for name, value in attrs if name == "style")
-        self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        self.text += data
-
-
-def assert_harmless(html: str) -> Reader:
-    """Only tags and attributes that can do nothing; nothing is loaded from anywhere."""
-    read = Reader(html)
-    assert read.tags <= {"div", "span", "strong", "em", "details", "summary", "table", "tr", "td"}
-    assert read.attributes <= {"style", "dir"}
-    assert not re.search(r"url\(|expression|import|position:", read.styles)
-    return read
 
 
 async def recalled(

@@ -56,6 +56,12 @@ class TestInMem0sStyle:
         m.add("of the agent alone", agent_id="travel", infer=False)
         assert len(m.get_all(agent_id="travel")["results"]) == 1
 
+    def test_recall(self, m: Memory) -> None:
+        m.add("I always take a window seat on trains.", user_id="alice", infer=False)
+        result = m.recall("Which seat do I take on trains?", user_id="alice")
+        assert "window seat" in result.memories[0].content
+        assert "confidence" in result._repr_html_()
+
     def test_get_update_history_delete(self, m: Memory) -> None:
         added = m.add("likes to play cricket", user_id="alice", infer=False)
         key = added["results"][0]["id"]

@@ -22,6 +22,7 @@ from memrecall.agent.rules.words import (
 )
 from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
+from memrecall.text.languages import language_of
 from memrecall.text.times import find_times
 
 Asks = Literal["fact", "count", "when", "preference"]
@@ -117,11 +118,6 @@ def read_request(messages: Sequence[Mapping[str, Any]], now: datetime, zone: Zon
         leaning=_leaning(text),
         earlier=_earlier(messages[:place] if place >= 0 else messages[:-1]),
     )
-
-
-def language_of(text: str) -> Language:
-    """Chinese if any of it is: a Chinese request may be full of English names."""
-    return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"
 
 
 def _earlier(messages: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:

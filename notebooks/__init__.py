@@ -1,0 +1,1 @@
+"""Notebooks that are run by a test, and what runs them."""

@@ -1,0 +1,174 @@
+"""A run in one call, and how a notebook shows runs, comparisons and figures."""
+
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from memrecall.errors import InvalidArgument
+from memrecall.evaluation.comparing import compare
+from memrecall.evaluation.corpus import Corpus, read_corpus
+from memrecall.evaluation.evaluating import evaluate
+from memrecall.evaluation.figures import figures_of
+from memrecall.evaluation.folder import Run
+from memrecall.evaluation.questions import QuestionSet, read_questions
+from memrecall.memory import Library
+from memrecall.memory.importing import read_entry
+from memrecall.settings import Settings
+
+from ..inert import EVIL, assert_harmless
+from .conftest import Bench
+from .samples import CORPUS, QUERIES, write_lines
+
+CHINESE = [row for row in QUERIES if row["user_id"] == "lin"]
+
+
+@pytest.fixture
+async def library(tmp_path: Path) -> AsyncIterator[Library]:
+    settings = Settings(db=str(tmp_path / "e.db"), embedder="hash", snapshots=False)
+    async with await Library.open(settings) as opened:
+        yield opened
+
+
+def files(tmp_path: Path, asked: list[Any] = QUERIES) -> tuple[Corpus, QuestionSet]:
+    corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
+    return corpus, read_questions(write_lines(tmp_path / "queries.jsonl", asked))
+
+
+async def test_a_run_in_one_call(library: Library, tmp_path: Path) -> None:
+    told: list[int] = []
+    corpus, asked = files(tmp_path)
+    run = await evaluate(library, corpus, asked, tmp_path / "run", progress=told.append)
+    assert run.state.complete
+    assert len(run.answers) == sum(told) == len(QUERIES)
+    again = await evaluate(library, corpus, asked, tmp_path / "run")
+    assert again.answers == run.answers
+    assert repr(run) == "<Run run: search, 7 questions answered>"
+
+
+async def test_other_settings_ask_what_is_stored_already(library: Library, tmp_path: Path) -> None:
+    corpus, asked = files(tmp_path)
+    both = await evaluate(library, corpus, asked, tmp_path / "both")
+    words = await evaluate(
+        library, corpus, asked, tmp_path / "words", retrieval="keyword", stored=True
+    )
+    assert words.state.plan.retrieval == "keyword"
+    assert words.answers != both.answers
+    assert words.answers[1].keys == ["m2"]  # nothing else has db_config_001 in it
+    with pytest.raises(InvalidArgument, match="is not empty"):
+        await evaluate(library, corpus, asked, tmp_path / "anew")
+
+
+async def test_what_is_stored_must_be_the_corpus(library: Library, tmp_path: Path) -> None:
+    corpus, asked = files(tmp_path)
+    with pytest.raises(
+        InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8 and 1"
+    ):
+        await evaluate(library, corpus, asked, tmp_path / "run", stored=True)
+
+
+async def test_a_recall_by_the_rules(library: Library, tmp_path: Path) -> None:
+    corpus, asked = files(tmp_path)
+    run = await evaluate(library, corpus, asked, tmp_path / "run", mode="recall")
+    assert all(answer.recalled for answer in run.answers)
+    text = assert_harmless(run._repr_html_(), drawn=True).text
+    assert "recall · hash · 7 questions · 1 without an answer" in text
+    assert "abstention_accuracy" in text
+
+
+async def test_an_unknown_mode_is_refused(library: Library, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="mode 'guess' is not known"):
+        await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
+
+
+def test_the_command_line_chooses_how_a_search_finds(bench: Bench) -> None:
+    assert bench.run("words", "search", "--retrieval", "keyword").code == 0
+    plan = json.loads(bench.file("words", "summary.json").read_bytes())["plan"]
+    assert plan["retrieval"] == "keyword"
+    assert "retrieval = keyword, not hybrid" in bench.run("words").err
+    assert "'guess' is not known" in bench.run("other", "search", "--retrieval", "guess").err
+    refused = bench.run("other", "recall", "--retrieval", "keyword")
+    assert "--retrieval is of a search" in refused.err
+
+
+@pytest.fixture
+async def runs(library: Library, tmp_path: Path) -> tuple[Run, Run]:
+    corpus, asked = files(tmp_path)
+    first = await evaluate(library, corpus, asked, tmp_path / "first")
+    second = await evaluate(
+        library, corpus, asked, tmp_path / "second", retrieval="keyword", stored=True
+    )
+    return first, second
+
+
+async def test_a_run_is_a_table_with_intervals_and_a_plot(runs: tuple[Run, Run]) -> None:
+    read = assert_harmless(runs[1]._repr_html_(), drawn=True)
+    assert read.text.startswith("secondsearch · keyword · hash · 7 questions · 1 without an answer")
+    figure = runs[1].state.metrics["overall"]["recall@10"]
+    interval = f"{figure['low']:.3f} – {figure['high']:.3f}"
+    assert f"recall@10{figure['value']:.3f}{interval}" in read.text
+    assert "By category" in read.text
+    assert "svg" in read.tags
+
+
+async def test_a_comparison_names_what_got_worse(runs: tuple[Run, Run]) -> None:
+    first, second = runs
+    lost_one = (replace(second.answers[0], retrieved=()), *second.answers[1:])
+    worse = Run(second.name, second.state, second.questions, lost_one, second.seconds)
+    changes = compare(first, worse)
+    assert isinstance(changes, list)
+    assert repr(changes) == f"<Changes first → second: {len(changes)} figures>"
+    text = assert_harmless(changes._repr_html_()).text
+    assert text.startswith("first → secondfigurebeforeafterdifference95 % intervalrecall@1")
+    lost = next(c for c in changes if c.metric == "recall@10" and c.category == "overall")
+    assert lost.difference < 0
+    assert f"{lost.before:.3f}{lost.after:.3f}{lost.difference:+.3f}" in text
+    assert "Questions that lost most of recall@10 (1)" in text
+    assert "1.00 → 0.00fact我对海鲜过敏吗" in text
+
+
+async def test_chinese_questions_make_a_chinese_table(library: Library, tmp_path: Path) -> None:
+    run = await evaluate(library, *files(tmp_path, CHINESE), tmp_path / "run")
+    text = assert_harmless(run._repr_html_(), drawn=True).text
+    assert "3 个问题" in text
+    assert "指标数值95 % 区间" in text
+    assert "按类别" in text
+
+
+async def test_figures_are_images_that_need_nothing_else(runs: tuple[Run, Run]) -> None:
+    figures = figures_of(*runs)
+    assert list(figures) == ["recall_by_depth", "by_category", "calibration", "latency"]
+    for figure in figures.values():
+        svg = figure._repr_svg_()
+        assert ElementTree.fromstring(svg).tag == "{http://www.w3.org/2000/svg}svg"  # noqa: S314
+        read = assert_harmless(svg, drawn=True)
+        assert figure.heading in read.text
+        assert "first" in read.text  # the legend
+        assert "class=" not in svg
+        assert repr(figure) == f"<Figure {figure.name}: {figure.heading}>"
+
+
+async def test_nothing_that_was_asked_is_html(library: Library, tmp_path: Path) -> None:
+    asked = [
+        {**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}
+    ]
+    corpus, questions = files(tmp_path, asked)
+    evil = tmp_path / EVIL.replace("/", "")
+    first = await evaluate(library, corpus, questions, evil)
+    second = await evaluate(
+        library, corpus, questions, tmp_path / "words", retrieval="keyword", stored=True
+    )
+    for html in (first._repr_html_(), compare(first, second)._repr_html_()):
+        assert evil.name in assert_harmless(html, drawn=True).text
+    for figure in figures_of(first, second).values():
+        assert evil.name in assert_harmless(figure._repr_svg_(), drawn=True).text
+
+
+async def test_a_run_without_answers_can_be_shown(runs: tuple[Run, Run]) -> None:
+    run = runs[0]
+    empty = Run("empty", run.state, (), (), ())
+    assert "no answer yet" in assert_harmless(empty._repr_html_()).text

@@ -1,0 +1,52 @@
+"""What every HTML that a notebook shows must be: whole, and unable to do anything."""
+
+import re
+from html.parser import HTMLParser
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(2)> \"quoted\" 'single' & co"
+TEXTUAL = {"div", "span", "strong", "em", "s", "details", "summary", "table", "tr", "th", "td"}
+DRAWN = {"svg", "g", "line", "circle", "text", "title", "polyline", "rect"}
+PLACES = {
+    "x", "y", "x1", "x2", "y1", "y2", "cx", "cy", "r", "rx", "points", "width", "height",
+    "viewbox", "role", "aria-label", "text-anchor", "transform", "xmlns",
+}  # fmt: skip
+
+
+class Reader(HTMLParser):
+    """Collects tags, attributes and text, and checks that what is opened is closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: set[str] = set()
+        self.attributes: set[str] = set()
+        self.styles = ""
+        self.text = ""
+        self._open: list[str] = []
+        self.feed(html)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.styles += "".join(value or "" for name, value in attrs if name == "style")
+        self._open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        self._open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def assert_harmless(html: str, *, drawn: bool = False) -> Reader:
+    """Only tags and attributes that can do nothing; nothing is loaded from anywhere."""
+    read = Reader(html)
+    assert read.tags <= TEXTUAL | (DRAWN if drawn else set())
+    assert read.attributes <= {"style", "dir"} | (PLACES if drawn else set())
+    assert not re.search(r"url\(|expression|import|position:", read.styles)
+    return read

@@ -1,0 +1,67 @@
+"""Search results in a notebook: whole, in both languages, and harmless."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+import pytest
+
+from memrecall.search import Hit, SearchPage
+from memrecall.search.request import Why
+
+from ..inert import EVIL, assert_harmless
+
+WHY = Why(1.5, 0.25, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
+HIT = Hit(
+    key="m1", kind="message", score=0.91, ts=datetime(2026, 3, 2, 9, 5, tzinfo=UTC), role="user",
+    speaker="Ann", content="The trout was excellent", session_id="s", memory_type="message",
+    why=WHY,
+    probability=0.5,
+)  # fmt: skip
+
+
+def test_a_page_is_a_table_with_what_else_is_to_be_said() -> None:
+    page = SearchPage((HIT,), total_found=3, searched=1200, withheld=2, next_cursor="c")
+    html = page._repr_html_()
+    text = assert_harmless(html).text
+    assert text == (
+        "1 of 3 results · 1,200 searchedscorewhenwhowhat0.912026-03-02 09:05Ann"
+        "The trout was excellent2 sensitive memories withheldthere are more"
+    )
+    assert ';color:#2f9e5c">0.91</td>' in html
+
+
+def test_a_page_of_chinese_is_told_in_chinese() -> None:
+    page = SearchPage((replace(HIT, content="鳟鱼很好吃", speaker="林晓"),), total_found=1)
+    text = assert_harmless(page._repr_html_()).text
+    assert text == "1 条结果得分时间谁内容0.912026-03-02 09:05林晓鳟鱼很好吃"
+
+
+def test_an_empty_page_says_why() -> None:
+    text = assert_harmless(SearchPage(message="no match: try other words")._repr_html_()).text
+    assert text == "nothing was foundno match: try other words"
+
+
+def test_a_hit_tells_what_put_it_there() -> None:
+    hit = replace(HIT, summary="About trout", keywords=("trout", "lake"), valid_to=HIT.ts)
+    text = assert_harmless(hit._repr_html_()).text
+    assert text.startswith("Ann · 2026-03-02 09:05 · m1 · 0.91About troutThe trout was excellent")
+    assert "trout · lake" in text
+    assert "replaced on 2026-03-02" in text
+    told = "chance of being relevant 0.50 · words +1.50 · meaning +0.25 · nature -0.50"
+    assert f"why it was found{told} · coverage +1.00 · cosine +0.40" in text
+
+
+@pytest.mark.parametrize("place", ["key", "role", "speaker", "content", "memory_type", "summary"])
+def test_nothing_that_a_user_wrote_is_html(place: str) -> None:
+    evil = {"role": None, "speaker": None, place: EVIL}
+    hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
+    page = SearchPage((hit,), total_found=1, message=EVIL)
+    for html in (hit._repr_html_(), page._repr_html_()):
+        assert EVIL in assert_harmless(html).text
+
+
+def test_a_long_content_is_cut() -> None:
+    hit = replace(HIT, content="x" * 100_000)
+    assert "100,000 characters in all" in hit._repr_html_()
+    assert len(hit._repr_html_()) < 5_000
+    assert len(SearchPage((hit,) * 10, total_found=10)._repr_html_()) < 10_000

@@ -1,0 +1,139 @@
+"""How far long work has come: in a notebook, in a terminal, told to a function, or not at all."""
+
+import io
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from memrecall import progress
+from memrecall.memory import Importer, Library, Reindexer
+from memrecall.progress import NotebookBar, in_notebook, shown, terminal_bar
+from memrecall.settings import Settings
+
+from .evaluation.samples import message, write_lines
+from .inert import assert_harmless
+
+
+class Notebook:
+    """Plays the kernel's part: keeps what each display shows now."""
+
+    def __init__(self) -> None:
+        self.displays: list[list[str]] = []
+
+    def display(self, thing: Any, *, display_id: bool) -> Any:
+        assert display_id
+        states = [repr(thing)]
+        self.displays.append(states)
+        assert_harmless(thing._repr_html_())
+        return SimpleNamespace(update=lambda now: states.append(repr(now)))
+
+
+@pytest.fixture
+def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
+    played = Notebook()
+    module: Any = ModuleType("IPython")
+    module.get_ipython = lambda: SimpleNamespace(kernel=object())
+    module.display = SimpleNamespace(display=played.display)
+    monkeypatch.setitem(sys.modules, "IPython", module)
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
+    return played
+
+
+def test_here_is_no_notebook() -> None:
+    assert not in_notebook()
+
+
+def test_a_notebook_is_shown_a_bar_in_place(notebook: Notebook) -> None:
+    with shown(None, "asking", 3, unit="questions") as advance:
+        advance(1)
+        advance(2)
+    states = notebook.displays[0]
+    assert len(notebook.displays) == 1
+    assert states[0] == "asking: 0 questions of 3 questions"
+    assert states[1] == "asking: 1 questions of 3 questions · 0 s left"
+    assert states[-1] == "asking: 3 questions"  # nothing that differs from run to run
+
+
+def test_what_is_soon_done_shows_nothing(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "_PATIENCE", 60.0)
+    with shown(None, "asking", 3, unit="questions") as advance:
+        advance(3)
+    assert notebook.displays == []
+    with shown(True, "asking", 3, unit="questions"):
+        assert len(notebook.displays) == 1  # asked for: at once
+
+
+def test_no_means_no_and_a_function_is_told(notebook: Notebook) -> None:
+    told: list[int] = []
+    with shown(False, "asking", 3, unit="questions") as advance:
+        advance(3)
+    with shown(told.append, "asking", 3, unit="questions") as advance:
+        advance(3)
+    assert told == [3]
+    assert notebook.displays == []
+
+
+def test_the_last_state_is_left_behind_when_work_fails(notebook: Notebook) -> None:
+    def work() -> None:
+        with shown(None, "x", 10, unit="rows") as advance:
+            advance(4)
+            raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        work()
+    assert notebook.displays[0][-1] == "x: 4 rows of 10 rows"
+
+
+def test_a_bar_is_as_full_as_work_is_done(notebook: Notebook) -> None:
+    bar = NotebookBar("importing", 40_000, "bytes")
+    bar.advance(10_000)
+    html = bar._repr_html_()
+    assert "width:25%" in html
+    assert "10.0 kB of 40.0 kB" in html
+    assert "width:100%" in NotebookBar("nothing", 0, "rows")._repr_html_()
+
+
+def test_a_terminal_has_a_bar_and_a_pipe_has_none(capfd: pytest.CaptureFixture[str]) -> None:
+    written = io.StringIO()
+    terminal = Console(file=written, force_terminal=True, width=80)
+    with terminal_bar(terminal, "importing", 3, unit="lines") as advance:
+        advance(3)
+    assert "importing" in written.getvalue()
+    assert "3/3" in written.getvalue()
+    for choice in (True, None):
+        with shown(choice, "importing", 3, unit="lines") as advance:
+            advance(3)
+    assert capfd.readouterr() == ("", "")
+
+
+async def test_imports_and_embedding_show_how_far_they_are(
+    notebook: Notebook, tmp_path: Path
+) -> None:
+    rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(300)]
+    file = write_lines(tmp_path / "chat.jsonl", rows)
+    settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)
+    async with await Library.open(settings) as library:
+        await Importer(library).run(file)
+        await library.vectors.settle()
+        first = [states[0].partition(":")[0] for states in notebook.displays]
+        assert first == ["importing", "embedding"]
+        assert notebook.displays[1][-1] == "embedding: 300 rows"
+        await Reindexer(library).run()
+        assert notebook.displays[2][-1] == "reindexing: 0 rows"
+
+
+async def test_a_chat_turn_is_not_worth_a_bar(notebook: Notebook, tmp_path: Path) -> None:
+    rows = [message("lin", f"m{n}", "2026-01-05", f"number {n}") for n in range(3)]
+    file = write_lines(tmp_path / "chat.jsonl", rows)
+    settings = Settings(db=str(tmp_path / "m.db"), embedder="hash", snapshots=False)
+    async with await Library.open(settings) as library:
+        await Importer(library).run(file, progress=False)
+        await library.vectors.settle()
+        assert notebook.displays == []
