@@ -24,6 +24,7 @@ demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
+	@$(BIN)/python -m tests.dashboard.browser
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model"
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes

@@ -36,6 +36,8 @@ key opens one user's data, or several users'. Times are RFC 3339 in UTC. `X-Requ
 # The framework's own spans and logs would name users (in paths) and quote what they sent.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
+_ASSETS = "/_nicegui"  # files of the dashboard's library
+
 about = APIRouter(tags=["service"])
 _ROUTERS = (about, messages.router, recall.router, chat.router)
 
@@ -64,11 +66,13 @@ def create_app(
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     tracer: Any = None,
+    dashboard: bool = False,
 ) -> Application:
     """The service over an opened library, which stays the caller's to close.
 
     With `may_be_open`, local callers need no key as long as the database has none: only for a
     server that listens on the loopback address. A `tracer` of OpenTelemetry is told of requests.
+    With `dashboard` there are pages for people, which must be kept `running` beside the service.
     """
     settings = library.settings
     metrics = Metrics(library.cache.nbytes)
@@ -90,7 +94,21 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "X-Request-Id"],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
+    if dashboard:
+        inner = _with_dashboard(inner, doorkeeper)
     return Application(Edge(inner, metrics, _template, tracer), service)
+
+
+def _with_dashboard(api: ASGIApp, doorkeeper: Doorkeeper) -> ASGIApp:
+    """The API, and the pages for people at the paths that are theirs."""
+    from memrecall.server.dashboard.mounting import is_ours, make_door
+
+    door = make_door(doorkeeper)
+
+    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
+        await (door if is_ours(scope["path"]) else api)(scope, receive, send)
+
+    return choose
 
 
 class _Api(FastAPI):
@@ -148,6 +166,8 @@ def _methods(path: str) -> str:
 
 def _template(path: str) -> str | None:
     """The template that a path fits, whatever the method."""
+    if path.startswith(_ASSETS):
+        return _ASSETS
     return next((route.path for route in _matching(path)), None)
 
 

@@ -23,6 +23,7 @@ from memrecall.types import check_time_zone
 
 LIST_SIZE = 100
 PURGE_SIZE = 500  # as many as a writer may have to wait for
+_LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that an id may go on with
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +70,15 @@ class Owners:
         if agent_id is not None:
             wanted = wanted.where(users.c.agent_id == agent_id)
         return await self._list(wanted, users.c.user_id, after, limit)
+
+    async def find_users(self, prefix: str, limit: int = LIST_SIZE) -> list[str]:
+        """The ids of users that begin so, in their order."""
+        # A range and not LIKE: both databases read it from the index, whatever is in the prefix.
+        wanted = select(users.c.user_id).where(
+            users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
+        )
+        rows = await self._database.fetch(wanted.order_by(users.c.user_id).limit(limit))
+        return [row.user_id for row in rows]
 
     async def list_sessions(
         self, user_id: str, after: str = "", limit: int = LIST_SIZE

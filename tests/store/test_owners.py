@@ -196,3 +196,14 @@ class TestEraseAgent:
         await store.owners.erase_agent("helper")
 
         assert (await store.owners.list_agents()).items == ()
+
+
+async def test_users_are_found_by_how_their_ids_begin(store: Store) -> None:
+    for user in ("ann", "anna", "An", "ben", "安娜", "100%", "100_"):
+        await store.timeline(Scope(user)).add([said("m")])
+
+    assert await store.owners.find_users("ann") == ["ann", "anna"]
+    assert await store.owners.find_users("安") == ["安娜"]
+    assert await store.owners.find_users("100%") == ["100%"]
+    assert await store.owners.find_users("", limit=3) == ["100%", "100_", "An"]
+    assert await store.owners.find_users("zoe") == []
