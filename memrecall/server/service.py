@@ -11,6 +11,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.limits import RecallGate
+from memrecall.server.live import LiveRecalls
 from memrecall.server.metrics import Metrics
 
 
@@ -23,6 +24,7 @@ class Service:
     gate: RecallGate
     model_client: Any = None  # None: the offline rules recall
     caches: Caches = field(default_factory=Caches)
+    live: LiveRecalls = field(default_factory=LiveRecalls)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 

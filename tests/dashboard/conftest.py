@@ -14,6 +14,7 @@ import pytest
 import pytest_asyncio
 
 from memrecall.memory import Library
+from tests.model.openai_server import ModelServer, serve
 from tests.server.process import Served, served
 
 from .browser import LEFT_OUT, find_browser
@@ -127,12 +128,22 @@ def open_server(filled: Path, folder: Path, chromium: str) -> Iterator[Served]:
 
 
 @pytest.fixture(scope="session")
-def keyed(filled: Path, folder: Path, chromium: str) -> Iterator[tuple[Served, dict[str, str]]]:
-    """A server with keys, and the keys."""
+def model_server() -> Iterator[ModelServer]:
+    """A model that says what a test tells it to."""
+    with serve() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def keyed(
+    filled: Path, folder: Path, chromium: str, model_server: ModelServer
+) -> Iterator[tuple[Served, dict[str, str]]]:
+    """A server with keys and a model, and the keys."""
     place = folder / "keyed"
     location = _copy(filled, place)
     keys = asyncio.run(_keys_of(location, place))
-    with served(place, "--db", location) as server:
+    model = {"MEMRECALL_MODEL": "tiny", "MEMRECALL_BASE_URL": model_server.url}
+    with served(place, "--db", location, MEMRECALL_API_KEY="k", **model) as server:
         yield server, keys
 
 
@@ -160,6 +171,15 @@ async def window_on(browser: Any, url: str, **options: Any) -> AsyncIterator[Win
         assert window.watch.problems == []
     finally:
         await context.close()
+
+
+async def sign_in(window: Window, key: str) -> None:
+    """Sign in as a person would."""
+    await window.open("/sign-in")
+    await window.page.fill("input[name=key]", key)
+    await window.page.keyboard.press("Enter")
+    await window.page.wait_for_url(lambda url: "/sign-in" not in url)
+    await window.ready()
 
 
 @pytest_asyncio.fixture(loop_scope="session")

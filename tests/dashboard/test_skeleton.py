@@ -11,14 +11,6 @@ from .conftest import Window, window_on
 Keyed = tuple[Served, dict[str, str]]
 
 
-async def sign_in(window: Window, key: str) -> None:
-    await window.open("/sign-in")
-    await window.page.fill("input[name=key]", key)
-    await window.page.keyboard.press("Enter")
-    await window.page.wait_for_url(lambda url: "/sign-in" not in url)
-    await window.ready()
-
-
 async def test_open_service_needs_no_sign_in(window: Window) -> None:
     await window.open("/")
     assert await window.page.title() == "Overview · memrecall"

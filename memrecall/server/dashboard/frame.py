@@ -32,6 +32,8 @@ _DARK = {"auto": None, "light": False, "dark": True}
 _STYLE = Path(__file__).with_name("style.css")
 _RESPONSE_SECONDS = 15.0
 
+ui.button.default_props("no-caps padding='4px 12px'")
+
 
 def page(path: str, name: str, *, framed: bool = True) -> Callable[[Build], Build]:
     """Register what builds a page; its title is the text of that name."""
