@@ -108,7 +108,11 @@ async def _draw_frame(visit: Visit, path: str) -> None:
         menu.on_click(drawer.toggle)
         with ui.element("nav").classes("mr-nav"):
             for name, target, icon in NAVIGATION:
-                _draw_entry(visit, name, target, icon, is_here=target == path)
+                _draw_entry(visit, name, target, icon, is_here=_is_in(path, target))
+
+
+def _is_in(path: str, target: str) -> bool:
+    return path == target or (target != "/" and path.startswith(f"{target}/"))
 
 
 def _draw_entry(visit: Visit, name: str, target: str, icon: str, *, is_here: bool) -> None:

@@ -16,7 +16,7 @@ from memrecall.store.engine import Database
 from memrecall.store.tables import meta
 from memrecall.text import TEXT_VERSION
 
-LATEST = 4
+LATEST = 5
 _LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades
 
 
