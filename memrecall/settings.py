@@ -16,7 +16,9 @@ from memrecall.errors import InvalidArgument
 
 PREFIX = "MEMRECALL_"
 CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
-ZERO_MEANS_OFF = frozenset({"trace_days", "recall_queue", "chat_recalls", "chat_history"})
+ZERO_MEANS_OFF = frozenset(
+    {"trace_days", "counter_days", "recall_queue", "chat_recalls", "chat_history"}
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,7 @@ class Settings:
     recall_queue: int = 16  # that wait behind them; 0: none
     recall_patience: float = 30.0  # seconds that they wait
     dashboard: bool = True  # pages for people at /, where the extra `dashboard` is installed
+    counter_days: int = 30  # that the dashboard's counters are kept; 0: nothing is counted
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
     chat_recalls: int = 3  # in one turn of a chat, at most
     chat_count_forced: bool = True  # the recall that every turn makes is one of them

@@ -26,6 +26,7 @@ from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import Metrics
 from memrecall.server.openapi import describe, documented
 from memrecall.server.service import Asked, Service
+from memrecall.server.tally import Tally
 from memrecall.server.wire import Json, problem_response
 
 _DESCRIPTION = """\
@@ -75,14 +76,16 @@ def create_app(
     With `dashboard` there are pages for people, which must be kept `running` beside the service.
     """
     settings = library.settings
-    metrics = Metrics(library.cache.nbytes)
+    days = settings.counter_days
+    tally = Tally(library.store.counters, days) if dashboard and days else None
+    metrics = Metrics(library.cache.nbytes, tally)
     gate = RecallGate(
         metrics,
         running=settings.recalls_per_key,
         waiting=settings.recall_queue,
         patience=settings.recall_patience,
     )
-    service = Service(library, metrics, gate, model_client)
+    service = Service(library, metrics, gate, model_client, tally)
     origins = settings.allowed_origins()
     doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
     inner: ASGIApp = Guard(_routes(), doorkeeper, body_limits)

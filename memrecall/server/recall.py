@@ -132,6 +132,7 @@ class RecallRun:
         metrics, notes = self.asked.service.metrics, self.asked.notes
         seconds = float(result.usage["seconds"])
         metrics.count_recall(result.stop_reason.value, seconds)
+        metrics.count_result(result)
         notes.update(stop_reason=result.stop_reason.value, iterations=result.iterations)
         calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
         notes["tools"] = [event.data["tool"] for event in calls]

@@ -18,6 +18,7 @@ from memrecall.memory import Library, client_of
 from memrecall.server.app import Application, create_app
 from memrecall.server.auth import is_loopback
 from memrecall.server.dashboard import is_installed
+from memrecall.server.service import Service
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
 
@@ -118,7 +119,7 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
                     config = server_config(app, websockets=facts.has_dashboard)
                     config.load()  # the dashboard's library looks for a server that has it
                     server = _Server(config, app, lambda: announce(facts))
-                    async with _pages_running(facts.has_dashboard):
+                    async with _pages_running(app.service, facts.has_dashboard):
                         await server.serve(sockets=[listener])
             finally:
                 if client is not None:
@@ -126,14 +127,15 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
 
 
 @contextlib.asynccontextmanager
-async def _pages_running(has_dashboard: bool) -> AsyncIterator[None]:
+async def _pages_running(service: Service, has_dashboard: bool) -> AsyncIterator[None]:
     """Keep the dashboard alive, if there is one; only then its library is loaded."""
     if not has_dashboard:
         yield
         return
     from memrecall.server.dashboard.mounting import running
 
-    async with running():
+    counting = service.tally.running() if service.tally else contextlib.nullcontext()
+    async with counting, running():
         yield
 
 

@@ -13,6 +13,7 @@ from memrecall.server.auth import Principal
 from memrecall.server.limits import RecallGate
 from memrecall.server.live import LiveRecalls
 from memrecall.server.metrics import Metrics
+from memrecall.server.tally import Tally
 
 
 @dataclass(slots=True)
@@ -23,6 +24,7 @@ class Service:
     metrics: Metrics
     gate: RecallGate
     model_client: Any = None  # None: the offline rules recall
+    tally: Tally | None = None  # None: nobody looks at what is counted over time
     caches: Caches = field(default_factory=Caches)
     live: LiveRecalls = field(default_factory=LiveRecalls)
     closing: asyncio.Event = field(default_factory=asyncio.Event)

@@ -131,6 +131,13 @@ class Traces:
         place = [items[-1].created_at.isoformat(), items[-1].trace_id]
         return TracePage(items, seal_cursor(self._secret, binding, place))
 
+    async def since(self, moment: datetime, limit: int) -> list[TraceSummary]:
+        """The recalls made from a moment on, the latest first, at most so many."""
+        wanted = self._only_mine(select(*_SUMMARY)).where(traces.c.created_at >= moment)
+        ordered = wanted.order_by(traces.c.created_at.desc(), traces.c.trace_id)
+        rows = await self._database.fetch(ordered.limit(limit))
+        return [TraceSummary(**row._mapping) for row in rows]
+
     async def naming(self, key: str, among: int = LOOKED_THROUGH) -> list[TraceSummary]:
         """Of the latest recalls those that speak of a memory or message, the latest first."""
         latest = self._only_mine(select(traces.c.trace_id))

@@ -51,7 +51,13 @@ def xy_chart(
     legend = {"show": len(told) > 1, "textStyle": {"color": _GREY}, "top": 0, "type": "scroll"}
     return chart(
         {
-            "grid": {"left": 8, "right": 16, "top": 36, "bottom": 8, "containLabel": True},
+            "grid": {
+                "left": 8,
+                "right": 16,
+                "top": 36 if len(told) > 1 or up.get("name") else 12,
+                "bottom": 8,
+                "containLabel": True,
+            },
             "legend": legend,
             "xAxis": dict(across),
             "yAxis": dict(up),

@@ -187,4 +187,34 @@ EXPLORER: Words = {
     ),
 }
 
-WORDS: Words = {**FRAME, **SIGN_IN, **RECALLS, **EXPLORER}
+OVERVIEW: Words = {
+    "span_hour": ("Last hour", "最近一小时"),
+    "span_day": ("Last day", "最近一天"),
+    "span_week": ("Last week", "最近一周"),
+    "users": ("Users", "用户"),
+    "knowledge": ("Knowledge entries", "知识条目"),
+    "traces": ("Stored recalls", "已存回忆"),
+    "searches": ("Searches", "搜索"),
+    "turns": ("Chat turns", "聊天轮次"),
+    "abstentions": ("Abstentions", "未作答"),
+    "errors": ("Errors", "错误"),
+    "recall_p50": ("Recall p50", "回忆 p50"),
+    "recall_p95": ("Recall p95", "回忆 p95"),
+    "recall_p99": ("Recall p99", "回忆 p99"),
+    "activity": ("Activity", "活动"),
+    "recall_seconds": ("Recall latency", "回忆延迟"),
+    "search_seconds": ("Search latency", "搜索延迟"),
+    "by_recalls": ("How recalls ended", "回忆的结束原因"),
+    "by_iterations": ("Iterations", "迭代次数"),
+    "by_windows": ("Largest window", "最大窗口"),
+    "by_confidence": ("Confidence", "信心度"),
+    "by_leaks": ("Leaked calls by family", "按类别统计的泄漏调用"),
+    "by_errors": ("Errors by status", "按状态统计的错误"),
+    "nothing_yet": ("Nothing in this time.", "这段时间没有数据。"),
+    "not_counted": (
+        "Nothing is counted: MEMRECALL_COUNTER_DAYS is 0.",
+        "未统计：MEMRECALL_COUNTER_DAYS 为 0。",
+    ),
+}
+
+WORDS: Words = {**FRAME, **SIGN_IN, **RECALLS, **EXPLORER, **OVERVIEW}

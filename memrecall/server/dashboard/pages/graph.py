@@ -58,7 +58,7 @@ def _draw_graph(visit: Visit, relations: list[StoredRelation], center: str) -> N
                 "draggable": True,
                 "force": {"repulsion": 420, "edgeLength": 110, "layoutAnimation": False},
                 "lineStyle": {"color": "#8a93a3", "opacity": 0.9},
-                "label": {"show": True, "position": "right", "color": "inherit"},
+                "label": {"show": True, "position": "bottom", "color": "inherit"},
                 "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, "color": "#7b8494"},
                 "edgeSymbol": ["none", "arrow"],
                 "edgeSymbolSize": 7,
