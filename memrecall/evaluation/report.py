@@ -5,16 +5,10 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-import numpy as np
-
 from memrecall.errors import InvalidArgument
+from memrecall.evaluation.curves import calibration, latency_shares, recall_by_depth
 from memrecall.evaluation.folder import Plan, Run
-from memrecall.evaluation.metrics import (
-    judged_confidence,
-    judged_results,
-    summarise,
-    trade_off,
-)
+from memrecall.evaluation.metrics import summarise, trade_off
 from memrecall.evaluation.plots import (
     Axis,
     Series,
@@ -24,11 +18,9 @@ from memrecall.evaluation.plots import (
     share_axis,
     whisker_chart,
 )
-from memrecall.evaluation.statistics import calibration_bins
 from memrecall.evaluation.style import STYLE
 
 MOST_RUNS = 8  # so many colours can be told apart
-_DEEPEST = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,28 +100,14 @@ def _swatch(each: Shown) -> str:
 def _recall_by_depth(shown: Sequence[Shown]) -> tuple[str, str, str]:
     heading = "Evidence recall against k"
     series = [
-        Series(each.name, each.colour, list(enumerate(_recalls(each.run), 1))) for each in shown
+        Series(each.name, each.colour, list(enumerate(recall_by_depth(each.run), 1)))
+        for each in shown
     ]
     deepest = max(len(each.points) for each in series)
     ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
     axis = Axis("k", 1, max(deepest, 2), ticks)
     plot = line_chart(heading, axis, share_axis("share of the evidence"), series)
     return heading, "Share of a question's evidence among the first k keys.", plot
-
-
-def _recalls(run: Run) -> list[float]:
-    depth = min(run.state.plan.depth, _DEEPEST)
-    found = np.zeros((len(run.answers), depth))
-    asked = [len(question.evidence) for question in run.questions]
-    for at, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
-        for place, key in enumerate(answer.keys[:depth]):
-            found[at, place] = key in question.evidence
-    counts = np.array(asked)
-    known = counts > 0
-    if not known.any():
-        return [0.0] * depth
-    shares = found[known].cumsum(axis=1) / counts[known, None]
-    return [float(value) for value in shares.mean(axis=0)]
 
 
 def _by_category(shown: Sequence[Shown], metric: str, label: str) -> tuple[str, str, str]:
@@ -179,7 +157,7 @@ def _calibration(shown: Sequence[Shown]) -> tuple[str, str, str]:
     heading = "Calibration"
     series, kinds = [], []
     for each in shown:
-        kind, bins = _bins(each.run)
+        kind, bins = calibration(each.run)
         kinds.append(kind)
         points = [(said, came) for said, came, _ in bins]
         series.append(Series(f"{each.name}, {kind}", each.colour, points, dots=True))
@@ -193,28 +171,10 @@ def _calibration(shown: Sequence[Shown]) -> tuple[str, str, str]:
     return heading, said, plot
 
 
-def _bins(run: Run) -> tuple[str, list[tuple[float, float, int]]]:
-    pairs = list(zip(run.questions, run.answers, strict=True))
-    if run.state.plan.mode == "recall":
-        kind, (predicted, true) = "confidence", judged_confidence(pairs)
-    elif all(answer.probabilities is not None for answer in run.answers):
-        kind = "probability"
-        predicted, true = judged_results(pairs, lambda answer: answer.probabilities or ())
-    else:
-        kind = "relevance score"
-        predicted, true = judged_results(pairs, lambda answer: [s for _, s in answer.retrieved])
-    known = ~np.isnan(predicted)
-    return kind, calibration_bins(predicted[known], true[known])
-
-
 def _latency(shown: Sequence[Shown]) -> tuple[str, str, str]:
     heading = "Latency"
-    times = [sorted(1000 * seconds for seconds in each.run.seconds) for each in shown]
-    series = [
-        Series(each.name, each.colour, [(ms, n / len(took)) for n, ms in enumerate(took, 1)])
-        for each, took in zip(shown, times, strict=True)
-    ]
-    axis = log_axis("milliseconds", [ms for took in times for ms in took])
+    series = [Series(each.name, each.colour, latency_shares(each.run)) for each in shown]
+    axis = log_axis("milliseconds", [ms for each in series for ms, _ in each.points])
     plot = line_chart(heading, axis, share_axis("share of the questions"), series)
     return heading, "Share of the questions that took at most so long.", plot
 

@@ -19,6 +19,7 @@ from tests.server.process import Served, served
 
 from .browser import LEFT_OUT, find_browser
 from .sample import fill, make_keys, sample_settings
+from .sample_runs import make_runs
 
 pytest.importorskip("nicegui")
 playwright_api = pytest.importorskip("playwright.async_api")
@@ -123,6 +124,7 @@ def open_server(filled: Path, folder: Path, chromium: str) -> Iterator[Served]:
     """A server without keys, with the sample."""
     place = folder / "open"
     location = _copy(filled, place)
+    make_runs(place / "runs")
     with served(place, "--db", location, MEMRECALL_RUNS_DIR=str(place / "runs")) as server:
         yield server
 

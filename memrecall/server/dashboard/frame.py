@@ -45,8 +45,8 @@ def page(path: str, name: str, *, framed: bool = True) -> Callable[[Build], Buil
             if framed:
                 await _draw_frame(visit, path)
             with ui.element("main").classes("mr-main") as content:
+                ui.skip_link(visit.say("skip"), target=content)
                 await _build(build, visit)
-            ui.skip_link(visit.say("skip"), target=content)
 
         ui.page(path, response_timeout=_RESPONSE_SECONDS)(show)
         return build

@@ -13,7 +13,16 @@ from memrecall.server.auth import Doorkeeper
 from memrecall.server.dashboard.door import ASSETS, PREFERENCES, SIGN_IN, SIGN_OUT, SOCKET, Door
 from memrecall.server.edge import log_bug
 
-PAGES = ("graph", "memories", "messages", "overview", "recalls", "sessions", "sign_in")
+PAGES = (
+    "evaluations",
+    "graph",
+    "memories",
+    "messages",
+    "overview",
+    "recalls",
+    "sessions",
+    "sign_in",
+)
 _OWN_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
 _FAVICON = Path(__file__).with_name("favicon.svg")
 

@@ -217,4 +217,36 @@ OVERVIEW: Words = {
     ),
 }
 
-WORDS: Words = {**FRAME, **SIGN_IN, **RECALLS, **EXPLORER, **OVERVIEW}
+EVALUATIONS: Words = {
+    "run": ("Evaluation run", "评测运行"),
+    "runs": ("Runs", "运行"),
+    "no_runs": (
+        "There is no run in {folder}. `memrecall eval run` makes one.",
+        "{folder} 中没有评测。用 `memrecall eval run` 运行一次。",
+    ),
+    "over_time": ("Over time", "随时间变化"),
+    "choose_run": ("Choose the run {name}", "选择运行 {name}"),
+    "choose_two_runs": ("Choose two runs to compare.", "请选择两次运行进行比较。"),
+    "incomplete": ("incomplete", "未完成"),
+    "questions_count": ("{count} questions", "{count} 个问题"),
+    "questions": ("Questions", "问题"),
+    "mode": ("Mode", "方式"),
+    "embedder": ("Embedder", "嵌入模型"),
+    "version": ("Version", "版本"),
+    "rules": ("offline rules", "离线规则"),
+    "no_answers": ("No question has been answered yet.", "还没有回答任何问题。"),
+    "figures": ("Figures with 95 % intervals", "指标（95% 区间）"),
+    "figure": ("Figure", "指标"),
+    "overall": ("overall", "总体"),
+    "by_category": ("{metric} by category", "按类别的 {metric}"),
+    "recall_by_k": ("Evidence recall against k", "证据召回率与 k"),
+    "calibration": ("Calibration", "校准曲线"),
+    "latency_shares": ("Latency: share of the questions", "延迟：问题占比"),
+    "compare_runs": ("Two runs compared", "两次运行对比"),
+    "what_changed": ("What changed", "变化"),
+    "sure": ("sure", "显著"),
+    "unsure": ("could be chance", "可能是偶然"),
+    "newest_page": ("Back", "上一页"),
+}
+
+WORDS: Words = {**FRAME, **SIGN_IN, **RECALLS, **EXPLORER, **OVERVIEW, **EVALUATIONS}
