@@ -1,12 +1,18 @@
 """The parts of the door that need no browser."""
 
+import re
+from pathlib import Path
+
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from memrecall.server import dashboard
 from memrecall.server.dashboard.cookies import language_of, read_cookies, theme_of
 from memrecall.server.dashboard.door import local_path
+from memrecall.server.dashboard.mounting import PAGES
 from memrecall.server.dashboard.sessions import MOST_SESSIONS, SESSION_SECONDS, Sessions
+from memrecall.server.dashboard.words import WORDS
 
 
 class Clock:
@@ -75,3 +81,25 @@ def test_nobody_is_sent_to_another_site(target: str) -> None:
     assert path.startswith("/")
     assert not path.startswith(("//", "/\\"))
     assert "\n" not in path
+
+
+def test_every_page_is_registered_and_in_two_languages() -> None:
+    folder = Path(dashboard.__file__).parent
+    modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
+    assert modules == set(PAGES)
+    sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
+    said = {name for text in sources for name in re.findall(r"\bsay\(\s*\"(\w+)\"", text)}
+    assert said <= WORDS.keys()
+    for english, chinese in WORDS.values():
+        assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", chinese))
+        assert english.strip()
+        assert chinese.strip()
+
+
+def test_nothing_is_shown_as_html() -> None:
+    folder = Path(dashboard.__file__).parent
+    risky = re.compile(
+        r"ui\.(html|markdown|add_body_html|add_head_html|run_javascript)\b|innerHTML"
+    )
+    found = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
+    assert found == set()

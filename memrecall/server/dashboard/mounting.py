@@ -22,6 +22,7 @@ PAGES = (
     "recalls",
     "sessions",
     "sign_in",
+    "try_it",
 )
 _OWN_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
 _FAVICON = Path(__file__).with_name("favicon.svg")

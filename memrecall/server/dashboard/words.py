@@ -249,4 +249,37 @@ EVALUATIONS: Words = {
     "newest_page": ("Back", "上一页"),
 }
 
-WORDS: Words = {**FRAME, **SIGN_IN, **RECALLS, **EXPLORER, **OVERVIEW, **EVALUATIONS}
+TRY: Words = {
+    "offline_model": ("offline rules (no model is configured)", "离线规则（未配置模型）"),
+    "single_chat": ("Single chat", "单人聊天"),
+    "group_chat": ("Group chat", "群聊"),
+    "people": ("People (the first one speaks)", "成员（第一位发言）"),
+    "helpers": ("AI members (@name asks one)", "AI 成员（@名字 指定）"),
+    "conversation": ("Conversation", "对话"),
+    "behind": ("Behind the answer", "回答背后"),
+    "behind_hint": (
+        "Tool calls, their results and the recall of each answer are shown here.",
+        "这里显示每次回答的工具调用、结果和回忆。",
+    ),
+    "your_message": ("Your message", "输入消息"),
+    "send": ("Send", "发送"),
+    "you": ("you", "你"),
+    "assistant": ("assistant", "助手"),
+    "silent": ("(stays silent)", "（没有发言）"),
+    "forged": ("made by the turn itself", "本轮自动调用"),
+    "by_model": ("asked for by the model", "模型调用"),
+    "turn_cost": (
+        "{calls} model calls, {recalls} recalls, {leaks} leaked calls",
+        "{calls} 次模型调用，{recalls} 次回忆，{leaks} 次泄漏调用",
+    ),
+}
+
+WORDS: Words = {
+    **FRAME,
+    **SIGN_IN,
+    **RECALLS,
+    **EXPLORER,
+    **OVERVIEW,
+    **EVALUATIONS,
+    **TRY,
+}
