@@ -13,7 +13,7 @@ EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz cassettes check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz cassettes check format bench eval screenshots constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -59,6 +59,7 @@ bench: $(VENV)/.installed-dev  ## measure search, the recall loop and the servic
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
 	@$(BIN)/python benchmarks/http.py
+	@$(BIN)/python benchmarks/dashboard.py
 
 eval: install  ## ask the questions of fixtures/eval, by search and by recall, and check the scores
 	@mkdir -p .eval && echo '*' > .eval/.gitignore
@@ -70,6 +71,9 @@ eval: install  ## ask the questions of fixtures/eval, by search and by recall, a
 	    $(EVAL) check .eval/$$mode --baseline fixtures/eval/baseline.$$mode.json || failed=1; fi; \
 	done; \
 	$(EVAL) report .eval/search .eval/recall --out .eval/report.html || exit; exit $$failed
+
+screenshots: $(VENV)/.installed-dev  ## take the pictures of the dashboard for docs/ anew
+	@$(BIN)/python -m tests.dashboard.screenshots
 
 constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt

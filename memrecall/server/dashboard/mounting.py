@@ -1,5 +1,6 @@
 """NiceGUI, set up once for the process: what it serves and how, and its start and end."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -25,6 +26,7 @@ PAGES = (
     "try_it",
 )
 _OWN_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
+_COLLECTED_AFTER = (10_000, 20, 50)
 _FAVICON = Path(__file__).with_name("favicon.svg")
 
 
@@ -43,6 +45,11 @@ async def running() -> AsyncIterator[None]:
     """Keep the user interface alive: its lifespan, which the server does not run."""
     parent = _pages()
     async with parent.router.lifespan_context(parent):
+        # Every page makes and drops thousands of objects in cycles. What was loaded until now will
+        # stay: looking through it again and again would hold up requests for half a second.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_COLLECTED_AFTER)
         yield
 
 

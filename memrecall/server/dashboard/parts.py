@@ -7,6 +7,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from nicegui import ui
+from nicegui.elements.mixins.text_element import TextElement
 
 from memrecall.server.dashboard.visit import Visit
 
@@ -24,8 +25,7 @@ def heading(text: str) -> None:
 
 
 def _heading(tag: str, text: str, look: str) -> None:
-    with ui.element(tag).classes(look):
-        ui.label(text)
+    TextElement(tag=tag, text=text).classes(look)
 
 
 @contextmanager
@@ -71,14 +71,16 @@ def button_link(text: str, target: str, icon: str = "") -> None:
 
 def marked_text(text: str) -> None:
     """Text in which the words that were searched for are marked."""
+    if MARK_BEFORE not in text:
+        ui.label(text).classes("mr-text")
+        return
     with ui.element("div").classes("mr-text"):
         for number, part in enumerate(text.split(MARK_BEFORE)):
             if number == 0:
                 _span(part)
                 continue
             word, _, rest = part.partition(MARK_AFTER)
-            with ui.element("mark"):
-                _span(word)
+            TextElement(tag="mark", text=word)
             _span(rest)
 
 

@@ -59,7 +59,7 @@ def _draw_depth(visit: Visit, run: Run) -> None:
     points = [[k, round(share, 4)] for k, share in enumerate(recall_by_depth(run), 1)]
     with card(heading):
         line = {"type": "line", "data": points, "showSymbol": False}
-        xy_chart(heading, axis("k", min=1), axis(**_SHARE), [line])
+        xy_chart(heading, axis(min=1), axis(**_SHARE), [line])
 
 
 def _draw_calibration(visit: Visit, run: Run) -> None:
@@ -68,9 +68,9 @@ def _draw_calibration(visit: Visit, run: Run) -> None:
     points = [[round(said, 4), round(came, 4)] for said, came, _ in bins]
     diagonal = {"type": "line", "data": [[0, 0], [1, 1]], "showSymbol": False}
     dashed = {"lineStyle": {"type": "dashed", "color": "#8a93a3", "width": 1}, "silent": True}
-    with card(heading):
+    with card(f"{heading}: {kind}"):
         line = {"type": "line", "data": points, "symbolSize": 7}
-        xy_chart(heading, axis(kind, **_SHARE), axis(**_SHARE), [line, {**diagonal, **dashed}])
+        xy_chart(heading, axis(**_SHARE), axis(**_SHARE), [line, {**diagonal, **dashed}])
 
 
 def _draw_latency(visit: Visit, run: Run) -> None:
@@ -80,5 +80,5 @@ def _draw_latency(visit: Visit, run: Run) -> None:
     points = [[round(ms, 2), round(share, 4)] for ms, share in shares[::step]]
     with card(heading):
         line = {"type": "line", "data": points, "showSymbol": False}
-        across = axis("ms", type="log", splitLine={"show": False})
+        across = axis(type="log", splitLine={"show": False})
         xy_chart(heading, across, axis(**_SHARE), [line])

@@ -202,8 +202,8 @@ OVERVIEW: Words = {
     "recall_p95": ("Recall p95", "回忆 p95"),
     "recall_p99": ("Recall p99", "回忆 p99"),
     "activity": ("Activity", "活动"),
-    "recall_seconds": ("Recall latency", "回忆延迟"),
-    "search_seconds": ("Search latency", "搜索延迟"),
+    "recall_seconds": ("Recall latency, ms", "回忆延迟（毫秒）"),
+    "search_seconds": ("Search latency, ms", "搜索延迟（毫秒）"),
     "by_recalls": ("How recalls ended", "回忆的结束原因"),
     "by_iterations": ("Iterations", "迭代次数"),
     "by_windows": ("Largest window", "最大窗口"),
@@ -241,7 +241,7 @@ EVALUATIONS: Words = {
     "by_category": ("{metric} by category", "按类别的 {metric}"),
     "recall_by_k": ("Evidence recall against k", "证据召回率与 k"),
     "calibration": ("Calibration", "校准曲线"),
-    "latency_shares": ("Latency: share of the questions", "延迟：问题占比"),
+    "latency_shares": ("Answered within so many ms", "在多少毫秒内回答"),
     "compare_runs": ("Two runs compared", "两次运行对比"),
     "what_changed": ("What changed", "变化"),
     "sure": ("sure", "显著"),
@@ -269,7 +269,7 @@ TRY: Words = {
     "forged": ("made by the turn itself", "本轮自动调用"),
     "by_model": ("asked for by the model", "模型调用"),
     "turn_cost": (
-        "{calls} model calls, {recalls} recalls, {leaks} leaked calls",
+        "model calls: {calls}, recalls: {recalls}, leaked calls: {leaks}",
         "{calls} 次模型调用，{recalls} 次回忆，{leaks} 次泄漏调用",
     ),
 }

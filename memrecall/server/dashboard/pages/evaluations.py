@@ -101,7 +101,7 @@ async def run(visit: Visit) -> None:
     if not figures:
         note(visit.say("no_answers"))
         return
-    with ui.element("div").classes("mr-grid"):
+    with ui.element("div").classes("mr-grid mr-halves"):
         draw_intervals(visit, figures, main_metric(read.state))
         draw_curves(visit, read)
     with card(visit.say("figures")):

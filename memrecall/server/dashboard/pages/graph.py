@@ -12,6 +12,7 @@ from memrecall.server.dashboard.visit import Visit
 from memrecall.store import StoredRelation
 
 MOST_RELATIONS = 120
+LISTED = 30
 _LONGEST_NAME = 24
 
 
@@ -32,7 +33,7 @@ async def graph(visit: Visit) -> None:
             return
         _draw_graph(visit, relations, center)
     with card(visit.say("relations")), ui.element("div").classes("mr-list"):
-        for relation in relations:
+        for relation in relations[:LISTED]:
             _draw_relation(visit, relation)
 
 

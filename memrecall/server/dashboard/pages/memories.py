@@ -25,7 +25,7 @@ from memrecall.server.dashboard.visit import Visit
 from memrecall.store import Revision, Wanted
 from memrecall.types import MemoryRecord
 
-PAGE_SIZE = 40
+PAGE_SIZE = 25
 STATES = ("current", "superseded", "deleted")
 ACTOR = "dashboard"
 

@@ -26,8 +26,8 @@ from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.types import Message, Role, parse_time
 
-PAGE_SIZE = 30
-AROUND = 10
+PAGE_SIZE = 25
+AROUND = 8
 LONGEST_SHOWN = 1_500
 _FILTERS = ("q", "by", "role", "session", "since", "until")
 _MEMORIES_READ = 100
@@ -189,5 +189,5 @@ def draw_message(
 def _shown(content: str, words: list[str]) -> str:
     if words:
         marks = {"before": MARK_BEFORE, "after": MARK_AFTER}
-        return "\n".join(snippets(content, words, length=400, limit=2, **marks))
+        return "\n".join(snippets(content, words, length=240, limit=1, **marks))
     return content if len(content) <= LONGEST_SHOWN else f"{content[:LONGEST_SHOWN]}…"

@@ -153,7 +153,7 @@ def _draw_latency(visit: Visit, figures: Figures, name: str) -> None:
             ]
             line = {"type": "line", "name": label, "data": points, "connectNulls": True}
             series.append({**line, "showSymbol": len(points) - times.count(None) <= _FEW_POINTS})
-        xy_chart(visit.say(name), _TIME, axis("ms"), series)
+        xy_chart(visit.say(name), _TIME, axis(), series)
 
 
 def _draw_shares(visit: Visit, figures: Figures, name: str) -> None:

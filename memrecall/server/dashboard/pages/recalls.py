@@ -28,7 +28,7 @@ from memrecall.server.dashboard.visit import Visit
 from memrecall.server.live import LiveRecall
 from memrecall.store import StoredTrace, TraceSummary
 
-PAGE_SIZE = 30
+PAGE_SIZE = 25
 _POLL_SECONDS = 0.25
 
 

@@ -20,7 +20,7 @@ from memrecall.server.dashboard.tabs import draw_tabs
 from memrecall.server.dashboard.visit import Visit
 from memrecall.store import StoredSummary
 
-PAGE_SIZE = 50
+PAGE_SIZE = 30
 _LEVELS = ("turns", "chunks", "session")  # from the lowest
 
 

@@ -55,7 +55,7 @@ class _Talk:
     def draw_settings(self) -> None:
         say = self._visit.say
         kinds = {"single": say("single_chat"), "group": say("group_chat")}
-        self._kind = ui.toggle(kinds, value="single").props("no-caps dense unelevated")
+        self._kind = ui.toggle(kinds, value="single").props("no-caps unelevated")
         self._session = ui.input(
             say("filter_session"), value=self._visit.asked.get("session", SESSION)
         )
