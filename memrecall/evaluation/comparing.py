@@ -42,14 +42,15 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Worsened:
-    """A question that did worse."""
+class QuestionChange:
+    """A question in both runs; `loss` is how much worse it did, below 0 how much better."""
 
     query_id: str
     category: str
     query: str
     before: float
     after: float
+    loss: float
 
 
 class Changes(list[Change]):
@@ -90,11 +91,13 @@ def require_same_questions(first: Run, second: Run) -> None:
     )
 
 
-def compare(first: Run, second: Run) -> Changes:
+def compare(first: Run, second: Run, *, by_category: bool = True) -> Changes:
     """Every figure that both runs have, over all questions and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
-    groups = {OVERALL: np.arange(before.size), **categories(first.questions)}
+    groups = {OVERALL: np.arange(before.size)}
+    if by_category:
+        groups |= categories(first.questions)
     changes = (
         change for name, rows in groups.items() for change in changes_of(before, after, name, rows)
     )
@@ -128,8 +131,8 @@ def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[C
     ]
 
 
-def worsened(first: Run, second: Run, metric: str, most: int) -> list[Worsened]:
-    """The questions that lost most of a figure."""
+def question_changes(first: Run, second: Run, metric: str) -> list[QuestionChange]:
+    """All questions by a figure, those that lost most of it first."""
     before, after = _shared_tables(first, second)
     if metric not in before.names:
         raise InvalidArgument(
@@ -139,14 +142,26 @@ def worsened(first: Run, second: Run, metric: str, most: int) -> list[Worsened]:
     losses = before.each(metric) - after.each(metric)
     if metric in LOWER_IS_BETTER:
         losses = -losses
-    order = [int(at) for at in np.argsort(-losses, kind="stable") if losses[at] > 0]
+    order = [int(at) for at in np.argsort(-losses, kind="stable") if not np.isnan(losses[at])]
     return [
-        Worsened(
+        QuestionChange(
             query_id=first.questions[at].query_id,
             category=first.questions[at].category,
             query=first.questions[at].query,
             before=float(before.each(metric)[at]),
             after=float(after.each(metric)[at]),
+            loss=float(losses[at]),
         )
-        for at in order[:most]
+        for at in order
     ]
+
+
+def question_metrics(first: Run, second: Run) -> list[str]:
+    """The figures that both runs have for single questions."""
+    return list(_shared_tables(first, second)[0].names)
+
+
+def worsened(first: Run, second: Run, metric: str, most: int) -> list[QuestionChange]:
+    """The questions that lost most of a figure."""
+    changes = question_changes(first, second, metric)
+    return [change for change in changes if change.loss > 0][:most]

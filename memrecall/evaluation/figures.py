@@ -4,13 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from memrecall.errors import InvalidArgument
+from memrecall.evaluation.curves import calibration, latency_shares, recall_by_depth
 from memrecall.evaluation.folder import Run
 from memrecall.evaluation.metrics import (
-    judged_confidence,
-    judged_results,
     summarise,
     trade_off,
 )
@@ -23,7 +20,6 @@ from memrecall.evaluation.plots import (
     share_axis,
     whisker_chart,
 )
-from memrecall.evaluation.statistics import calibration_bins
 
 MOST_RUNS = 8  # so many colours can be told apart
 _DEEPEST = 50
@@ -102,7 +98,8 @@ def unique_names(runs: Sequence[Run]) -> list[str]:
 def _recall_by_depth(shown: Sequence[Shown]) -> Figure:
     heading = "Evidence recall against k"
     series = [
-        Series(each.name, each.colour, list(enumerate(_recalls(each.run), 1))) for each in shown
+        Series(each.name, each.colour, list(enumerate(recall_by_depth(each.run), 1)))
+        for each in shown
     ]
     deepest = max(len(each.points) for each in series)
     ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
@@ -115,21 +112,6 @@ def _recall_by_depth(shown: Sequence[Shown]) -> Figure:
         plot,
         shown,
     )
-
-
-def _recalls(run: Run) -> list[float]:
-    depth = min(run.state.plan.depth, _DEEPEST)
-    found = np.zeros((len(run.answers), depth))
-    asked = [len(question.evidence) for question in run.questions]
-    for at, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
-        for place, key in enumerate(answer.keys[:depth]):
-            found[at, place] = key in question.evidence
-    counts = np.array(asked)
-    known = counts > 0
-    if not known.any():
-        return [0.0] * depth
-    shares = found[known].cumsum(axis=1) / counts[known, None]
-    return [float(value) for value in shares.mean(axis=0)]
 
 
 def _by_category(shown: Sequence[Shown], name: str, metric: str, label: str) -> Figure:
@@ -180,7 +162,7 @@ def _calibration(shown: Sequence[Shown]) -> Figure:
     heading = "Calibration"
     series, kinds = [], []
     for each in shown:
-        kind, bins = _bins(each.run)
+        kind, bins = calibration(each.run)
         kinds.append(kind)
         points = [(said, came) for said, came, _ in bins]
         series.append(Series(f"{each.name}, {kind}", each.colour, points, dots=True))
@@ -194,28 +176,10 @@ def _calibration(shown: Sequence[Shown]) -> Figure:
     return Figure("calibration", heading, said, plot, shown)
 
 
-def _bins(run: Run) -> tuple[str, list[tuple[float, float, int]]]:
-    pairs = list(zip(run.questions, run.answers, strict=True))
-    if run.state.plan.mode == "recall":
-        kind, (predicted, true) = "confidence", judged_confidence(pairs)
-    elif all(answer.probabilities is not None for answer in run.answers):
-        kind = "probability"
-        predicted, true = judged_results(pairs, lambda answer: answer.probabilities or ())
-    else:
-        kind = "relevance score"
-        predicted, true = judged_results(pairs, lambda answer: [s for _, s in answer.retrieved])
-    known = ~np.isnan(predicted)
-    return kind, calibration_bins(predicted[known], true[known])
-
-
 def _latency(shown: Sequence[Shown]) -> Figure:
     heading = "Latency"
-    times = [sorted(1000 * seconds for seconds in each.run.seconds) for each in shown]
-    series = [
-        Series(each.name, each.colour, [(ms, n / len(took)) for n, ms in enumerate(took, 1)])
-        for each, took in zip(shown, times, strict=True)
-    ]
-    axis = log_axis("milliseconds", [ms for took in times for ms in took])
+    series = [Series(each.name, each.colour, latency_shares(each.run)) for each in shown]
+    axis = log_axis("milliseconds", [ms for each in series for ms, _ in each.points])
     plot = line_chart(heading, axis, share_axis("share of the questions"), series)
     return Figure(
         "latency", heading, "Share of the questions that took at most so long.", plot, shown

@@ -33,6 +33,7 @@ from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
 from memrecall.server.metrics import Metrics
 from memrecall.server.openapi import describe, documented
 from memrecall.server.service import Asked, Service
+from memrecall.server.tally import Tally
 from memrecall.server.wire import Json, problem_response
 
 log = logging.getLogger("memrecall.server")
@@ -50,6 +51,7 @@ _MCP = "/mcp"
 _MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Memrecall-User")
 _JOBS_SECONDS = 20.0
 _SWEPT = ("users", "found", "removed", "reasons")
+_ASSETS = "/_nicegui"  # files of the dashboard's library
 
 about = APIRouter(tags=["service"])
 _ROUTERS = (
@@ -102,21 +104,27 @@ def create_app(
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     tracer: Any = None,
+    dashboard: bool = False,
 ) -> Application:
     """The service over an opened library, which stays the caller's to close.
 
     With `may_be_open`, local callers need no key as long as the database has none: only for a
     server that listens on the loopback address. A `tracer` of OpenTelemetry is told of requests.
+    With `dashboard` there are pages for people, which must be kept `running` beside the service.
     """
     settings = library.settings
-    metrics = Metrics(library.cache.nbytes)
+    days = settings.counter_days
+    tally = Tally(library.store.counters, days) if dashboard and days else None
+    metrics = Metrics(library.cache.nbytes, tally)
     gate = RecallGate(
         metrics,
         running=settings.recalls_per_key,
         waiting=settings.recall_queue,
         patience=settings.recall_patience,
     )
-    service = Service(library, metrics, gate, _remembering(library, model_client), model_client)
+    service = Service(
+        library, metrics, gate, _remembering(library, model_client), model_client, tally
+    )
     origins = settings.allowed_origins()
     doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
     inner: ASGIApp = Guard(_WithMcp(_routes(), service, origins), doorkeeper, body_limits)
@@ -128,6 +136,8 @@ def create_app(
             allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
+    if dashboard:
+        inner = _with_dashboard(inner, doorkeeper)
     return Application(Edge(inner, metrics, _template, tracer), service)
 
 
@@ -162,6 +172,18 @@ class _WithMcp:
             self._endpoint = self._endpoint or module.McpEndpoint(*self._made_for)
         served = self._endpoint if here and self._endpoint is not None else self._routes
         await served(scope, receive, send)
+
+
+def _with_dashboard(api: ASGIApp, doorkeeper: Doorkeeper) -> ASGIApp:
+    """The API, and the pages for people at the paths that are theirs."""
+    from memrecall.server.dashboard.mounting import is_ours, make_door
+
+    door = make_door(doorkeeper)
+
+    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
+        await (door if is_ours(scope["path"]) else api)(scope, receive, send)
+
+    return choose
 
 
 class _Api(FastAPI):
@@ -219,6 +241,8 @@ def _methods(path: str) -> str:
 
 def _template(path: str) -> str | None:
     """The template that a path fits, whatever the method."""
+    if path.startswith(_ASSETS):
+        return _ASSETS
     return _MCP if path == _MCP else next((route.path_format for route in _matching(path)), None)
 
 

@@ -84,6 +84,27 @@ class Doorkeeper:
         self._require_local(headers, client)
         return ANYBODY_HERE
 
+    async def admit_visitor(
+        self,
+        key_id: str | None,
+        headers: Mapping[bytes, bytes],
+        client: tuple[str, int] | None,
+    ) -> Principal:
+        """The principal of a browser: of the key that it signed in with, or of this machine."""
+        if key_id is not None:
+            key = await self._keys.find_valid(key_id)
+            if key is None:
+                raise _unauthenticated("the key was revoked or has expired")
+            return Principal.of(key)
+        if not self._may_be_open or await self._keys.exist():
+            raise _unauthenticated("this service needs a key")
+        self._require_local(headers, client)
+        return ANYBODY_HERE
+
+    async def find_key(self, presented: str) -> Key | None:
+        """The valid key that a text is, if it is one."""
+        return await self._keys.verify(presented)
+
     async def _verify(self, presented: str) -> Principal:
         scheme, _, text = presented.partition(" ")
         if scheme.lower() != "bearer" or not text.strip():

@@ -31,6 +31,7 @@ def log_to_stderr() -> None:
         "memrecall": logging.INFO,
         "uvicorn": logging.WARNING,
         "opentelemetry": logging.WARNING,
+        "nicegui": logging.CRITICAL,  # it quotes what failed; the dashboard logs that itself
     }
     for name, level in levels.items():
         logger = logging.getLogger(name)

@@ -1,6 +1,7 @@
 """What the service counts, for Prometheus. One registry an application: nothing is global."""
 
 from collections.abc import Callable, Iterator
+from http import HTTPStatus
 from typing import Any
 
 from prometheus_client import (
@@ -15,16 +16,21 @@ from prometheus_client import (
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from memrecall.agent import RecallResult
+from memrecall.server.tally import Tally
+
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
+_SEARCHES = frozenset({"/v1/messages/lexical_search", "/v1/messages/semantic_search"})
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
 
 class Metrics:
     """Counters and histograms of one application."""
 
-    def __init__(self, index_bytes: Callable[[], float]) -> None:
+    def __init__(self, index_bytes: Callable[[], float], tally: Tally | None = None) -> None:
+        self._tally = tally
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
@@ -81,10 +87,16 @@ class Metrics:
         known = method if method in _METHODS else "other"
         self._requests.labels(known, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
+        if self._tally is not None:
+            if route in _SEARCHES:
+                self._tally.add_time("search_seconds", seconds)
+            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                self._tally.add("errors", str(status))
 
     def count_search(self, kind: str) -> None:
         """Messages were searched for."""
         self._searches.labels(kind).inc()
+        self._note("searches", kind)
 
     def count_stored(self, messages: int) -> None:
         """Messages were written."""
@@ -93,12 +105,21 @@ class Metrics:
     def count_recall(self, stop_reason: str, seconds: float | None = None) -> None:
         """A recall is over; one that was cancelled has no time of its own."""
         self._recalls.labels(stop_reason).inc()
+        self._note("recalls", stop_reason)
         if seconds is not None:
             self._recall_seconds.observe(seconds)
+            if self._tally is not None:
+                self._tally.add_time("recall_seconds", seconds)
+
+    def count_result(self, result: RecallResult) -> None:
+        """What a recall came to."""
+        if self._tally is not None:
+            self._tally.add_recall(result)
 
     def count_turn(self, outcome: str, seconds: float) -> None:
         """A chat turn is over."""
         self._turns.labels(outcome).inc()
+        self._note("turns", outcome)
         self._turn_seconds.observe(seconds)
 
     def count_refusal(self) -> None:
@@ -108,6 +129,11 @@ class Metrics:
     def count_leak(self, family: str) -> None:
         """A model wrote a tool call as text."""
         self._leaks.labels(family).inc()
+        self._note("leaks", family)
+
+    def _note(self, name: str, label: str) -> None:
+        if self._tally is not None:
+            self._tally.add(name, label)
 
     def render(self) -> bytes:
         """All of it in Prometheus's text format."""

@@ -15,6 +15,7 @@ from memrecall.agent.trace import EventKind, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
+from memrecall.server.live import LiveRecall
 from memrecall.server.openapi import documented
 from memrecall.server.requests import PathId, RecallLimits, RecallRequest
 from memrecall.server.service import Asked, Asking
@@ -51,6 +52,7 @@ class RecallRun:
     asked: Asking
     scope: Scope
     body: RecallRequest
+    announced: LiveRecall | None = None  # who began it wants to watch it
 
     @property
     def deadline(self) -> float:
@@ -81,11 +83,24 @@ class RecallRun:
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
         """The events as they happen, then the result."""
         service = self.asked.service
+        live = self.announced or service.live.begin(self.scope, self._query)
+        with service.live.following(live):
+            async with aclosing(self._counted(live)) as events:
+                async for event in events:
+                    yield event
+
+    @property
+    def _query(self) -> str:
+        return str(self.body.conversation()[-1]["content"])
+
+    async def _counted(self, live: LiveRecall) -> AsyncGenerator[TraceEvent | RecallResult, None]:
+        service = self.asked.service
         async with service.gate.enter(self.asked.principal.key_id):
             over = False
             try:
                 async with aclosing(self._play()) as events:
                     async for event in events:
+                        live.note(event)
                         over = isinstance(event, RecallResult)
                         yield self._finish(event) if isinstance(event, RecallResult) else event
             except (asyncio.CancelledError, GeneratorExit):
@@ -117,6 +132,7 @@ class RecallRun:
         metrics, notes = self.asked.service.metrics, self.asked.notes
         seconds = float(result.usage["seconds"])
         metrics.count_recall(result.stop_reason.value, seconds)
+        metrics.count_result(result)
         notes.update(stop_reason=result.stop_reason.value, iterations=result.iterations)
         calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
         notes["tools"] = [event.data["tool"] for event in calls]

@@ -6,7 +6,7 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.app import Application, create_app
 from memrecall.server.auth import is_loopback
+from memrecall.server.dashboard import is_installed
+from memrecall.server.service import Service
 from memrecall.server.tools import ToolDesk
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
@@ -29,6 +31,7 @@ _ADVICE = {
     errno.EACCES: "Choose a --port of 1024 or more",
 }
 _LARGEST_HEAD = 16 * 1024
+_LARGEST_FRAME = 1024 * 1024  # of a websocket
 _LARGEST_PORT = 65_535
 _BACKLOG = 512
 _IDLE_SECONDS = 30  # clients close idle connections sooner: no request meets one being closed
@@ -42,6 +45,7 @@ class Listening:
     is_open: bool  # no key is needed
     a_user: str | None  # somebody who has something stored
     place: str  # the database
+    has_dashboard: bool = False
 
 
 class _Server(uvicorn.Server):
@@ -107,16 +111,38 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
             spans = exporting(__version__) if settings.telemetry else contextlib.nullcontext()
             try:
                 with spans as tracer:
-                    app = create_app(library, may_be_open=local, model_client=client, tracer=tracer)
-                    server = _Server(server_config(app), app, lambda: announce(facts))
+                    app = create_app(
+                        library,
+                        may_be_open=local,
+                        model_client=client,
+                        tracer=tracer,
+                        dashboard=facts.has_dashboard,
+                    )
+                    config = server_config(app, websockets=facts.has_dashboard)
+                    config.load()  # the dashboard's library looks for a server that has it
+                    server = _Server(config, app, lambda: announce(facts))
                     await app.begin_sweeping()
                     try:
-                        await server.serve(sockets=[listener])
+                        async with _pages_running(app.service, facts.has_dashboard):
+                            await server.serve(sockets=[listener])
                     finally:
                         await app.close()
             finally:
                 if client is not None:
                     await client.close()
+
+
+@contextlib.asynccontextmanager
+async def _pages_running(service: Service, has_dashboard: bool) -> AsyncIterator[None]:
+    """Keep the dashboard alive, if there is one; only then its library is loaded."""
+    if not has_dashboard:
+        yield
+        return
+    from memrecall.server.dashboard.mounting import running
+
+    counting = service.tally.running() if service.tally else contextlib.nullcontext()
+    async with counting, running():
+        yield
 
 
 def _bind(host: str, port: int) -> socket.socket:
@@ -146,15 +172,19 @@ async def _facts(library: Library, listener: socket.socket, is_open: bool) -> Li
     named = f"[{host}]" if ":" in host else host
     users = (await library.store.owners.list_users(limit=1)).items
     somebody = str(users[0]["user_id"]) if users else None
-    return Listening(f"http://{named}:{port}", is_open, somebody, library.store.place)
+    has_dashboard = library.settings.dashboard and is_installed()
+    return Listening(
+        f"http://{named}:{port}", is_open, somebody, library.store.place, has_dashboard
+    )
 
 
-def server_config(app: Any) -> uvicorn.Config:
-    """How the server treats connections."""
+def server_config(app: Any, *, websockets: bool = False) -> uvicorn.Config:
+    """How the server treats connections; the dashboard's pages need websockets."""
     return uvicorn.Config(
         app,
         http="h11",
-        ws="none",
+        ws="websockets-sansio" if websockets else "none",
+        ws_max_size=_LARGEST_FRAME,
         lifespan="off",
         log_config=None,
         access_log=False,

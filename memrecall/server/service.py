@@ -12,7 +12,9 @@ from memrecall.scope import Scope
 from memrecall.server.auth import Principal
 from memrecall.server.errors import Problem, Refused
 from memrecall.server.limits import RecallGate
+from memrecall.server.live import LiveRecalls
 from memrecall.server.metrics import Metrics
+from memrecall.server.tally import Tally
 
 
 @dataclass(slots=True)
@@ -24,7 +26,9 @@ class Service:
     gate: RecallGate
     remembering: AsyncMemory  # for anybody: endpoints bind it to who is asking
     model_client: Any = None  # None: the offline rules recall
+    tally: Tally | None = None  # None: nobody looks at what is counted over time
     caches: Caches = field(default_factory=Caches)
+    live: LiveRecalls = field(default_factory=LiveRecalls)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 

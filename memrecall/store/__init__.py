@@ -1,6 +1,7 @@
 """The store: tables, messages, memories, vectors, traces, keys. SQLAlchemy stays in here."""
 
 from memrecall.store.claims import require_enabled
+from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
 from memrecall.store.filters import Filter, matches, read_filter
@@ -33,6 +34,8 @@ __all__ = [
     "ChangeFeed",
     "Changes",
     "Checkpoint",
+    "CounterRow",
+    "Counters",
     "Entry",
     "Erased",
     "Filter",

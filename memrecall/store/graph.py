@@ -126,31 +126,23 @@ class Graph:
         """The latest relations that hold and touch an entity: source id, destination id, it."""
         if not entity_ids:
             return []
-        source, destination = entities.alias("source"), entities.alias("destination")
-        joined = relations.join(
-            source,
-            and_(
-                source.c.user_id == relations.c.user_id,
-                source.c.entity_id == relations.c.source_id,
-            ),
-        ).join(
-            destination,
-            and_(
-                destination.c.user_id == relations.c.user_id,
-                destination.c.entity_id == relations.c.destination_id,
-            ),
-        )
         ends = or_(
             relations.c.source_id.in_(list(entity_ids)),
             relations.c.destination_id.in_(list(entity_ids)),
         )
-        wanted = select(
-            relations, source.c.name.label("source"), destination.c.name.label("destination")
-        ).select_from(joined)
-        wanted = self._of_scope(wanted, relations).where(ends, _holds(as_of))
+        wanted = self._of_scope(_named_relations(), relations).where(ends, _holds(as_of))
         latest = wanted.order_by(relations.c.relation_id.desc()).limit(limit)
         rows = (await self._database.fetch(latest))[::-1]
         return [(row.source_id, row.destination_id, _stored(row)) for row in rows]
+
+    async def latest(self, limit: int) -> list[StoredRelation]:
+        """The relations that hold and were learnt last, the latest first."""
+        # Ids begin with the time they were made at, and the key of the table with the owner.
+        wanted = self._of_scope(_named_relations(), relations).where(_holds(None))
+        rows = await self._database.fetch(
+            wanted.order_by(relations.c.relation_id.desc()).limit(limit)
+        )
+        return [_stored(row) for row in rows]
 
     async def is_empty(self) -> bool:
         """Whether the scope has no relation at all."""
@@ -272,6 +264,26 @@ class Graph:
                 delete(entities).where(entities.c.user_id == of_user, entities.c.entity_id == gone)
             )
         await claims.release(connection)
+
+
+def _named_relations() -> Select[Any]:
+    """Relations with the names of both their ends."""
+    source, destination = entities.alias("source"), entities.alias("destination")
+    joined = relations.join(
+        source,
+        and_(
+            source.c.user_id == relations.c.user_id,
+            source.c.entity_id == relations.c.source_id,
+        ),
+    ).join(
+        destination,
+        and_(
+            destination.c.user_id == relations.c.user_id,
+            destination.c.entity_id == relations.c.destination_id,
+        ),
+    )
+    names = (source.c.name.label("source"), destination.c.name.label("destination"))
+    return select(relations, *names).select_from(joined)
 
 
 def _check_name(name: str) -> None:

@@ -149,6 +149,11 @@ class Keys:
             return None
         return known if known.is_valid(datetime.now(UTC)) else None
 
+    async def find_valid(self, key_id: str) -> Key | None:
+        """The key of that id, for who has shown its secret before; None if it opens nothing now."""
+        known = await self._find(key_id)
+        return known if known and known.is_valid(datetime.now(UTC)) else None
+
     async def exist(self) -> bool:
         """Whether a key was ever made, valid or not."""
         return bool(await self._database.fetch(_ANY))

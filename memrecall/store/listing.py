@@ -9,7 +9,7 @@ from sqlalchemy import Select, and_, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.edits import only_visible
@@ -85,6 +85,14 @@ class MemoryList:
             return MemoryPage(items)
         place = [items[-1].created_at.isoformat(), items[-1].memory_key]
         return MemoryPage(items, seal_cursor(self._secret, binding, place))
+
+    async def get(self, memory_key: str) -> MemoryRecord:
+        """The memory of that key in whatever state, also superseded or hidden; else NotFound."""
+        mine = only_visible(select(memories), self._scope)
+        rows = await self._database.fetch(mine.where(memories.c.memory_key == memory_key))
+        if not rows:
+            raise NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")
+        return MemoryRecord.model_validate(dict(rows[0]._mapping))
 
     async def keys(self, wanted: Wanted) -> list[str]:
         """The keys of all that are asked for, in the order of the keys."""

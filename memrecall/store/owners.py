@@ -23,6 +23,9 @@ from memrecall.types import check_time_zone
 
 LIST_SIZE = 100
 PURGE_SIZE = 500  # as many as a writer may have to wait for
+_LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that an id may go on with
+
+_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +73,38 @@ class Owners:
             wanted = wanted.where(users.c.agent_id == agent_id)
         return await self._list(wanted, users.c.user_id, after, limit)
 
+    async def find_users(self, prefix: str, limit: int = LIST_SIZE) -> list[str]:
+        """The ids of users that begin so, in their order."""
+        # A range and not LIKE: both databases read it from the index, whatever is in the prefix.
+        wanted = select(users.c.user_id).where(
+            users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
+        )
+        rows = await self._database.fetch(wanted.order_by(users.c.user_id).limit(limit))
+        return [row.user_id for row in rows]
+
     async def list_sessions(
-        self, user_id: str, after: str = "", limit: int = LIST_SIZE
+        self,
+        user_id: str,
+        after: str = "",
+        limit: int = LIST_SIZE,
+        *,
+        agent_id: str | None = None,
     ) -> OwnerList:
-        """One user's sessions by id, each with its number of messages."""
-        wanted = select(*(c for c in sessions.c if c.name != "last_create_time"))
-        wanted = wanted.where(sessions.c.user_id == user_id)
+        """One user's sessions by id, each with its number of messages, perhaps of one agent."""
+        wanted = _SESSIONS.where(sessions.c.user_id == user_id)
+        if agent_id is not None:
+            wanted = wanted.where(sessions.c.agent_id == agent_id)
         return await self._list(wanted, sessions.c.session_id, after, limit)
+
+    async def get_session(
+        self, user_id: str, session_id: str, *, agent_id: str | None = None
+    ) -> dict[str, Any]:
+        """One session; NotFound if the user has none of that id, or it is another agent's."""
+        wanted = _SESSIONS.where(sessions.c.user_id == user_id, sessions.c.session_id == session_id)
+        rows = await self._database.fetch(wanted)
+        if not rows or agent_id not in (None, rows[0].agent_id):
+            raise NotFound(f"there is no session {session_id!r}", hint="`memrecall sessions list`")
+        return dict(rows[0]._mapping)
 
     async def _list(self, wanted: Any, key: Any, after: str, limit: int) -> OwnerList:
         if not 1 <= limit <= 10_000:

@@ -12,6 +12,7 @@ from memrecall.scope import Scope
 from memrecall.store.analysis import analyse_anew
 from memrecall.store.changes import MemoryChanges
 from memrecall.store.claims import require_enabled
+from memrecall.store.counters import Counters
 from memrecall.store.engine import Database, Durability
 from memrecall.store.feed import ChangeFeed, UserMark
 from memrecall.store.graph import Graph
@@ -62,6 +63,7 @@ class Store:
         self.facts = facts
         self.owners = Owners(database)
         self.keys = Keys(database)
+        self.counters = Counters(database)
 
     @classmethod
     async def open(

@@ -228,6 +228,7 @@ memories = Table(
     Index("ix_memories_created_at", "user_id", "created_at"),
     Index("ix_memories_change", "user_id", "change_no"),
     Index("ix_memories_field", "user_id", "subject", "field"),
+    Index("ix_memories_session", "user_id", "session_id", "created_at"),
     # Trusted code may name a memory without its user.
     Index("ix_memories_key", "memory_key"),
 )
@@ -292,4 +293,17 @@ api_key_users = Table(
     Column("key_id", id_type(), ForeignKey("api_keys.key_id"), nullable=False),
     PrimaryKeyConstraint("user_id", "key_id"),
     Index("ix_api_key_users_key", "key_id"),
+)
+
+# What the service counted, by time: `bucket` begins a span of `resolution` seconds. Nobody's data.
+counters = Table(
+    "counters",
+    metadata,
+    Column("resolution", Integer, nullable=False),
+    time_column("bucket", nullable=False),
+    Column("name", String(LABEL_LENGTH), nullable=False),
+    Column("label", id_type(), nullable=False),
+    Column("count", BigInteger, nullable=False),
+    Column("total", Double, nullable=False),
+    PrimaryKeyConstraint("resolution", "bucket", "name", "label"),
 )

@@ -100,16 +100,27 @@ class Timeline:
         wanted = self._filtered(filter)
         binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
         count = page_size + 1  # one more than asked tells whether there is a next page
+        order = self._page_order(filter)
         if cursor is None:
-            found = await self._fetch(_newest_first(wanted, count))
+            found = await self._fetch(wanted.order_by(*order).limit(count))
         else:
             ts, message_id = open_cursor(self._secret, binding, cursor)
-            found = await self._fetch(_after_place(wanted, parse_time(ts), message_id, count))
+            after = _after_place(wanted, (parse_time(ts), message_id), order, count)
+            found = await self._fetch(after)
         items = tuple(found[:page_size])
         if len(found) <= page_size:
             return MessagePage(items)
         place = [items[-1].ts.isoformat(), items[-1].message_id]
         return MessagePage(items, seal_cursor(self._secret, binding, place))
+
+    def _page_order(self, filter: MessageFilter) -> list[Any]:  # noqa: A002
+        """The latest first, ties by id."""
+        tie: Any = messages.c.message_id
+        if filter.session_id is not None and self._database.is_sqlite:
+            # By the plain id, SQLite would take the index whose order this is, and read all of the
+            # user's messages until it met the session.
+            tie = tie + ""
+        return [messages.c.ts.desc(), tie]
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
@@ -186,17 +197,14 @@ def check_count(name: str, value: int) -> None:
         raise InvalidArgument(f"{name} {value} is out of range", hint=f"Use 0 to {LARGEST_PAGE}")
 
 
-def _newest_first(wanted: Select[Any], count: int) -> Select[Any]:
-    return wanted.order_by(messages.c.ts.desc(), messages.c.message_id).limit(count)
-
-
 def _after_place(
-    wanted: Select[Any], ts: datetime, message_id: str, count: int
+    wanted: Select[Any], place: tuple[datetime, str], order: list[Any], count: int
 ) -> CompoundSelect[Any]:
     """What follows a place on a page: as early with a greater id, then what is earlier."""
+    ts, message_id = place
     level = wanted.where(messages.c.ts == ts, messages.c.message_id > message_id)
     earlier = wanted.where(messages.c.ts < ts)
-    return _joined(level, earlier, [desc("ts"), asc("message_id")], count)
+    return _joined(level, earlier, [desc("ts"), asc("message_id")], count, order)
 
 
 def _said_before(wanted: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
@@ -214,13 +222,18 @@ def _said_after(wanted: Select[Any], anchor: Message, count: int) -> CompoundSel
 
 
 def _joined(
-    level: Select[Any], beyond: Select[Any], order: list[UnaryExpression[Any]], count: int
+    level: Select[Any],
+    beyond: Select[Any],
+    order: list[UnaryExpression[Any]],
+    count: int,
+    within: list[Any] | None = None,
 ) -> CompoundSelect[Any]:
     """The first rows of two ranges of the index, each read from its beginning.
 
     One range with a condition on ties would be read from the tie's beginning each time, and an
     import may have given all its messages the same time.
     """
-    parts = (part.order_by(*order).limit(count).subquery() for part in (level, beyond))
+    inner = within or order
+    parts = (part.order_by(*inner).limit(count).subquery() for part in (level, beyond))
     both = union_all(*(select(part) for part in parts))
     return both.order_by(*order).limit(count)

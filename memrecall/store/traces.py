@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Select, and_, delete, insert, or_, select
+from sqlalchemy import Select, Text, and_, cast, delete, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
@@ -21,6 +21,7 @@ from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
 
 PAGE_SIZE = 50
 LARGEST_PAGE = 200
+LOOKED_THROUGH = 100
 BODY_BYTES = 1024 * 1024
 LONGEST_KEPT = 36_500  # days: a hundred years
 
@@ -129,6 +130,25 @@ class Traces:
             return TracePage(items)
         place = [items[-1].created_at.isoformat(), items[-1].trace_id]
         return TracePage(items, seal_cursor(self._secret, binding, place))
+
+    async def since(self, moment: datetime, limit: int) -> list[TraceSummary]:
+        """The recalls made from a moment on, the latest first, at most so many."""
+        wanted = self._only_mine(select(*_SUMMARY)).where(traces.c.created_at >= moment)
+        ordered = wanted.order_by(traces.c.created_at.desc(), traces.c.trace_id)
+        rows = await self._database.fetch(ordered.limit(limit))
+        return [TraceSummary(**row._mapping) for row in rows]
+
+    async def naming(self, key: str, among: int = LOOKED_THROUGH) -> list[TraceSummary]:
+        """Of the latest recalls those that speak of a memory or message, the latest first."""
+        latest = self._only_mine(select(traces.c.trace_id))
+        newest_first = latest.order_by(traces.c.created_at.desc(), traces.c.trace_id)
+        named = cast(traces.c.body, Text).contains(json.dumps(key), autoescape=True)
+        wanted = self._only_mine(select(*_SUMMARY)).where(
+            traces.c.trace_id.in_(newest_first.limit(among).scalar_subquery()), named
+        )
+        ordered = wanted.order_by(traces.c.created_at.desc(), traces.c.trace_id)
+        rows = await self._database.fetch(ordered)
+        return [TraceSummary(**row._mapping) for row in rows]
 
     def _only_mine(self, wanted: Select[Any]) -> Select[Any]:
         wanted = wanted.where(traces.c.user_id == self._scope.user_id)

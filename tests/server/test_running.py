@@ -192,8 +192,9 @@ def test_people_are_told_where_and_that_it_is_open(tmp_path: Path) -> None:
         process.stdout.close()
     assert told[0].startswith("memrecall listens on http://127.0.0.1:")
     assert "/docs" in told[2]
-    assert "curl " in told[3]
-    assert told[4].startswith("OPEN")
+    assert told[3].startswith("dashboard http://127.0.0.1:")
+    assert "curl " in told[4]
+    assert told[5].startswith("OPEN")
 
 
 async def test_told_to_stop_it_finishes_what_it_writes(tmp_path: Path) -> None:

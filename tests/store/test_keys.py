@@ -146,6 +146,14 @@ async def test_a_name_that_cannot_be_kept_is_refused(store: Store, name: str) ->
         await store.keys.create(FOR_ANN, name=name)
 
 
+async def test_a_key_is_found_by_its_id_as_long_as_it_opens_something(store: Store) -> None:
+    key, _ = await store.keys.create(FOR_ANN)
+    assert (await store.keys.find_valid(key.key_id)) == key
+    assert await store.keys.find_valid("nobody") is None
+    await store.keys.revoke(key.key_id)
+    assert await store.keys.find_valid(key.key_id) is None
+
+
 class TestErasure:
     async def test_a_key_for_nobody_else_is_revoked(self, store: Store) -> None:
         await store.timeline(ANN).add([said("m")])

@@ -196,3 +196,31 @@ class TestEraseAgent:
         await store.owners.erase_agent("helper")
 
         assert (await store.owners.list_agents()).items == ()
+
+
+async def test_users_are_found_by_how_their_ids_begin(store: Store) -> None:
+    for user in ("ann", "anna", "An", "ben", "安娜", "100%", "100_"):
+        await store.timeline(Scope(user)).add([said("m")])
+
+    assert await store.owners.find_users("ann") == ["ann", "anna"]
+    assert await store.owners.find_users("安") == ["安娜"]
+    assert await store.owners.find_users("100%") == ["100%"]
+    assert await store.owners.find_users("", limit=3) == ["100%", "100_", "An"]
+    assert await store.owners.find_users("zoe") == []
+
+
+async def test_one_session(store: Store) -> None:
+    await store.timeline(Scope("ann", "helper", "s1")).add([said("m")])
+    found = await store.owners.get_session("ann", "s1")
+    assert (found["session_id"], found["last_sequence_no"]) == ("s1", 1)
+    assert await store.owners.get_session("ann", "s1", agent_id="helper") == found
+    for user, session, agent in (("ann", "s2", None), ("ben", "s1", None), ("ann", "s1", "other")):
+        with pytest.raises(NotFound):
+            await store.owners.get_session(user, session, agent_id=agent)
+
+
+async def test_sessions_of_one_agent(store: Store) -> None:
+    await store.timeline(Scope("ann", "helper", "s1")).add([said("m")])
+    await store.timeline(Scope("ann", "other", "s2")).add([said("n")])
+    listed = await store.owners.list_sessions("ann", agent_id="other")
+    assert [item["session_id"] for item in listed.items] == ["s2"]

@@ -2,8 +2,9 @@
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,3 +104,36 @@ async def test_the_last_page_of_a_hundred_thousand_costs_what_the_first_does(
     tenth = len(spent) // 10
     early, late = sorted(spent[1 : tenth + 1]), sorted(spent[-tenth:])
     assert late[tenth // 2] < 1.5 * early[tenth // 2], (early, late)
+
+
+async def test_an_old_session_is_read_from_its_own_index(
+    sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = sqlite_store
+    for session, count in (("old", 20), ("new", 2_000)):
+        batch = [
+            NewMessage(message_id=f"{session}{n:05}", content="x", role=Role.USER, ts=spread(n))
+            for n in range(count)
+        ]
+        await store.timeline(Scope("ann", session_id=session)).add(batch)
+    plans: list[str] = []
+    fetch = Database.fetch
+
+    async def explained(self: Database, statement: Executable, given: Any = None) -> Any:
+        plans.append(await explain(self, statement))
+        return await fetch(self, statement, given)
+
+    monkeypatch.setattr(Database, "fetch", explained)
+    wanted = MessageFilter(session_id="old")
+    page = await store.timeline(Scope("ann")).page(wanted, page_size=15)
+    rest = await store.timeline(Scope("ann")).page(wanted, page_size=15, cursor=page.next_cursor)
+    assert [m.message_id for m in (*page.items, *rest.items)] == [
+        f"old{n:05}" for n in reversed(range(20))
+    ]
+    assert all("ix_messages_session_ts (user_id=? AND session_id=?" in plan for plan in plans)
+
+
+@pytest.fixture
+async def sqlite_store(tmp_path: Path) -> AsyncIterator[Store]:
+    async with await Store.open(str(tmp_path / "a.db")) as opened:
+        yield opened

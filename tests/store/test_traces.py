@@ -338,3 +338,21 @@ async def test_traces_are_counted(store: Store) -> None:
     await store.traces(ANN).add(recalled(), KEPT)
 
     assert [(await store.count(user))["traces"] for user in (None, "ann", "ben")] == [1, 1, 0]
+
+
+async def test_recalls_that_speak_of_a_key(store: Store) -> None:
+    await meet(store, ANN, BEN)
+    kept = store.traces(ANN)
+    spoken = {"keys": ["m_1", '记忆"%_']}
+    for number, body in enumerate([spoken, {"keys": ["m_10"]}, spoken]):
+        trace = recalled(f"t{number}", body=body, created_at=days_ago(3 - number))
+        await kept.add(trace, KEPT)
+    await store.traces(BEN).add(recalled("bens", body=spoken), KEPT)
+
+    async def found(key: str, **more: int) -> list[str]:
+        return [trace.trace_id for trace in await kept.naming(key, **more)]
+
+    assert await found("m_1") == ["t2", "t0"]
+    assert await found('记忆"%_') == ["t2", "t0"]
+    assert await found("m_%") == []
+    assert await found("m_1", among=1) == ["t2"]

@@ -17,7 +17,7 @@ from memrecall.store.migrations.old_knowledge import index_old_knowledge
 from memrecall.store.tables import meta
 from memrecall.text import TEXT_VERSION
 
-LATEST = 5
+LATEST = 6
 # What a step needs done that SQL cannot say.
 _FOLLOWED_BY = {5: index_old_knowledge}
 _LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades

@@ -1,0 +1,241 @@
+"""How long the dashboard's pages take to answer, for a user who has said a great deal.
+
+    python benchmarks/dashboard.py                          100,000 messages
+    python benchmarks/dashboard.py --messages 2000 --rounds 3    a minute, to see that it runs
+
+A real `memrecall serve` on loopback over a SQLite file; each page is asked for by one client, one
+request after the other, after two that do not count (the first loads the user's index). What is
+timed is the answer of the server, the whole page with its data; drawing it is the browser's work.
+Like a browser, the client then connects the page's websocket and goes away.
+Exits with 1 if a page's 95th percentile is above the target.
+"""
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+if not __package__:  # run as a file, not as a module
+    sys.path[0] = str(REPOSITORY)
+
+import httpx  # noqa: E402
+from websockets import Origin as PageOrigin  # noqa: E402
+from websockets.sync.client import connect  # noqa: E402
+
+from benchmarks.invented import invent_texts  # noqa: E402
+from benchmarks.report import say  # noqa: E402
+from memrecall.agent import Recaller, RecallOptions  # noqa: E402
+from memrecall.memory import AsyncMemory, Library  # noqa: E402
+from memrecall.scope import Scope  # noqa: E402
+from memrecall.settings import Settings  # noqa: E402
+from memrecall.store import NewRelation  # noqa: E402
+from memrecall.types import NewMemory, NewMessage, Origin, Role  # noqa: E402
+
+USER = "bench"
+TARGET = 300.0  # milliseconds
+BATCH = 2_000
+SESSIONS = 400
+MEMORIES = 20  # messages for each memory
+RECALLS = 40
+_CLIENT = re.compile(r"'client_id': '([0-9a-f-]+)'")
+_SERVE = "from memrecall.cli import main; main()"
+_BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+async def fill(library: Library, messages: int) -> None:
+    """Store so many messages of one user, and what surrounds them."""
+    texts = invent_texts(min(messages, 20_000))
+    for start in range(0, messages, BATCH):
+        numbers = range(start, min(start + BATCH, messages))
+        for session in sorted({number * SESSIONS // messages for number in numbers}):
+            batch = [
+                _message(number, texts[number % len(texts)])
+                for number in numbers
+                if number * SESSIONS // messages == session
+            ]
+            await library.add_messages(Scope(USER, session_id=f"s{session:04}"), batch)
+        say(f"{numbers.stop:,} messages")
+    await _add_memories(library, texts, messages // MEMORIES)
+    await _add_graph(library, messages // MEMORIES)
+    options = RecallOptions(keep_traces_days=30)
+    for number in range(RECALLS):
+        question = f"What did I say about {texts[number][:40]}?"
+        await Recaller(library, Scope(USER), None, options).recall(question)
+    await _count(library)
+
+
+def _message(number: int, text: str) -> NewMessage:
+    role = Role.ASSISTANT if number % 2 else Role.USER
+    ts = _BEGAN + timedelta(minutes=number)
+    return NewMessage(message_id=f"m{number:06}", role=role, content=f"{number}: {text}", ts=ts)
+
+
+async def _add_memories(library: Library, texts: list[str], count: int) -> None:
+    for start in range(0, count, 500):
+        batch = [
+            NewMemory(
+                memory_key=f"k{number}",
+                content=texts[number % len(texts)],
+                source_message_ids=(f"m{number * MEMORIES:06}",),
+            )
+            for number in range(start, min(start + 500, count))
+        ]
+        scope = Scope(USER, session_id=f"s{start * SESSIONS // count:04}")
+        await library.add_memories(scope, batch, origin=Origin.USER, actor="benchmark")
+
+
+async def _add_graph(library: Library, count: int) -> None:
+    graph = library.store.graph(Scope(USER))
+    ties = [
+        NewRelation("user" if n % 3 else f"thing {n // 9}", f"likes_{n % 7}", f"thing {n}")
+        for n in range(count)
+    ]
+    for start in range(0, count, 500):
+        await graph.add({}, ties[start : start + 500])
+    memory = AsyncMemory(user_id=USER, session_id="s0001", library=library)
+    await memory.summarize()
+    await memory.close()
+
+
+async def _count(library: Library) -> None:
+    """A week of counters, as a busy service leaves them."""
+    now = datetime.now(UTC)
+    for hours in range(24 * 7, -1, -1):
+        counted = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
+        await library.store.counters.add(counted, now - timedelta(hours=hours), 30)
+
+
+_COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "confidence")
+
+
+def pages(trace_id: str) -> dict[str, str]:
+    """The pages by name."""
+    of_user = f"user={USER}"
+    return {
+        "overview, service": "/?span=week",
+        "overview, user": f"/?{of_user}",
+        "messages": f"/explorer?{of_user}",
+        "messages of a session": f"/explorer?{of_user}&session=s0007&role=user",
+        "search by words": f"/explorer?{of_user}&q={quote('object AND (class OR method)')}",
+        "search by meaning": f"/explorer?{of_user}&by=meaning&q={quote('import a module')}",
+        "neighbours": f"/explorer?{of_user}&around=m000500",
+        "memories": f"/explorer/memories?{of_user}",
+        "search memories": f"/explorer/memories?{of_user}&q={quote('exceptions')}",
+        "one memory": f"/explorer/memory?{of_user}&key=k25",
+        "graph": f"/explorer/graph?{of_user}",
+        "graph around a hub": f"/explorer/graph?{of_user}&center=user",
+        "sessions": f"/explorer/sessions?{of_user}",
+        "one session": f"/explorer/session?{of_user}&id=s0001",
+        "recalls": f"/recalls?{of_user}",
+        "one recall": f"/recalls/trace?{of_user}&id={trace_id}",
+        "evaluations": "/evaluations",
+        "try it": f"/try?{of_user}",
+    }
+
+
+@contextmanager
+def serving(folder: Path, database: Path) -> Iterator[str]:
+    """A server on a free port; its address."""
+    settings = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_RUNS_DIR": str(folder / "runs")}
+    process = subprocess.Popen(
+        [sys.executable, "-c", _SERVE, "serve", "--port", "0", "--json", "--db", str(database)],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "HOME": str(folder), **settings},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None
+        yield str(json.loads(process.stdout.readline())["url"])
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def measure(client: httpx.Client, path: str, rounds: int) -> list[float]:
+    """Milliseconds of so many answers, in order of their length."""
+    took = []
+    for number in range(rounds + 2):
+        begun = time.perf_counter()
+        answer = client.get(path)
+        milliseconds = 1000 * (time.perf_counter() - begun)
+        answer.raise_for_status()
+        visit(str(client.base_url).rstrip("/"), answer.text)
+        if number >= 2:
+            took.append(milliseconds)
+    return sorted(took)
+
+
+def visit(url: str, page: str) -> None:
+    """Connect as the page would, and leave."""
+    found = _CLIENT.search(page)
+    assert found is not None, page[:500]
+    names = ("client_id", "tab_id", "document_id")
+    asked = {**dict.fromkeys(names, found[1]), "implicit_handshake": "true", "next_message_id": 0}
+    query = urlencode({**asked, "EIO": 4, "transport": "websocket"})
+    socket = f"{url.replace('http', 'ws', 1)}/_nicegui_ws/socket.io/?{query}"
+    with connect(socket, origin=PageOrigin(url)) as connection:
+        connection.recv(timeout=10)
+        connection.send("40")
+        connection.recv(timeout=10)
+
+
+async def prepare(folder: Path, database: Path, messages: int) -> str:
+    """Fill a database; the id of one of its recalls."""
+    settings = Settings(db=str(database), embedder="hash", cache_dir=str(folder))
+    async with await Library.open(settings) as library:
+        await fill(library, messages)
+        return (await library.store.traces(Scope(USER)).page(1)).items[0].trace_id
+
+
+def main() -> int:
+    """Measure; 1 if a target is missed."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="mr-dashboard-") as place:
+        folder = Path(place)
+        database = folder / "bench.db"
+        trace_id = asyncio.run(prepare(folder, database, given.messages))
+        with serving(folder, database) as url, httpx.Client(base_url=url, timeout=60) as client:
+            took = {
+                name: measure(client, path, given.rounds) for name, path in pages(trace_id).items()
+            }
+    return report(took, given.messages, given.json)
+
+
+def report(took: dict[str, list[float]], messages: int, file: Path | None) -> int:
+    """Print the figures, and tell whether all are within the target."""
+    print(f"pages of the dashboard at {messages:,} messages, milliseconds (target {TARGET:.0f})")
+    print(f"{'page':24}{'p50':>8}{'p95':>8}{'worst':>8}")
+    missed = []
+    figures = {}
+    for name, times in took.items():
+        p50, p95 = times[len(times) // 2], times[math.ceil(0.95 * len(times)) - 1]
+        figures[name] = {"p50": round(p50, 1), "p95": round(p95, 1), "worst": round(times[-1], 1)}
+        print(f"{name:24}{p50:8.1f}{p95:8.1f}{times[-1]:8.1f}")
+        if p95 > TARGET:
+            missed.append(name)
+    if file is not None:
+        file.write_text(json.dumps({"messages": messages, "pages": figures}, indent=2) + "\n")
+    for name in missed:
+        print(f"MISSED: {name} is above {TARGET:.0f} ms")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

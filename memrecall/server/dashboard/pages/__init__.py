@@ -1,0 +1,1 @@
+"""The pages; each module registers its own when it is imported."""

@@ -1,0 +1,51 @@
+"""A runs folder to look at: three runs of the same questions, one of them unfinished."""
+
+import json
+from pathlib import Path
+
+from memrecall.evaluation.answers import Answer
+from memrecall.evaluation.folder import Plan, RunFolder, State
+from memrecall.evaluation.metrics import summarise
+
+from .sample import SCRIPT
+
+QUESTIONS = 12
+NEVER_FOUND = 3
+
+
+def make_runs(folder: Path) -> None:
+    """Write the runs: `first` finds all but one question's evidence, `second` loses another."""
+    _make(folder / "first", "2026-01-01T10:00:00Z", lost={NEVER_FOUND})
+    _make(folder / "second", "2026-02-01T10:00:00Z", lost={NEVER_FOUND, 7})
+    _make(folder / "third", "2026-03-01T10:00:00Z", lost=set(), answered=5)
+
+
+def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS) -> None:
+    plan = Plan(
+        mode="search", depth=20, max_questions=None, corpus_sha256="c", queries_sha256="q",
+        embedder="hash", model="", tool_calls="native", replayed=False, version="0.1.0",
+    )  # fmt: skip
+    state = State(plan, "corpus.jsonl", "queries.jsonl", started_at, imported=True)
+    questions = [
+        {
+            "query_id": f"q{number}",
+            "user_id": "ann",
+            "query": SCRIPT if number == 7 else f"What about number {number}?",
+            "evidence": [f"m{number}"],
+            "category": "fact" if number % 2 else "temporal",
+        }
+        for number in range(QUESTIONS)
+    ]
+    run = RunFolder(path)
+    run.begin(state, "".join(json.dumps(item) + "\n" for item in questions).encode())
+    for number, item in enumerate(questions[:answered]):
+        found = "other" if number in lost else f"m{number}"
+        retrieved = ((found, 0.9), ("beside", 0.2))
+        answer = Answer(str(item["query_id"]), str(item["category"]), retrieved, (0.8, 0.1))
+        run.append(answer, 0.004 + number / 1000)
+    read = run.read()
+    state.counts = {"questions": QUESTIONS, "answered": answered}
+    state.complete = answered == QUESTIONS
+    if state.complete:
+        state.metrics = summarise(read.questions, read.answers, read.seconds)
+    run.save(state)

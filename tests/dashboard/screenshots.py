@@ -1,0 +1,114 @@
+"""Take the pictures of the dashboard that the documentation shows: `make screenshots`."""
+
+import asyncio
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from memrecall.memory import Library
+from memrecall.scope import Scope
+from tests.server.process import run, served
+
+from .browser import LEFT_OUT, find_browser
+from .sample import fill, sample_settings
+from .sample_traffic import add_traffic
+
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "images"
+EVAL = ROOT / "fixtures" / "eval"
+SIZE = {"width": 1280, "height": 860}
+NARROW = {"width": 390, "height": 844}
+
+
+async def prepare(folder: Path, database: Path) -> dict[str, str]:
+    """Fill a database; the addresses of what has no fixed one."""
+    async with await Library.open(sample_settings(str(database), folder)) as library:
+        await fill(library)
+        await add_traffic(library.store.counters)
+        scope = Scope("maya")
+        recalls = (await library.store.traces(scope).page()).items
+        known = (await library.store.memory_list(scope).page()).items
+        tea = next(item for item in known if "sencha" in item.content)
+    recall = next(item for item in recalls if "spare key" in item.query)
+    return {"recall": recall.trace_id, "memory": tea.memory_key}
+
+
+def evaluate(folder: Path, runs: Path) -> None:
+    """Three runs of the fixture: by search and by recall, with two embedders."""
+    files = ("--corpus", EVAL / "corpus.jsonl", "--queries", EVAL / "queries.jsonl")
+    for name, mode, embedder in (
+        ("search-hash", "search", "hash"),
+        ("search-local", "search", "local"),
+        ("recall-local", "recall", "local"),
+    ):
+        command = ("eval", "run", *files, "--mode", mode, "--out", runs / name)
+        done = run(folder, *command, MEMRECALL_EMBEDDER=embedder, MEMRECALL_CONFIG="/dev/null")
+        if done.returncode:
+            raise SystemExit(done.stderr)
+
+
+def pages(ids: dict[str, str]) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The pictures by name: the address, and what is special about the browser."""
+    chinese = {"locale": "zh-CN", "color_scheme": "dark"}
+    return {
+        "overview": ("/?span=week", {}),
+        "explorer": ("/explorer?user=maya&q=key+OR+flat", {}),
+        "memory": (f"/explorer/memory?user=maya&key={ids['memory']}", {}),
+        "graph": ("/explorer/graph?user=maya", {}),
+        "sessions": ("/explorer/session?user=maya&id=talk-1", {}),
+        "recalls": ("/recalls?user=maya", {}),
+        "recall": (f"/recalls/trace?user=maya&id={ids['recall']}", {}),
+        "evaluation": ("/evaluations/run?name=recall-local", {}),
+        "compare": ("/evaluations/compare?a=search-hash&b=search-local", {}),
+        "try": ("/try?user=maya", {}),
+        "chinese": ("/explorer?user=lin&q=过敏+OR+数据库", chinese),
+        "narrow": ("/recalls?user=lin", {"viewport": NARROW}),
+    }
+
+
+async def take(url: str, browser_path: str, ids: dict[str, str]) -> None:
+    """Take them all."""
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(
+            executable_path=browser_path, args=["--no-sandbox", "--disable-gpu"]
+        )
+        for name, (path, special) in pages(ids).items():
+            given = {"viewport": SIZE, "locale": "en-US", "color_scheme": "light", **special}
+            page = await (await browser.new_context(**given)).new_page()
+            await page.goto(url + path)
+            await page.wait_for_selector("main")
+            if name == "try":
+                await page.fill("[aria-label='Your message']", "Who has my spare key?")
+                await page.keyboard.press("Enter")
+                await page.wait_for_selector("h2:has-text('Handoff')")
+            if name == "compare":
+                await page.wait_for_selector(".mr-item:has-text('mrr')", timeout=120_000)
+            await page.wait_for_timeout(800)  # charts are drawn, fonts are there
+            file = PICTURES / f"dashboard-{name}.png"
+            await page.screenshot(path=file)
+            print(f"{file.relative_to(ROOT)} {file.stat().st_size // 1024} KiB")
+            await page.context.close()
+        await browser.close()
+
+
+def main() -> int:
+    """Take the pictures; 1 without a browser."""
+    browser_path = find_browser()
+    if browser_path is None:
+        print(LEFT_OUT)
+        return 1
+    with tempfile.TemporaryDirectory(prefix="mr-pictures-") as place:
+        folder, runs = Path(place), Path(place) / "runs"
+        ids = asyncio.run(prepare(folder, folder / "sample.db"))
+        evaluate(folder, runs)
+        settings = {"MEMRECALL_RUNS_DIR": str(runs)}
+        with served(folder, "--db", folder / "sample.db", **settings) as server:
+            asyncio.run(take(server.url, browser_path, ids))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

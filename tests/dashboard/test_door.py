@@ -1,0 +1,105 @@
+"""The parts of the door that need no browser."""
+
+import re
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from memrecall.server import dashboard
+from memrecall.server.dashboard.cookies import language_of, read_cookies, theme_of
+from memrecall.server.dashboard.door import local_path
+from memrecall.server.dashboard.mounting import PAGES
+from memrecall.server.dashboard.sessions import MOST_SESSIONS, SESSION_SECONDS, Sessions
+from memrecall.server.dashboard.words import WORDS
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_token_stands_for_its_key_until_it_is_old_or_ended() -> None:
+    clock = Clock()
+    sessions = Sessions(clock)
+    first, second = sessions.begin("one"), sessions.begin("two")
+    assert [sessions.key_of(token) for token in (first, second, "", "other")] == [
+        "one",
+        "two",
+        None,
+        None,
+    ]
+    sessions.end(first)
+    assert sessions.key_of(first) is None
+    clock.now = SESSION_SECONDS
+    assert sessions.key_of(second) is None
+
+
+def test_the_oldest_sessions_give_way() -> None:
+    sessions = Sessions(Clock())
+    oldest = sessions.begin("old")
+    tokens = [sessions.begin(str(number)) for number in range(MOST_SESSIONS)]
+    assert sessions.key_of(oldest) is None
+    assert sessions.key_of(tokens[0]) == "0"
+
+
+@pytest.mark.parametrize(
+    ("accepted", "cookie", "language"),
+    [
+        ("", "", "en"),
+        ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
+        ("fr, en;q=0.5, zh;q=0.7", "", "zh"),
+        ("zh;q=nonsense,en", "", "en"),
+        ("zh-CN", "memrecall_language=en", "en"),
+        ("zh-CN", "memrecall_language=fr", "zh"),
+    ],
+)
+def test_language(accepted: str, cookie: str, language: str) -> None:
+    headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
+    assert language_of(headers) == language
+
+
+def test_theme() -> None:
+    assert theme_of({}) == "auto"
+    assert theme_of({b"cookie": b"memrecall_theme=dark"}) == "dark"
+    assert theme_of({b"cookie": b"memrecall_theme=pink"}) == "auto"
+
+
+@given(st.binary(max_size=200))
+def test_any_cookie_header_can_be_read(sent: bytes) -> None:
+    headers = {b"cookie": sent}
+    assert isinstance(read_cookies(headers), dict)
+    assert language_of(headers | {b"accept-language": sent}) in ("en", "zh")
+
+
+@given(st.text(max_size=60))
+def test_nobody_is_sent_to_another_site(target: str) -> None:
+    path = local_path(target)
+    assert path.startswith("/")
+    assert not path.startswith(("//", "/\\"))
+    assert "\n" not in path
+
+
+def test_every_page_is_registered_and_in_two_languages() -> None:
+    folder = Path(dashboard.__file__).parent
+    modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
+    assert modules == set(PAGES)
+    sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
+    said = {name for text in sources for name in re.findall(r"\bsay\(\s*\"(\w+)\"", text)}
+    assert said <= WORDS.keys()
+    for english, chinese in WORDS.values():
+        assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", chinese))
+        assert english.strip()
+        assert chinese.strip()
+
+
+def test_nothing_is_shown_as_html() -> None:
+    folder = Path(dashboard.__file__).parent
+    risky = re.compile(
+        r"ui\.(html|markdown|add_body_html|add_head_html|run_javascript)\b|innerHTML"
+    )
+    found = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
+    assert found == set()

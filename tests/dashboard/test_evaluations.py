@@ -1,0 +1,69 @@
+"""Evaluations in the browser."""
+
+from typing import Any
+
+from tests.server.process import Served
+
+from .conftest import Window, sign_in, window_on
+from .sample import SCRIPT
+
+Keyed = tuple[Served, dict[str, str]]
+
+
+async def test_runs_are_listed_and_one_is_shown_in_figures(window: Window) -> None:
+    page = window.page
+    await window.open("/evaluations")
+    items = await page.locator(".mr-item").all_inner_texts()
+    assert [item.split("\n")[0] for item in items] == ["third", "second", "first"]
+    assert "incomplete" in items[0]
+    assert "recall@10 0.917" in items[2]
+    await page.click("a:has-text('first')")
+    await page.wait_for_selector("table")
+    await window.ready()
+    row = await window.text("tr:has-text('recall@10')")
+    assert "0.917 (0.750 – 1.000)" in row
+    assert await page.locator("canvas").count() == 4
+    await window.open("/evaluations/run?name=third")
+    assert "Questions\n5" in await window.text()
+
+
+async def test_two_runs_are_compared_by_what_got_worse(window: Window) -> None:
+    page = window.page
+    await window.open("/evaluations")
+    await page.click("[aria-label='Choose the run second']")
+    await page.click("[aria-label='Choose the run first']")
+    await page.click("text=Compare the two chosen")
+    await page.wait_for_selector("h1:has-text('first → second')")
+    questions = await page.locator(".mr-question").all_inner_texts()
+    assert len(questions) == 12
+    assert questions[0].startswith(SCRIPT)  # as text
+    assert "1.00 → 0.00" in questions[0]
+    assert "q7" in questions[0]
+    await page.wait_for_selector(".mr-item:has-text('recall@10'):has-text('-0.083')")
+    await page.click(".mr-chip:has-text('mrr')")
+    await page.wait_for_selector(".mr-chip[aria-current]:has-text('mrr')")
+    await window.ready()
+
+
+async def test_runs_that_cannot_be_compared_or_found(window: Window) -> None:
+    answer = await window.open("/evaluations/compare?a=first&b=third")
+    assert answer.status == 400
+    assert "12 and 5 answers" in await window.text("[role=alert]")
+    for name in ("../open", "nothing", ""):
+        answer = await window.open(f"/evaluations/run?name={name}")
+        assert answer.status == 404
+    window.watch.problems.clear()  # the browser tells of these
+
+
+async def test_runs_are_for_operators_and_an_empty_folder_says_so(
+    browser: Any, keyed: Keyed
+) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["maya"])
+        answer = await window.open("/evaluations")
+        assert answer.status == 403
+        window.watch.problems.clear()
+        await sign_in(window, keys["all"])
+        await window.open("/evaluations")
+        assert "memrecall eval run" in await window.text()

@@ -1,0 +1,160 @@
+"""The explorer in the browser: conversations, search, memories with history, graph, sessions."""
+
+from typing import Any
+from urllib.parse import urlencode
+
+import pytest
+
+from tests.server.process import Served
+
+from .conftest import Window, sign_in, window_on
+from .sample import SCRIPT, TALK, VILLAIN
+
+Keyed = tuple[Served, dict[str, str]]
+
+
+async def test_from_a_search_to_neighbours_to_a_memory_to_its_recall(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer?user=maya")
+    await page.fill("input[name=q]", 'brother AND "works at"')
+    await page.keyboard.press("Enter")
+    await page.wait_for_selector("mark")
+    await window.ready()
+    assert {"brother", "works"} <= set((await page.inner_text("article")).split())
+    assert await page.locator("mark").all_inner_texts() == ["brother", "works at"]
+    await page.click("article a >> nth=0")
+    await page.wait_for_selector(".mr-anchor")
+    assert "I moved to Lisbon" in await window.text()
+    await page.click("a:has-text('brother Tom works at Equinor') >> nth=-1")
+    await page.wait_for_selector("h2:has-text('History')")
+    await page.click("a:has-text('Where does Tom work?')")
+    await page.wait_for_selector("h2:has-text('Timeline')")
+    assert await page.inner_text("h1") == "Where does Tom work?"
+    await window.ready()
+
+
+async def test_filters_narrow_what_is_shown(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer?user=maya")
+    every = await page.locator("article").count()
+    assert every == 25
+    await page.click("text=Older")
+    await page.wait_for_url("**cursor=**")
+    assert "Newest" in await window.text()
+    await window.open(f"/explorer?user=maya&session={TALK}&role=user")
+    assert await page.locator("article").count() == 4
+    assert await page.input_value("input[name=role]") == "user"
+    await page.click("label:has-text('Role')")
+    await page.click("[role=option]:has-text('assistant')")
+    await page.wait_for_selector("input[name=role][value=assistant]", state="attached")
+    await page.click("button:has-text('Search')")
+    await page.wait_for_selector("text=No message here.")
+    await window.open("/explorer?user=maya&by=meaning&q=spare+key")
+    assert "spare key" in await window.text("article >> nth=0")
+
+
+async def test_a_mistake_in_a_query_is_told(window: Window) -> None:
+    await window.open("/explorer?user=maya&q=%22half")
+    assert "quotation mark" in await window.text("[role=alert]")
+    await window.open("/explorer?user=maya&since=yesterdayish")
+    assert "since" in await window.text("[role=alert]")
+    window.watch.problems.clear()  # the browser tells of the 400s
+
+
+async def test_a_memory_tells_what_superseded_it_and_why(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer/memories?user=maya&state=superseded")
+    await page.click("a:has-text('favourite tea is genmaicha')")
+    await page.wait_for_selector("text=it replaces: User's favourite tea is genmaicha.")
+    await page.click("text=What took its place")
+    await page.wait_for_selector("h1:has-text('sencha')")
+    assert "What it took the place of" in await window.text()
+    await window.open("/explorer/memories?user=maya&q=allergies")
+    assert "allergic to peanuts" in await window.text()
+
+
+async def test_delete_and_undo_ask_first(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer/memories?user=maya")
+    await page.click("a:has-text('allergic to peanuts')")
+    await window.ready()
+    await page.click("button:has-text('Delete')")
+    await page.click(".q-dialog button:has-text('Cancel')")
+    await page.wait_for_selector(".q-dialog", state="detached")
+    assert "DELETE" not in await window.text()
+    await page.click("button:has-text('Delete')")
+    await page.click(".q-dialog button:has-text('Delete')")
+    await page.wait_for_selector(".mr-badge:has-text('DELETE')")
+    await window.ready()
+    await page.click("button:has-text('Undo')")
+    await page.click(".q-dialog button:has-text('Undo')")
+    await page.wait_for_selector(".mr-badge:has-text('UNDO')")
+    await page.wait_for_selector("button:has-text('Delete')")
+
+
+async def test_a_key_that_reads_deletes_nothing(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["reader"])
+        await window.open("/explorer/memories?user=maya")
+        await window.page.click("a:has-text('allergic to peanuts')")
+        await window.ready()
+        await window.page.click("button:has-text('Delete')")
+        await window.page.click(".q-dialog button:has-text('Delete')")
+        await window.page.wait_for_selector("text=this key may only read")
+
+
+async def test_the_graph_is_drawn_and_walked(window: Window) -> None:
+    page = window.page
+    await window.open("/explorer/graph?user=maya")
+    await page.wait_for_selector("canvas")
+    assert "works_at" in await window.text()
+    await page.click(".mr-item a:has-text('Equinor')")
+    await page.wait_for_selector("h2:has-text('Equinor')")
+    assert "lives_in" not in await window.text()
+    await window.ready()
+
+
+async def test_sessions_have_layered_summaries(window: Window) -> None:
+    await window.open("/explorer/sessions?user=maya")
+    await window.page.click(f"a:has-text('{TALK}')")
+    await window.page.wait_for_selector("h2:has-text('The whole session')")
+    assert "messages 1 to 4, by rules" in await window.text()
+    await window.ready()
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/explorer",
+        "/explorer?q=peanuts",
+        "/explorer?around=evil-1",
+        "/explorer/memories",
+        "/explorer/graph",
+        "/explorer/sessions",
+        "/recalls",
+    ],
+)
+async def test_what_users_wrote_is_text(window: Window, path: str) -> None:
+    glue = "&" if "?" in path else "?"
+    await window.open(f"{path}{glue}{urlencode({'user': VILLAIN})}")
+    assert SCRIPT[:30] in await window.text()
+    assert "memrecall" in await window.page.title()
+    assert await window.page.locator("main script, main img").count() == 0
+
+
+async def test_a_script_in_a_memory_or_a_recall_is_text(window: Window) -> None:
+    page = window.page
+    for path, card in (("/explorer/memories", "History"), ("/recalls", "Timeline")):
+        await window.open(f"{path}?user={VILLAIN}")
+        await page.click(".mr-item a >> nth=0")
+        await page.wait_for_selector(f"h2:has-text('{card}')")
+        await window.ready()
+        for fold in await page.locator(".mr-expansion [role=button]").all():
+            await fold.click()
+        assert SCRIPT[:30] in await page.inner_text("h1")
+        assert await page.locator("main script, main img").count() == 0
+    await window.open("/explorer?" + urlencode({"user": SCRIPT[:60], "q": SCRIPT}))
+    assert await page.locator("main script, main img").count() == 0
+    assert "memrecall" in await page.title()
+    window.watch.problems.clear()  # the browser tells of the 404

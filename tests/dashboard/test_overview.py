@@ -1,0 +1,54 @@
+"""The overview in the browser."""
+
+import asyncio
+import re
+from typing import Any
+
+import httpx
+
+from tests.server.process import Served
+
+from .conftest import Window, sign_in, window_on
+
+Keyed = tuple[Served, dict[str, str]]
+SEARCH = {"user_id": "maya", "query_text": "key"}
+
+
+async def figure(window: Window, name: str) -> str:
+    return str(await window.page.inner_text(f"[data-figure={name}]"))
+
+
+async def test_the_service_counts_what_happens(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    bearer = {"Authorization": f"Bearer {keys['all']}"}
+    async with httpx.AsyncClient(base_url=server.url, headers=bearer) as client:
+        for _ in range(3):
+            (await client.post("/v1/messages/lexical_search", json=SEARCH)).raise_for_status()
+        await client.post("/v1/users/maya/recall", json={"query": "Who has my spare key?"})
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["all"])
+        for _ in range(20):  # what was counted is written within seconds
+            await window.open("/?span=hour")
+            if int(await figure(window, "searches")) >= 3:
+                break
+            await asyncio.sleep(0.5)
+        assert int(await figure(window, "searches")) >= 3
+        assert int(await figure(window, "recalls")) >= 1
+        assert re.fullmatch(r"\d+ ms|\d+\.\d\d s", await figure(window, "recall_p50"))
+        assert "Users\n3" in await window.text()
+        assert await window.page.locator("canvas").count() >= 5
+        for span in ("day", "week"):
+            await window.open(f"/?span={span}")
+            assert int(await figure(window, "recalls")) >= 1
+
+
+async def test_who_opens_one_user_sees_that_users_figures(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["maya"])
+        await window.page.wait_for_url("**user=maya**")
+        await window.ready()
+        text = await window.text()
+        assert "Memories\n6" in text
+        assert "Users" not in text
+        assert int(await figure(window, "recalls")) >= 3

@@ -1,0 +1,119 @@
+"""Recalls in the browser: listed, drawn, live, compared, downloaded, begun again."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.model.openai_server import ModelServer, tool_call
+from tests.server.process import Served
+
+from .conftest import Window, sign_in, window_on
+
+Keyed = tuple[Served, dict[str, str]]
+
+
+async def test_a_recall_is_drawn_and_its_evidence_leads_to_the_message(window: Window) -> None:
+    page = window.page
+    await window.open("/recalls?user=maya")
+    await page.click("text=Where does Tom work?")
+    await page.wait_for_selector("text=Timeline")
+    await window.ready()
+    assert await page.locator(".mr-lane").count() == 1
+    assert "search_memories" in await window.text(".mr-lane")
+    await page.click(".mr-lane button:has-text('search_memories')")
+    await page.wait_for_selector(".mr-expansion .mr-code:has-text('where does Tom work')")
+    evidence = page.locator(".mr-evidence a", has_text="I live in Oslo and my brother")
+    assert "around=" in str(await evidence.first.get_attribute("href"))
+    remembered = page.locator(".mr-evidence a", has_text="brother Tom works at Equinor.").first
+    assert "/explorer/memory?" in str(await remembered.get_attribute("href"))
+
+
+async def test_the_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
+    await window.open("/recalls?user=lin")
+    await window.page.click("text=我对什么过敏来着？")
+    await window.page.wait_for_selector("text=Download JSON")
+    await window.ready()
+    async with window.page.expect_download() as waiting:
+        await window.page.click("text=Download JSON")
+    download = await waiting.value
+    await download.save_as(tmp_path / "trace.json")
+    body = json.loads((tmp_path / "trace.json").read_text("utf-8"))
+    assert body["trace"]["trace_id"] in download.suggested_filename
+    assert body["handoff"]["relevant_memory_keys"]
+
+
+async def test_two_recalls_side_by_side(window: Window) -> None:
+    page = window.page
+    await window.open("/recalls?user=maya")
+    boxes = page.locator("[role=checkbox]")
+    await page.click("text=Compare the two chosen")
+    await page.wait_for_selector("text=Choose two recalls")
+    await boxes.nth(0).click()
+    await boxes.nth(1).click()
+    await page.click("text=Compare the two chosen")
+    await page.wait_for_selector(".mr-columns")
+    await window.ready()
+    assert await page.locator(".mr-columns > div").count() == 2
+    assert await page.locator("h2:has-text('Timeline')").count() == 2
+
+
+async def test_recall_again_with_other_settings(window: Window) -> None:
+    page = window.page
+    await window.open("/recalls?user=maya")
+    await page.click("text=Who has my spare key?")
+    await page.click("text=Recall again with other settings")
+    await window.ready()
+    await page.fill("[aria-label='Tool calls, at most']", "0")
+    await page.click("button:has-text('Recall') >> nth=-1")
+    await page.wait_for_selector("text=Finished")
+    await page.click("text=Show the recall")
+    await page.wait_for_selector("h1:has-text('Who has my spare key?')")
+    assert "tool_calls" in await window.text()
+
+
+async def test_a_recall_is_seen_while_it_runs(
+    browser: Any, keyed: Keyed, model_server: ModelServer
+) -> None:
+    server, keys = keyed
+    search = tool_call("search_memories", json.dumps({"query": "peanuts allergy"}))
+    end = json.dumps(
+        {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
+    )
+    slow = tool_call("handoff", end, "srv_2")
+    model_server.play(search, type(slow)(body=slow.body, seconds=3.0))
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["maya"])
+        await window.open("/recalls?user=maya")
+        await window.page.fill("input[aria-label=Question]", "What am I allergic to?")
+        await window.page.keyboard.press("Enter")
+        await window.page.wait_for_selector(".mr-lane button:has-text('search_memories')")
+        assert await window.text("[role=status]") == "Running …"
+        async with window_on(browser, server.url) as other:
+            await sign_in(other, keys["all"])
+            await other.open("/recalls?user=maya")
+            assert "What am I allergic to?" in await other.text()
+        await window.page.wait_for_selector("text=Finished")
+        assert "handoff" in await window.text(".mr-lane")
+
+
+async def test_without_recalls_the_page_says_so(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["all"])
+        await window.open("/recalls")
+        assert "Whose data?" in await window.text()
+        await window.open("/recalls?user=nobody")
+        assert "nothing here" in await window.text("[role=alert]")
+        window.watch.problems.clear()  # the browser tells of the 404
+
+
+async def test_a_key_of_one_user_sees_that_user_alone(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await sign_in(window, keys["maya"])
+        await window.open("/recalls")
+        await window.page.wait_for_url("**/recalls?user=maya")
+        answer = await window.open("/recalls?user=lin")
+        assert answer.status == 404
+        assert "过敏" not in await window.text("body")
+        window.watch.problems.clear()  # the browser tells of the 404

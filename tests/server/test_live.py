@@ -1,0 +1,46 @@
+"""Recalls that run now, and who may see them."""
+
+from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.scope import Permission, Scope
+from memrecall.server.live import ENDED_KEPT, LiveRecalls
+
+ANN = Scope("ann")
+
+
+def test_a_recall_is_listed_while_it_runs_and_found_afterwards() -> None:
+    recalls = LiveRecalls()
+    live = recalls.begin(ANN, "where?")
+    with recalls.following(live):
+        live.note(TraceEvent(EventKind.START, 0.0, 1, 0, {}))
+        assert recalls.running(ANN) == [live]
+    assert recalls.running(ANN) == []
+    assert recalls.find(ANN, live.live_id) is live
+    assert (live.has_ended, len(live.events), live.result) == (True, 1, None)
+
+
+def test_who_sees_less_than_a_recall_does_not_see_it() -> None:
+    recalls = LiveRecalls()
+    sees_more = Scope("ann", "helper", permissions=frozenset({Permission.SENSITIVE}))
+    live = recalls.begin(sees_more, "where?")
+    blind = [
+        Scope("ben", "helper", permissions=sees_more.permissions),
+        Scope("ann", "helper"),
+        Scope("ann", "other", permissions=sees_more.permissions),
+    ]
+    for scope in blind:
+        assert recalls.running(scope) == []
+        assert recalls.find(scope, live.live_id) is None
+    for scope in (sees_more, Scope("ann", permissions=sees_more.permissions)):
+        assert recalls.running(scope) == [live]
+
+
+def test_only_the_last_that_ended_are_kept() -> None:
+    recalls = LiveRecalls()
+    begun = [recalls.begin(ANN, str(number)) for number in range(ENDED_KEPT + 5)]
+    for live in begun:
+        with recalls.following(live):
+            pass
+    assert [recalls.find(ANN, live.live_id) is not None for live in begun] == [
+        *[False] * 5,
+        *[True] * ENDED_KEPT,
+    ]
