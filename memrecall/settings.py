@@ -44,6 +44,7 @@ class Settings:
     recalls_per_key: int = 4  # at once
     recall_queue: int = 16  # that wait behind them; 0: none
     recall_patience: float = 30.0  # seconds that they wait
+    log_contents: bool = False  # what is said and asked may be logged
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
     chat_recalls: int = 3  # in one turn of a chat, at most
     chat_count_forced: bool = True  # the recall that every turn makes is one of them
