@@ -15,9 +15,7 @@ _ENGLISH_WORDS = """a about all am an and any are as at be but by can could did 
     says she so some tell thank thanks that the their them then there they this to us was we were
     what when where which who whose why will with would yes you your"""
 _ENGLISH = frozenset(_ENGLISH_WORDS.split())
-_CHINESE = re.compile(
-    "[的了是我你您他她它在有和不什么吗呢吧呀啊把被请怎哪谁这那就都也还要会能可对为说们个没好很]"
-)
+_CHINESE = re.compile("[的了是我你您他她它吗呢吧呀啊把被请怎哪谁这那什么就都也还不没很在有们]")
 _LITTLE = 4  # words or characters, none of which holds a sentence together
 _PHRASE = 4  # Chinese characters that are more than a quoted word
 
