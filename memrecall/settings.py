@@ -68,6 +68,7 @@ class Settings:
     sweep_purge: bool = False  # removed for ever instead of hidden
     dashboard: bool = True  # pages for people at /, where the extra `dashboard` is installed
     counter_days: int = 30  # that the dashboard's counters are kept; 0: nothing is counted
+    log_contents: bool = False  # what is said and asked may be logged
     telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
     chat_recalls: int = 3  # in one turn of a chat, at most
     chat_count_forced: bool = True  # the recall that every turn makes is one of them

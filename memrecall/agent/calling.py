@@ -13,6 +13,7 @@ from memrecall.agent.trace import EventKind, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.base import BaseClient, Request, message_texts
+from memrecall.model.failures import failure_of
 from memrecall.model.offline import FAMILY
 from memrecall.telemetry import trace_model
 
@@ -60,9 +61,7 @@ class CountedModel:
             raise
         except Exception as error:  # clients of others raise what they like
             told["failed"] = type(error).__name__
-            raise ModelFailed(
-                f"the model's client failed: {type(error).__name__}", kind="malformed"
-            ) from error
+            raise failure_of(error) from error
         finally:
             seconds = time.monotonic() - started
             self.budget.spend_model_call(characters, *tokens, seconds)

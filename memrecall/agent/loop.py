@@ -164,11 +164,16 @@ class RecallLoop:
         self._run.recorder.add(EventKind.STEER, reason=reason.value, text=words)
 
     def _end_strayed(self, reason: StopReason) -> Stop:
-        """A model that never called a tool cannot: that is not the same as one that stopped."""
-        if reason in _NO_CALLS and not self._run.called_a_tool:
-            problem = f"{self._run.name} never called a tool ({reason.value})"
-            return Stop(StopReason.NO_TOOL_SUPPORT, problem)
-        return Stop(reason)
+        """A model that never called a tool cannot: that is not the same as one that stopped.
+
+        One that writes its calls as text is named by that, which tells what to mend.
+        """
+        if reason not in _NO_CALLS or self._run.called_a_tool:
+            return Stop(reason)
+        problem = f"{self._run.name} never called a tool ({reason.value})"
+        if reason is StopReason.LEAKED_CALL:
+            return Stop(reason, problem, never_called=True)
+        return Stop(StopReason.NO_TOOL_SUPPORT, problem, never_called=True)
 
     async def _run_calls(
         self, calls: list[FunctionCall], thought: str | None, last: Limit | None

@@ -58,10 +58,11 @@ class Steer:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The run cannot go on; the code writes the handoff."""
+    """The run cannot go on; the code writes the handoff, or the rules go on from there."""
 
     reason: StopReason
     problem: str = ""
+    never_called: bool = False  # the model has called no tool at all
 
 
 TurnOutcome = Finish | Widen | Proceed | Steer | Stop

@@ -40,7 +40,10 @@ class Ended:
     @property
     def is_replaceable(self) -> bool:
         """Whether the model could not play at all, so that the rules can go on in its place."""
-        return isinstance(self.outcome, Stop) and self.outcome.reason in _REPLACEABLE
+        stopped = self.outcome
+        return isinstance(stopped, Stop) and (
+            stopped.never_called or stopped.reason in _REPLACEABLE
+        )
 
     @property
     def reason(self) -> StopReason:

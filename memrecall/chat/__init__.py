@@ -10,7 +10,7 @@ from memrecall.chat.events import (
     ToolCall,
     ToolResult,
 )
-from memrecall.chat.group import GroupChat, Posted
+from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
 from memrecall.chat.members import Member
 from memrecall.chat.mentions import find_mentions
 from memrecall.chat.options import ChatOptions
@@ -29,6 +29,7 @@ __all__ = [
     "GroupChat",
     "LeakTold",
     "Member",
+    "NothingToAnswer",
     "Posted",
     "SingleChat",
     "TextDelta",

@@ -1,5 +1,6 @@
 """What single and group chat have in common: how a turn is set up, stored and told."""
 
+import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
@@ -22,7 +23,7 @@ from memrecall.agent.tools.echoes import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.forged import ASSISTANT, USER
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say
+from memrecall.chat.phrases import say, say_count
 from memrecall.chat.recalling import TurnRecalls
 from memrecall.chat.rules import offline_chat_client
 from memrecall.chat.turn import Turn
@@ -32,6 +33,8 @@ from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import Written
 from memrecall.types import Message, NewMessage, Role
+
+_ID_LENGTH = 32
 
 
 class ChatSources(Sources, Protocol):
@@ -46,7 +49,8 @@ class Chat:
     """The ground of both chats: one scope, one model, and one way to end a turn.
 
     Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
-    milliseconds and no call of a model.
+    milliseconds and no call of a model. `on_leak` is told the family of every call that a model
+    wrote as text, in a turn or in its recalls, when it happens.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Chat:
         options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
         caches: Caches | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self._sources = sources
         self._session = scope.session_id or DEFAULT_NAME
@@ -68,11 +73,12 @@ class Chat:
         self._options = options
         self._caches = caches or Caches()
         self._clock = clock
+        self._on_leak = on_leak
 
     def _recalls(
         self, shown: Sequence[Message], asked: Utterance, language: Language
     ) -> TurnRecalls:
-        """The recalls of a turn. What the model is shown anyway need not be recalled.
+        """The recalls of a turn. What the model is shown whole anyway need not be recalled.
 
         The rules read nothing but what is recalled: for them nothing is left out.
         """
@@ -86,7 +92,19 @@ class Chat:
             caches=self._caches,
             clock=self._clock,
         )
-        return TurnRecalls(recaller, said, self._options, language)
+        return TurnRecalls(recaller, said, self._options, language, self._on_leak)
+
+    async def _stored_answer(self, answer_id: str, language: Language) -> Final | None:
+        """The end of a turn that was played before, if its answer is stored."""
+        timeline = self._sources.store.timeline(self._scope)
+        for message in await timeline.get_many([answer_id]):
+            return Final(
+                text=message.content,
+                message_id=message.message_id,
+                degraded=bool(message.metadata.get("degraded")),
+                language=language,
+            )
+        return None
 
     @property
     def _by_rules(self) -> bool:
@@ -107,7 +125,8 @@ class Chat:
         if not options.own_recalls:
             return say(language, "cap_none")
         phrase = "cap_counted" if options.count_forced else "cap_beside"
-        return say(language, phrase, cap=options.recalls, left=options.own_recalls)
+        left = options.own_recalls
+        return say_count(language, phrase, left, cap=options.recalls, left=left)
 
     async def _now(self) -> str:
         """The time where the user is."""
@@ -180,6 +199,12 @@ def new_message(**fields: Any) -> NewMessage:
         fault = error.errors(include_input=False, include_url=False)[0]
         name = ".".join(map(str, fault["loc"]))
         raise InvalidArgument(f"{name}: {fault['msg']}") from None
+
+
+def answer_id(asked_id: str, member_id: str = "") -> str:
+    """The id of the answer to a message: asking for it again cannot store a second one."""
+    digest = hashlib.sha256(f"{asked_id}\0{member_id}".encode()).hexdigest()
+    return f"a_{digest[:_ID_LENGTH]}"
 
 
 def as_utterance(message: Message) -> Utterance:

@@ -4,30 +4,35 @@ from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
 from memrecall.agent.caches import Caches
-from memrecall.agent.conversation import Utterance, language_of
+from memrecall.agent.conversation import Utterance
 from memrecall.agent.rendering import to_json
 from memrecall.chat.base import (
     Chat,
     ChatSources,
+    answer_id,
     as_context,
     final_of,
     new_message,
     require_words,
     told,
 )
-from memrecall.chat.events import ChatEvent, Final
+from memrecall.chat.events import ChatEvent, Final, TextDelta
+from memrecall.chat.fitting import fit_texts
 from memrecall.chat.forged import forge_call
+from memrecall.chat.language import chat_language
 from memrecall.chat.members import Member, Members
-from memrecall.chat.mentions import find_mentions, without_mentions
+from memrecall.chat.mentions import find_mentions, without_mentions, without_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
+from memrecall.chat.recalling import Answer
 from memrecall.chat.tools import LONGEST_QUERY, MENTIONED, OTHERS, RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
-from memrecall.chat.view import MEMBER_ID, MENTIONS, View, fit_texts, read_view
+from memrecall.chat.view import MEMBER_ID, MENTIONS, View, read_view, whole, with_old_mention
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
@@ -43,6 +48,10 @@ class Posted:
 
     message_id: str
     mentions: tuple[str, ...]
+
+
+class NothingToAnswer(InvalidArgument):
+    """A member is to take its turn, and nobody has said anything since its last one."""
 
 
 class GroupChat(Chat):
@@ -63,6 +72,7 @@ class GroupChat(Chat):
         options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
         caches: Caches | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_leak: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
             sources,
@@ -72,6 +82,7 @@ class GroupChat(Chat):
             options=options,
             caches=caches,
             clock=clock,
+            on_leak=on_leak,
         )
         self.members = Members(members)
 
@@ -99,18 +110,29 @@ class GroupChat(Chat):
         return Posted(written.ids[0], meant)
 
     def stream(
-        self, member_id: str, *, mentions: Collection[str] | None = None
+        self,
+        member_id: str,
+        *,
+        mentions: Collection[str] | None = None,
+        answers: str | None = None,
     ) -> AsyncGenerator[ChatEvent, None]:
         """Let a member take its turn; the events end in `Final` or `Failed`.
 
         It is mentioned if `mentions` say so; without them, if the others mentioned it since it last
-        spoke. Who is not mentioned may stay silent.
+        spoke. Who is not mentioned may stay silent. `answers` is the id of the message that the
+        turn was asked for with: if the member answered it already, the same answer is told again.
         """
-        return told(self._play(member_id, mentions))
+        return told(self._play(member_id, mentions, answers))
 
-    async def answer(self, member_id: str, *, mentions: Collection[str] | None = None) -> Final:
+    async def answer(
+        self,
+        member_id: str,
+        *,
+        mentions: Collection[str] | None = None,
+        answers: str | None = None,
+    ) -> Final:
         """Let a member take its turn; what fails is raised."""
-        return await final_of(self.stream(member_id, mentions=mentions))
+        return await final_of(self.stream(member_id, mentions=mentions, answers=answers))
 
     def _mentioned(
         self, by: Member, text: str, mentions: Collection[str] | None
@@ -121,55 +143,81 @@ class GroupChat(Chat):
         return tuple(member_id for member_id in found if member_id != by.member_id)
 
     async def _play(
-        self, member_id: str, mentions: Collection[str] | None
+        self, member_id: str, mentions: Collection[str] | None, answers: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
         member = self.members.get(member_id)
-        view = await read_view(
-            self._sources.store.timeline(self._scope),
-            self._session,
-            member_id,
-            most=self._options.view,
-            before=self._options.history,
-        )
+        for mentioned in mentions or ():
+            self.members.get(mentioned)
+        view = await self._view(member, mentions, answers)
+        language = self._options.language or self._language(view)
+        own_id = answer_id(answers, member_id) if answers is not None else None
+        again = await self._stored_answer(own_id, language) if own_id else None
+        if again is not None:
+            yield TextDelta(again.text)
+            yield again
+            return
         if not view.others:
-            raise InvalidArgument(
+            raise NothingToAnswer(
                 f"nobody has said anything since {member.name!r} last spoke",
                 hint="Post a message first",
             )
-        language = self._options.language or _language(view)
-        is_mentioned = member_id in (view.mentions if mentions is None else mentions)
+        is_mentioned = view.is_mentioned if mentions is None else member_id in mentions
         start = await self._start(member, view, is_mentioned, language)
-        turn = Turn(self._client, start, self._options)
+        turn = Turn(self._client, start, self._options, self._on_leak)
         async with aclosing(turn.play()) as events:
             async for event in events:
                 yield event
         meant = self._mentioned(member, turn.speech.text, None)
         metadata = {MEMBER_ID: member_id, MENTIONS: list(meant)}
-        yield await self._end(turn, language, {"speaker": member.name, "metadata": metadata})
+        answer = {"speaker": member.name, "metadata": metadata, "message_id": own_id}
+        yield await self._end(turn, language, answer)
+
+    async def _view(
+        self, member: Member, mentions: Collection[str] | None, answers: str | None
+    ) -> View:
+        """What the member is shown: all that is new to it, else what was when it was asked."""
+        timeline = self._sources.store.timeline(self._scope)
+        read = partial(
+            read_view,
+            timeline,
+            self._session,
+            member.member_id,
+            most=self._options.view,
+            before=self._options.history,
+        )
+        view = await read()
+        if not view.others and answers is not None:
+            for asked in await timeline.get_many([answers]):
+                view = await read(up_to=asked)
+        if mentions is None or member.member_id in mentions:
+            view = await with_old_mention(view, timeline, self._session)
+        return view
 
     async def _start(
         self, member: Member, view: View, is_mentioned: bool, language: Language
     ) -> TurnStart:
         facts = self._facts(member, language)
         messages = await self._prompt(PROMPT, language, facts, member.instructions)
-        messages += self._history(member, view)
+        history = self._history(view)
+        messages += self._as_told(member, view, history)
         messages.append(as_context(Role.USER, say(language, "your_turn", name=member.name)))
-        asked = self._as_heard(view.asked_of(member.member_id))
+        asked = self._as_heard(view.asked)
+        mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
-            OTHERS: view.tell(language),
-            MENTIONED: say(language, "mentioned" if is_mentioned else "not_mentioned"),
+            OTHERS: Answer(view.tell(language), results=len(view.others)),
+            MENTIONED: Answer(mentioned, results=1),
         }
         query = to_json({"query": asked.text[:LONGEST_QUERY]})
         calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
+        shown = [*whole(view.before, history), *view.shown_whole()]
+        recalls = self._recalls(shown, asked, language)
         return TurnStart(
             messages=messages,
-            tools=Toolbox(
-                self._recalls([*view.before, *view.others], asked, language), language, answers
-            ),
+            tools=Toolbox(recalls, language, answers, log_contents=self._options.log_contents),
             forged=[forge_call(turn, name, arguments) for name, arguments in calls],
             language=language,
-            in_group=True,
+            names=member.names,
             may_pass=not is_mentioned,
         )
 
@@ -186,11 +234,12 @@ class GroupChat(Chat):
             say(language, "members", members=joint.join(members)),
         ]
 
-    def _history(self, member: Member, view: View) -> list[LLMMessage]:
+    def _history(self, view: View) -> list[str]:
+        texts = [message.content for message in view.before]
+        return fit_texts(texts, self._options.history_characters, _SHORTEST)
+
+    def _as_told(self, member: Member, view: View, texts: Sequence[str]) -> list[LLMMessage]:
         """What was said before the view: the member's own words, and the others' by their names."""
-        texts = fit_texts(
-            [m.content for m in view.before], self._options.history_characters, _SHORTEST
-        )
         return [
             as_context(Role.ASSISTANT, text)
             if message.metadata.get(MEMBER_ID) == member.member_id
@@ -203,8 +252,8 @@ class GroupChat(Chat):
         text = without_mentions(message.content, self.members)
         return Utterance(Role.USER, text, message.speaker, message.ts, message.message_id)
 
-
-def _language(view: View) -> Language:
-    """The language of the chat: Chinese if at least half of what was said is."""
-    chinese = sum(language_of(message.content) == "zh" for message in view.others)
-    return "zh" if 2 * chinese >= len(view.others) else "en"
+    def _language(self, view: View) -> Language:
+        """The language of the chat, whatever its members are called."""
+        latest = [message.content for message in view.others]
+        earlier = [message.content for message in view.before]
+        return chat_language(latest, earlier, lambda text: without_names(text, self.members))

@@ -25,6 +25,7 @@ class ChatOptions:
     view: int = 100  # messages of the others that a member of a group is shown
     language: Language | None = None  # None: that of the message
     keep_traces_days: int = 30  # of the recalls; 0: they are not stored
+    log_contents: bool = False  # the arguments of tool calls, which quote what was said
 
     def __post_init__(self) -> None:
         bounds = {
@@ -51,6 +52,7 @@ class ChatOptions:
             history=settings.chat_history,
             language=language,
             keep_traces_days=settings.trace_days,
+            log_contents=settings.log_contents,
         )
 
     @property

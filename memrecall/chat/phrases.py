@@ -18,6 +18,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Beside the recall already made, recall_memory can run {left} times in this turn.",
         "除已做的一次外，本轮 recall_memory 最多还可调用 {left} 次。",
     ),
+    "cap_beside_1": (
+        "Beside the recall already made, recall_memory can run once in this turn.",
+        "除已做的一次外，本轮 recall_memory 最多还可调用 1 次。",
+    ),
     "cap_none": (
         "No further recall is left in this turn: do not call recall_memory.",
         "本轮没有剩余的回忆次数：不要调用 recall_memory。",
@@ -39,8 +43,16 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "回忆失败，这不等于没有找到。请在没有它的情况下回答，不要声称知道以前说过什么。",
     ),
     "cap_reached": (
-        "Refused: {cap} recalls in this turn are used up. Answer with what you have.",
+        "Refused: all {cap} recalls of this turn are used up. Answer with what you have.",
         "拒绝：本轮 {cap} 次回忆已用完。请用已有的内容回答。",
+    ),
+    "cap_reached_1": (
+        "Refused: the one recall of this turn is used up. Answer with what you have.",
+        "拒绝：本轮唯一的一次回忆已用完。请用已有的内容回答。",
+    ),
+    "cap_reached_0": (
+        "Refused: this turn allows no recall of your own. Answer with what you have.",
+        "拒绝：本轮不能再回忆。请用已有的内容回答。",
     ),
     "unknown_tool": (
         "There is no tool {tool!r}. Use one of: {tools}.",
@@ -50,6 +62,16 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Only the latest {shown} messages are shown.",
         "只显示最近 {shown} 条消息。",
     ),
+    "omitted_but_asking": (
+        "The first message mentions you and was said earlier; of those after it only the latest "
+        "{shown} are shown.",
+        "第一条消息提及你，时间较早；其后只显示最近 {shown} 条消息。",
+    ),
+    "shortened": (
+        "Long messages are cut and end in “…”: {count}.",
+        "过长的消息已截断，以“…”结尾：{count} 条。",
+    ),
+    "note_joint": (" ", ""),
     # Asking without tools
     "as_data": (
         "Data from {tool}, not said by anyone: {content}",
@@ -62,6 +84,12 @@ _PHRASES: dict[str, tuple[str, str]] = {
     # To the reader
     "no_answer": ("I have no answer to this.", "这个问题我答不上来。"),
 }
+
+
+def say_count(language: Language, name: str, count: int, /, **values: object) -> str:
+    """A phrase that speaks of a number, in the form that it has for that number."""
+    own = f"{name}_{count}"
+    return say(language, own if own in _PHRASES else name, **values)
 
 
 def say(language: Language, name: str, /, **values: object) -> str:

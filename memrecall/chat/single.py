@@ -1,29 +1,32 @@
 """A chat of one user with one assistant."""
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 
 from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.caches import Caches
-from memrecall.agent.conversation import Utterance, language_of
+from memrecall.agent.conversation import Utterance
 from memrecall.agent.rendering import to_json
 from memrecall.chat.base import (
     Chat,
     ChatSources,
+    answer_id,
     as_context,
     final_of,
     new_message,
     require_words,
     told,
 )
-from memrecall.chat.events import ChatEvent, Final
+from memrecall.chat.events import ChatEvent, Final, TextDelta
+from memrecall.chat.fitting import fit_texts
 from memrecall.chat.forged import forge_call
+from memrecall.chat.language import chat_language
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.tools import LONGEST_QUERY, RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
-from memrecall.chat.view import fit_texts
+from memrecall.chat.view import whole
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role
@@ -49,6 +52,7 @@ class SingleChat(Chat):
         options: ChatOptions = ChatOptions(),  # noqa: B008 -- frozen
         caches: Caches | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        on_leak: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
             sources,
@@ -58,6 +62,7 @@ class SingleChat(Chat):
             options=options,
             caches=caches,
             clock=clock,
+            on_leak=on_leak,
         )
         self._instructions = instructions
 
@@ -67,7 +72,8 @@ class SingleChat(Chat):
         """Answer a message of the user; the events end in `Final` or `Failed`.
 
         The message is stored first, and the answer before the end is told. Whoever closes the
-        stream ends the turn, and no answer is stored.
+        stream ends the turn, and no answer is stored. A `message_id` that was answered already
+        gets the same answer again.
         """
         return told(self._play(text, message_id, speaker))
 
@@ -83,26 +89,35 @@ class SingleChat(Chat):
         message = new_message(
             role=Role.USER, content=require_words(text), message_id=message_id, speaker=speaker
         )
-        (asked_id,) = (await self._sources.add_messages(self._scope, [message])).ids
-        language = self._options.language or language_of(text)
+        written = await self._sources.add_messages(self._scope, [message])
+        (asked_id,) = written.ids
+        history = await self._history(asked_id)
+        language = self._options.language or chat_language([text], [m.content for m in history])
+        again = None if written.stored else await self._stored_answer(answer_id(asked_id), language)
+        if again is not None:
+            yield TextDelta(again.text)
+            yield again
+            return
         asked = Utterance(Role.USER, text, speaker, message_id=asked_id)
-        start = await self._start(asked, asked_id, language)
-        turn = Turn(self._client, start, self._options)
+        start = await self._start(asked, asked_id, history, language)
+        turn = Turn(self._client, start, self._options, self._on_leak)
         async with aclosing(turn.play()) as events:
             async for event in events:
                 yield event
-        yield await self._end(turn, language, {})
+        yield await self._end(turn, language, {"message_id": answer_id(asked_id)})
 
-    async def _start(self, asked: Utterance, asked_id: str, language: Language) -> TurnStart:
+    async def _start(
+        self, asked: Utterance, asked_id: str, history: Sequence[Message], language: Language
+    ) -> TurnStart:
         messages = await self._prompt(PROMPT, language, (), self._instructions)
-        history = await self._history(asked_id)
         texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
         messages += [as_context(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(as_context(Role.USER, asked.text))
         arguments = to_json({"query": asked.text[:LONGEST_QUERY]})
+        recalls = self._recalls(whole(history, texts), asked, language)
         return TurnStart(
             messages=messages,
-            tools=Toolbox(self._recalls(history, asked, language), language),
+            tools=Toolbox(recalls, language, log_contents=self._options.log_contents),
             forged=[forge_call(asked_id, RECALL, arguments)],
             language=language,
         )

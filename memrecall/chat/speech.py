@@ -1,28 +1,39 @@
 """What the reader is shown of a turn: the model's words, without calls written as text."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from memrecall.chat.events import LeakTold
+from memrecall.chat.opening import SILENCE as SILENCE
+from memrecall.chat.opening import Opening, Verdict
 from memrecall.text.leaks import LeakFilter
 
 _log = logging.getLogger(__name__)
 
-SILENCE = "[pass]"  # how a member of a group says nothing
 BREAK = "\n\n"  # between the words of two answers
 
 
 class Speech:
     """The text of one turn, over all answers of its model; what was shown is never taken back.
 
-    Each answer goes through a filter of its own. Space around an answer is dropped. An answer that
-    is the word `SILENCE` and nothing else is silence, where that is allowed.
+    Each answer goes through a filter of its own. Space around an answer is dropped. In a group an
+    `opening` takes the member's own name off, and knows silence. `on_leak` is told the family of
+    each leak as soon as its answer is over, however that ends.
     """
 
-    def __init__(self, tool_names: Sequence[str], model: str, *, knows_pass: bool = False) -> None:
+    def __init__(
+        self,
+        tool_names: Sequence[str],
+        model: str,
+        *,
+        opening: Opening | None = None,
+        on_leak: Callable[[str], None] | None = None,
+    ) -> None:
         self._tools = tuple(tool_names)
         self._model = model
-        self._knows_pass = knows_pass
+        self._opening = opening
+        self._on_leak = on_leak
+        self._is_over = True  # no answer is under way
         self._filter = LeakFilter(self._tools, reasoning="strip")
         self._held = ""
         self._begun = False  # something of this answer was shown
@@ -40,6 +51,7 @@ class Speech:
         """A new answer of the model begins."""
         self._filter = LeakFilter(self._tools, reasoning="strip")
         self._held, self._begun, self.leaked, self.passed = "", False, False, False
+        self._is_over = False
 
     def feed(self, chunk: str) -> str:
         """Take a piece of the answer; what the reader may see of it now."""
@@ -47,7 +59,19 @@ class Speech:
 
     def end(self) -> str:
         """The answer is over; what was held back of it."""
+        self._is_over = True
         shown = self._show(self._filter.close(), last=True)
+        self._tell_leaks()
+        return shown
+
+    def break_off(self) -> None:
+        """The answer will not go on: of what was held back nothing is shown."""
+        if not self._is_over:
+            self._is_over = True
+            self._filter.close()
+            self._tell_leaks()
+
+    def _tell_leaks(self) -> None:
         for leak in self._filter.leaks:
             name = leak.name if leak.name in self._tools else "a tool"
             _log.error(
@@ -55,7 +79,8 @@ class Speech:
             )
             self.leaks.append(LeakTold(leak.family, leak.name))
             self.leaked = True
-        return shown
+            if self._on_leak is not None:
+                self._on_leak(leak.family)
 
     def add(self, text: str) -> str:
         """Say something in the code's own words."""
@@ -63,13 +88,15 @@ class Speech:
         return self._show(text, last=True)
 
     def _show(self, visible: str, *, last: bool = False) -> str:
-        """Show what is new, but hold back the space at its end, and what may be a silence."""
+        """Show what is new, but hold back the space at its end, and what may be no speech."""
+        if self.passed:
+            return ""
         text = self._held + visible
         if not self._begun:
-            text = text.lstrip()
-            if self._knows_pass and self._may_pass(text, last):
-                return ""
+            text = self._open(text.lstrip(), last)
         shown = text.rstrip()
+        if not self._begun and not shown:
+            return ""
         self._held = text[len(shown) :]
         if not shown:
             return ""
@@ -79,13 +106,14 @@ class Speech:
         self.text += shown
         return shown
 
-    def _may_pass(self, text: str, last: bool) -> bool:
-        said = text.strip().lower()
-        if last:
-            self.passed = said == SILENCE
-            return self.passed
+    def _open(self, text: str, last: bool) -> str:
+        """What may be shown of an answer that nothing was shown of yet."""
         self._held = text
-        return SILENCE.startswith(said)
+        if self._opening is None or not text:
+            return text
+        opened = self._opening.read(text, last=last)
+        self.passed = opened.verdict is Verdict.SILENT
+        return opened.text.lstrip()
 
 
 def _storable(chunk: str) -> str:

@@ -3,16 +3,17 @@
 import logging
 from collections.abc import Mapping
 from functools import cache
+from typing import Annotated
 
 from autogen_core import FunctionCall
 from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import ToolSchema
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, StringConstraints
 
 from memrecall.agent.arguments import read_arguments, tool_name
 from memrecall.agent.tools.schemas import make_schema
 from memrecall.chat.phrases import say
-from memrecall.chat.recalling import Recalled, TurnRecalls
+from memrecall.chat.recalling import Answer, TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 
@@ -32,7 +33,7 @@ class RecallArguments(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    query: str = Field(min_length=1)
+    query: Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 
 
 class NoArguments(BaseModel):
@@ -61,12 +62,15 @@ class Toolbox:
         self,
         recalls: TurnRecalls,
         language: Language,
-        answers: Mapping[str, str] | None = None,
+        answers: Mapping[str, Answer] | None = None,
+        *,
+        log_contents: bool = False,
     ) -> None:
         self._answers = dict(answers or {})
         self.names = GROUP_TOOLS if self._answers else SINGLE_TOOLS
         self.recalls = recalls
         self._language = language
+        self._log_contents = log_contents
 
     @property
     def schemas(self) -> tuple[ToolSchema, ...]:
@@ -76,35 +80,46 @@ class Toolbox:
     async def force(self, call: FunctionCall) -> FunctionExecutionResult:
         """Run a forged call: the turn's own recall is not held against the model's."""
         if call.name == RECALL:
-            return _result(call, await self.recalls.force())
-        return _result(call, Recalled(self._answers[call.name]))
+            answer = await self.recalls.force()
+        else:
+            answer = self._answers[call.name]
+        self._log(call, answer, "forged")
+        return _result(call, answer)
 
     async def run(self, call: FunctionCall) -> FunctionExecutionResult:
         """Run a call of the model; one that cannot be run gets an answer that says why."""
-        name = tool_name(call.name)
         try:
-            answer = await self._run(name, call.arguments)
+            answer = await self._run(tool_name(call.name), call.arguments)
         except InvalidArgument as error:
-            answer = Recalled(str(error), is_error=True)
-        _log.info(
-            "%s was called (%d characters of arguments)%s",
-            name if name in self.names else "an unknown tool",
-            len(call.arguments),
-            ", in vain" if answer.is_error else "",
-        )
+            answer = Answer(str(error), is_error=True)
+        self._log(call, answer, "called")
         return _result(call, answer)
 
-    async def _run(self, name: str, arguments: str) -> Recalled:
+    def _log(self, call: FunctionCall, answer: Answer, how: str) -> None:
+        """Tell what a call brought: names and numbers, and what was said only if that is wished."""
+        name = tool_name(call.name)
+        _log.info(
+            "%s, %s with %d characters, gave %d results in %d characters%s%s",
+            name if name in self.names else "an unknown tool",
+            how,
+            len(call.arguments),
+            answer.results,
+            len(answer.content),
+            ", in vain" if answer.is_error else "",
+            f": {call.arguments}" if self._log_contents else "",
+        )
+
+    async def _run(self, name: str, arguments: str) -> Answer:
         if name not in self.names:
             tools = ", ".join(self.names)
             raise InvalidArgument(say(self._language, "unknown_tool", tool=name, tools=tools))
         given = read_arguments(name, arguments, _INPUTS[name], self._language)
         if isinstance(given, RecallArguments):
             return await self.recalls.ask(given.query[:LONGEST_QUERY])
-        return Recalled(self._answers[name])
+        return self._answers[name]
 
 
-def _result(call: FunctionCall, answer: Recalled) -> FunctionExecutionResult:
+def _result(call: FunctionCall, answer: Answer) -> FunctionExecutionResult:
     return FunctionExecutionResult(
         content=answer.content, name=call.name, call_id=call.id, is_error=answer.is_error
     )

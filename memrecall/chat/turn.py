@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
@@ -11,11 +11,13 @@ from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
 
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
 from memrecall.chat.forged import call_items, without_calls
+from memrecall.chat.opening import Opening
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
 from memrecall.chat.speech import Speech
 from memrecall.chat.tools import Toolbox
 from memrecall.errors import CallerError, ModelFailed
+from memrecall.model.failures import failure_of
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -29,7 +31,7 @@ class TurnStart:
     tools: Toolbox
     forged: Sequence[FunctionCall]
     language: Language
-    in_group: bool = False
+    names: Sequence[str] = ()  # of the member of a group whose turn it is
     may_pass: bool = False  # saying nothing is an answer
 
 
@@ -49,10 +51,15 @@ class Turn:
     """Plays one turn. Afterwards `speech`, `degraded`, `silent` and `cost` say how it went."""
 
     def __init__(
-        self, client: ChatCompletionClient, start: TurnStart, options: ChatOptions
+        self,
+        client: ChatCompletionClient,
+        start: TurnStart,
+        options: ChatOptions,
+        on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self.model = str(getattr(client, "model", "") or type(client).__name__)
-        self.speech = Speech(start.tools.names, self.model, knows_pass=start.in_group)
+        opening = Opening(start.names, may_pass=start.may_pass) if start.names else None
+        self.speech = Speech(start.tools.names, self.model, opening=opening, on_leak=on_leak)
         self.degraded = False
         self.silent = False
         self.cost = _Cost()
@@ -137,11 +144,13 @@ class Turn:
                     streamed = streamed or bool(part)
                     if text := self.speech.feed(part):
                         yield TextDelta(text)
+            if text := self.speech.end():
+                yield TextDelta(text)
         except ModelFailed as error:
             if error.kind != "no_tools" or plainly:
                 raise
-        if text := self.speech.end():
-            yield TextDelta(text)
+        finally:  # whoever listens may go away as well
+            self.speech.break_off()
         if self._reply is None and plainly:
             raise ModelFailed(f"{self.model} ended without a result", kind="malformed")
 
@@ -158,8 +167,7 @@ class Turn:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"
             raise ModelFailed(message, kind="timeout") from None
         except Exception as error:  # clients of others raise what they like
-            name = type(error).__name__  # its words may quote what was said
-            raise ModelFailed(f"the model's client failed: {name}", kind="malformed") from error
+            raise failure_of(error) from error
 
     async def _call_all(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []

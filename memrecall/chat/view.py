@@ -5,9 +5,10 @@ costs what its view costs, however long the history is.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from memrecall.agent.rendering import to_json
+from memrecall.chat.fitting import cut_text, fit_texts
 from memrecall.chat.phrases import say
 from memrecall.model.prompts import Language
 from memrecall.store import Timeline
@@ -15,6 +16,8 @@ from memrecall.types import Message, format_time
 
 MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
 VIEW_CHARACTERS = 12_000
+ASKING_CHARACTERS = 24_000  # of the message that the member is to answer
+FURTHEST = 10_000  # messages back, in which a mention that is not answered yet is looked for
 _FIRST_STEP = 16
 _SHORTEST = 100  # of a text, when many share the room
 
@@ -23,25 +26,39 @@ _SHORTEST = 100  # of a text, when many share the room
 class View:
     """What a member is shown: the others' messages since it spoke, and some of what was before."""
 
+    member_id: str
     others: tuple[Message, ...]
     before: tuple[Message, ...]  # the member's own last message is the last of them, if any
     cut: bool  # the others said more than is shown
+    recalled: bool = False  # the first of the others was said long before the rest
 
     @property
-    def mentions(self) -> frozenset[str]:
-        """The ids of all who are mentioned in what the others said."""
-        return frozenset(
-            member_id for message in self.others for member_id in message.metadata.get(MENTIONS, ())
-        )
+    def is_mentioned(self) -> bool:
+        """Whether the others mentioned the member since it last spoke."""
+        return any(mentions(message, self.member_id) for message in self.others)
 
-    def asked_of(self, member_id: str) -> Message:
-        """What a member is to answer: the latest that mentions it, else the latest."""
-        meant = [m for m in self.others if member_id in m.metadata.get(MENTIONS, ())]
+    @property
+    def asked(self) -> Message:
+        """What the member is to answer: the latest that mentions it, else the latest."""
+        meant = [message for message in self.others if mentions(message, self.member_id)]
         return (meant or self.others)[-1]
+
+    def texts(self) -> list[str]:
+        """The others' words as they are shown: what asks the member first of all, then the rest."""
+        asked = self.asked
+        words = cut_text(asked.content, ASKING_CHARACTERS)
+        rest = [message.content for message in self.others if message is not asked]
+        room = max(VIEW_CHARACTERS - len(words), VIEW_CHARACTERS // 2)
+        fitted = iter(fit_texts(rest, room, _SHORTEST))
+        return [words if message is asked else next(fitted) for message in self.others]
+
+    def shown_whole(self) -> list[Message]:
+        """Those of the others' messages of which nothing is left out."""
+        return whole(self.others, self.texts())
 
     def tell(self, language: Language) -> str:
         """The others' messages as the tool gives them: who said what, and when."""
-        texts = fit_texts([message.content for message in self.others], VIEW_CHARACTERS, _SHORTEST)
+        texts = self.texts()
         told: dict[str, object] = {
             "messages": [
                 {
@@ -52,18 +69,50 @@ class View:
                 for message, text in zip(self.others, texts, strict=True)
             ]
         }
-        if self.cut:
-            told["note"] = say(language, "omitted", shown=len(self.others))
+        if note := self._note(len(self.others) - len(whole(self.others, texts)), language):
+            told["note"] = note
         return to_json(told)
+
+    def _note(self, shortened: int, language: Language) -> str:
+        """What is missing: messages, or the ends of some."""
+        notes = []
+        if self.cut:
+            phrase = "omitted_but_asking" if self.recalled else "omitted"
+            notes.append(say(language, phrase, shown=len(self.others) - self.recalled))
+        if shortened:
+            notes.append(say(language, "shortened", count=shortened))
+        return say(language, "note_joint").join(notes)
+
+
+def mentions(message: Message, member_id: str) -> bool:
+    """Whether a message mentions a member."""
+    return member_id in message.metadata.get(MENTIONS, ())
+
+
+def whole(messages: Sequence[Message], texts: Sequence[str]) -> list[Message]:
+    """Those of the messages that are shown with all their words."""
+    shown = zip(messages, texts, strict=True)
+    return [message for message, text in shown if message.content == text]
 
 
 async def read_view(
-    timeline: Timeline, session_id: str, member_id: str, *, most: int, before: int
+    timeline: Timeline,
+    session_id: str,
+    member_id: str,
+    *,
+    most: int,
+    before: int,
+    up_to: Message | None = None,
 ) -> View:
-    """The view of a member: at most so many messages of the others, and so many before them."""
+    """The view of a member: at most so many messages of the others, and so many before them.
+
+    With `up_to`, as it was when that message had been said.
+    """
+    last = [] if up_to is None else [up_to]
+    end = None if up_to is None else up_to.message_id
     step = min(_FIRST_STEP, most)
     while True:
-        said = await timeline.thread(session_id=session_id, limit=step + before)
+        said = await timeline.thread(end, session_id=session_id, limit=step + before) + last
         after = _place_after(said, member_id)
         is_whole = len(said) < step + before
         if (after is not None and after >= before) or is_whole or step == most:
@@ -71,15 +120,21 @@ async def read_view(
         step = min(step * 2, most)
     start = max(after or 0, len(said) - most)
     cut = start > after if after is not None else start > 0 or not is_whole
-    return View(tuple(said[start:]), tuple(said[max(start - before, 0) : start]), cut)
+    return View(member_id, tuple(said[start:]), tuple(said[max(start - before, 0) : start]), cut)
 
 
-def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
-    """The texts, the long ones cut so that all together have about so many characters."""
-    if sum(map(len, texts)) <= room:
-        return list(texts)
-    share = max(room // len(texts), shortest)
-    return [text if len(text) <= share else f"{text[:share]}…" for text in texts]
+async def with_old_mention(view: View, timeline: Timeline, session_id: str) -> View:
+    """The view, with the latest message that mentions its member if that lies further back."""
+    if not view.cut or view.is_mentioned:
+        return view
+    about = await timeline.labelled(view.member_id, session_id=session_id, furthest=FURTHEST)
+    for message in about:  # the latest first
+        if message.metadata.get(MEMBER_ID) == view.member_id:
+            break
+        if mentions(message, view.member_id):
+            before = tuple(m for m in view.before if m.message_id != message.message_id)
+            return replace(view, others=(message, *view.others), before=before, recalled=True)
+    return view
 
 
 def _place_after(said: Sequence[Message], member_id: str) -> int | None:

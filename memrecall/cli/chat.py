@@ -1,7 +1,6 @@
 """`chat`."""
 
 import asyncio
-import sys
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -11,9 +10,11 @@ from typing import Annotated, Any
 import typer
 
 from memrecall.cli import options, output
+from memrecall.cli.prompting import input_lines, is_typed, show_logs
 from memrecall.errors import InvalidArgument, MemrecallError
 
 _PROMPT = "you: "
+_BROUGHT_BACK = 50  # messages of the session whose lines can be brought back
 
 
 def register(app: typer.Typer) -> None:
@@ -44,6 +45,9 @@ def chat(
     instructions: Annotated[
         str, typer.Option("--instructions", help="Who the assistant is, for its model.")
     ] = "",
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show the log too, on the error stream.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Talk to an assistant that recalls, and see its tool calls while it answers.
@@ -52,6 +56,7 @@ def chat(
     """
     if (user is None) == (group is None):
         raise InvalidArgument("somebody must talk", hint="Give --user U, or --group FILE")
+    show_logs(verbose)
     if group is not None:
         if message is not None or instructions:
             raise InvalidArgument(
@@ -72,37 +77,41 @@ def chat(
         if message is not None:
             _show(runner, talk.stream(message), json)
         else:
-            _converse(runner, talk, json)
+            for line in input_lines(_PROMPT, _said_before(runner, library, scope)):
+                _survive(partial(_show, runner, talk.stream(line), json), json)
 
 
-def _converse(runner: asyncio.Runner, talk: Any, json: bool) -> None:
-    """Line by line until the input ends."""
-    for line in _input_lines(_PROMPT):
-        _survive(partial(_show, runner, talk.stream(line), json), json)
+def _said_before(
+    runner: asyncio.Runner, library: Any, scope: Any, member_id: str | None = None
+) -> list[str]:
+    """What whoever types has said in the session already, if there is somebody who types."""
+    if not is_typed():
+        return []
+    from memrecall.chat.view import MEMBER_ID
+    from memrecall.scope import DEFAULT_NAME
+
+    session = scope.session_id or DEFAULT_NAME
+    reading = library.store.timeline(scope).thread(session_id=session, limit=_BROUGHT_BACK)
+    return [
+        message.content
+        for message in runner.run(reading)
+        if message.metadata.get(MEMBER_ID) == member_id and (member_id or message.role == "user")
+    ]
 
 
 def _survive(turn: Callable[[], None], json: bool) -> None:
-    """Play a turn; what fails is told, and the talk goes on."""
+    """Play a turn; what fails is told, and the talk goes on. So does it after one Ctrl-C."""
     try:
         turn()
+    except KeyboardInterrupt:
+        if not is_typed():
+            raise
+        typer.echo("stopped; Ctrl-C again, or Ctrl-D, ends the chat", err=True)
     except MemrecallError as error:
         if json:
             typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
         else:
             typer.echo(f"error: {error} [{error.code}]", err=True)
-
-
-def _input_lines(prompt: str) -> Iterator[str]:
-    is_terminal = sys.stdin.isatty()
-    while True:
-        try:
-            line = input(prompt if is_terminal else "")
-        except EOFError:
-            if is_terminal:
-                typer.echo()
-            return
-        if line.strip():
-            yield line
 
 
 def _play_group(
@@ -120,7 +129,8 @@ def _play_group(
     with _opened(db) as (runner, library, given):
         from memrecall.chat import GroupChat
 
-        talk = GroupChat(library, _scope(group.group_id, agent, session), group.members, **given)
+        scope = _scope(group.group_id, agent, session)
+        talk = GroupChat(library, scope, group.members, **given)
         for member_id in (*group.who_answers, *(said.speaker for said in group.messages), *talking):
             talk.members.get(member_id)  # a stranger is a mistake before anything is stored
         posted = [runner.run(_post(talk, said, json)) for said in group.messages]
@@ -129,7 +139,9 @@ def _play_group(
             output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
         if speaker is not None:
             others = [member_id for member_id in group.who_answers if member_id != speaker]
-            for line in _input_lines(f"{talk.members.get(speaker).name}: "):
+            member = talk.members.get(speaker)
+            earlier = _said_before(runner, library, scope, speaker)
+            for line in input_lines(f"{output.printable(member.name)}: ", earlier):
                 said = GroupMessage(speaker=speaker, content=line)
                 _survive(partial(_reply_in_group, runner, talk, said, others, json), json)
 
@@ -147,10 +159,19 @@ def _reply_in_group(
 def _answers(
     runner: asyncio.Runner, talk: Any, who_answers: list[str], quiet: bool
 ) -> list[dict[str, Any]]:
+    """The turns of the members, one after another; one with nothing to answer is passed over."""
+    from memrecall.chat import NothingToAnswer
+
     turns = []
     for member_id in who_answers:
         name = talk.members.get(member_id).name
-        told = _events(runner, talk.stream(member_id), quiet, name)
+        try:
+            told = _events(runner, talk.stream(member_id), quiet, name)
+        except NothingToAnswer:
+            told = {"answer": None, "events": []}
+            if not quiet:
+                line = f"[dim]  {output.escape(name)} has nothing new to answer[/dim]"
+                output.console().print(line)
         turns.append({"member_id": member_id, **told})
     return turns
 
@@ -198,7 +219,11 @@ def _events(
         del end["type"]
         return {"answer": end, "events": before}
 
-    return runner.run(play())
+    try:
+        return runner.run(play())
+    except (KeyboardInterrupt, MemrecallError):
+        drawing.break_off()
+        raise
 
 
 def _scope(user: str, agent: str | None, session: str | None) -> Any:
@@ -214,9 +239,11 @@ def _opened(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any
         library = runner.run(_open(db))
         try:
             given = _given(library.settings)
-            yield runner, library, given
-            if given["model_client"] is not None:
-                runner.run(given["model_client"].close())
+            try:
+                yield runner, library, given
+            finally:
+                if given["model_client"] is not None:
+                    runner.run(given["model_client"].close())
         finally:
             runner.run(library.close())
 

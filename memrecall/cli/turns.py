@@ -29,11 +29,15 @@ class TurnDrawing:
         if isinstance(event, TextDelta):
             self._say(event.text)
             return
+        self.break_off()
+        for line in _lines(event):
+            self._terminal.print(cut(line, self._width))
+
+    def break_off(self) -> None:
+        """End the line of what is being said, if anything is."""
         if self._is_speaking:
             self._terminal.print()
             self._is_speaking = False
-        for line in _lines(event):
-            self._terminal.print(cut(line, self._width))
 
     def _say(self, text: str) -> None:
         if not self._is_speaking and self._speaker:

@@ -101,6 +101,9 @@ class ServerClient(BaseClient):
                     yield text
         finally:
             await stream.close()
+        if collected.is_broken_off:
+            message = f"{self.model} at {self._url} broke its answer off"
+            raise make_failure("unreachable", message)
         self._reasons = self._reasons or bool(collected.reasoning)
         yield collected.result()
 

@@ -57,3 +57,13 @@ def classify(status: int, said: str) -> ModelFailure:
 def make_failure(kind: ModelFailure, message: str) -> ModelFailed:
     """An error of that kind, with the way out."""
     return ModelFailed(message, kind=kind, hint=HINTS[kind])
+
+
+def failure_of(error: Exception) -> ModelFailed:
+    """What an exception of somebody else's client means, without its words.
+
+    Clients that stand on OpenAI's library pass on the server's refusal: its status tells.
+    """
+    status = getattr(error, "status_code", None)
+    kind = classify(status, str(error)) if isinstance(status, int) else "malformed"
+    return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)

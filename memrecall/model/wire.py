@@ -29,6 +29,8 @@ FINISH_REASONS: dict[str, FinishReasons] = {
     "tool_calls": "function_calls",
     "function_call": "function_calls",
 }
+# What servers say when they stop in the middle: DeepSeek under load, vLLM and SGLang on an error.
+INTERRUPTIONS = frozenset({"insufficient_system_resource", "abort", "error"})
 
 
 class _Function(BaseModel):
@@ -81,9 +83,16 @@ class Collected:
         self.text = ""
         self.reasoning = ""
         self._finish: str | None = None
-        self._usage = _Usage()
+        self._usage: _Usage | None = None
         self._calls: dict[int, FunctionCall] = {}
         self._earlier = earlier_calls
+
+    @property
+    def is_broken_off(self) -> bool:
+        """Whether a stream ended before its answer did: nothing said that it was complete."""
+        if self._finish is None:
+            return self._usage is None
+        return self._finish in INTERRUPTIONS
 
     def add(self, answer: WireAnswer) -> str:
         """Take in a piece; return the text that it brought."""
@@ -122,10 +131,11 @@ class Collected:
         if calls:
             thoughts.append(text.strip())
         finish = FINISH_REASONS.get(self._finish or "", "unknown")
+        used = self._usage or _Usage()
         return CreateResult(
             finish_reason="function_calls" if calls else finish,
             content=calls or text,
-            usage=RequestUsage(self._usage.prompt_tokens or 0, self._usage.completion_tokens or 0),
+            usage=RequestUsage(used.prompt_tokens or 0, used.completion_tokens or 0),
             cached=False,
             thought="\n\n".join(filter(None, thoughts)) or None,
         )

@@ -120,6 +120,7 @@ class ChatRun:
             "recall_client": service.model_client if by_model else None,
             "options": self._options,
             "caches": service.caches,
+            "on_leak": service.metrics.count_leak,
         }
         library, client = service.library, service.model_client
         if body.group is None:
@@ -130,17 +131,18 @@ class ChatRun:
         turn = body.group
         members = [member.member() for member in turn.members]
         group = GroupChat(library, self.scope, members, client, **given)
+        posted = None
         if turn.speaker is not None:
-            await group.post(
+            posted = await group.post(
                 turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
             )
-        return group.stream(turn.answers, mentions=turn.mentions)
+        return group.stream(
+            turn.answers, mentions=turn.mentions, answers=posted.message_id if posted else None
+        )
 
     def _finish(self, end: Final) -> str:
-        """Count an end; how it ended."""
-        metrics, notes = self.asked.service.metrics, self.asked.notes
-        for leak in end.leaks:
-            metrics.count_leak(leak.family)
+        """Note an end for the log; how it ended."""
+        notes = self.asked.notes
         notes.update(recalls=end.recalls, leaks=[leak.family for leak in end.leaks])
         outcome = "silent" if end.silent else "degraded" if end.degraded else "answered"
         notes["outcome"] = outcome

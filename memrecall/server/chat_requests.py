@@ -68,6 +68,8 @@ class GroupTurn(_Request):
         for named in (self.answers, self.speaker, *(self.mentions or ())):
             if named is not None and named not in known:
                 raise ValueError(f"the group has no member {named!r}")
+        if self.answers == self.speaker:
+            raise ValueError("who says the message cannot answer it; name another in answers")
         return self
 
 
@@ -88,6 +90,8 @@ class ChatRequest(_Request):
                 raise ValueError("give a message")
         elif (self.message is None) != (self.group.speaker is None):
             raise ValueError("in a group, give a message and its speaker, or neither")
+        elif self.instructions:
+            raise ValueError("in a group, instructions belong to the members that they are for")
         return self
 
 

@@ -40,6 +40,7 @@ RETRY = "1"  # seconds
 _FAULTS_TOLD = 20
 _PYDANTIC_PREFIX = "Value error, "
 _LOST_PLUS = re.compile(r"\d \d\d:?\d\d$")  # an offset whose sign was read as a space
+_ONE = re.compile(r"\b1 (item|character)s\b")
 _SAID = {
     "missing": "is missing",
     "extra_forbidden": "is not known here; /docs lists what is",
@@ -150,7 +151,7 @@ def _say(item: Mapping[str, Any]) -> str:
     """What is wrong with a value, as people say it; the framework's words for the rest."""
     kind, context = item["type"], item.get("ctx", {})
     if kind in _SAID:
-        return _SAID[kind].format(**context)
+        return _ONE.sub(r"1 \1", _SAID[kind].format(**context))
     said = str(item["msg"]).removeprefix(_PYDANTIC_PREFIX).removeprefix(VALUE).strip()
     given = item.get("input")
     if item["loc"][0] == "query" and isinstance(given, str) and _LOST_PLUS.search(given):

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from memrecall.agent import MEMRECALL_TOOLS, Recaller, RecallOptions, RecallResult
+from memrecall.agent import Recaller, RecallOptions, RecallResult
+from memrecall.agent.leaks import leaked_families
 from memrecall.agent.outcome import StopReason
 from memrecall.agent.streaming import stream_recall
 from memrecall.agent.trace import EventKind, TraceEvent
@@ -22,7 +23,6 @@ from memrecall.server.service import Asked, Asking
 from memrecall.server.streaming import EVENT_STREAM, EventStream, Told, wants_events
 from memrecall.server.watching import while_listened
 from memrecall.server.wire import MEDIA_TYPE, StrictRoute
-from memrecall.text.leaks import filter_leaks
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
 
@@ -125,6 +125,9 @@ class RecallRun:
         )
         async with aclosing(told) as events:
             async for event in events:
+                if isinstance(event, TraceEvent):
+                    for family in leaked_families(event):
+                        service.metrics.count_leak(family)
                 yield _without_places(event) if isinstance(event, TraceEvent) else event
 
     def _finish(self, result: RecallResult) -> RecallResult:
@@ -136,10 +139,6 @@ class RecallRun:
         notes.update(stop_reason=result.stop_reason.value, iterations=result.iterations)
         calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
         notes["tools"] = [event.data["tool"] for event in calls]
-        for event in result.trace.events:
-            if event.kind is EventKind.TEXT:  # said instead of a call, and perhaps one in disguise
-                for leak in filter_leaks(event.data["text"], MEMRECALL_TOOLS).leaks:
-                    metrics.count_leak(leak.family)
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result

@@ -1,11 +1,22 @@
 """One user's messages in the order they were said."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CompoundSelect, Select, asc, bindparam, desc, select, union_all
+from sqlalchemy import (
+    CompoundSelect,
+    Select,
+    Text,
+    asc,
+    bindparam,
+    cast,
+    desc,
+    select,
+    union_all,
+)
 from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import InvalidArgument, NotFound
@@ -25,6 +36,7 @@ NEIGHBORS_AFTER = 0
 LONGEST_THREAD = 1_000
 
 _COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
+_SAID = (messages.c.ts, messages.c.sequence_no)  # the order in which a session was said
 # Every search ends with it: built once, because building costs as much as asking.
 _BY_ID = select(*_COLUMNS).where(
     messages.c.user_id == bindparam("of_user"),
@@ -152,6 +164,29 @@ class Timeline:
         found = {message.message_id: message for message in await self.get_many(names)}
         # Who was erased meanwhile is left out.
         return [found[name] for name in reversed(names) if name in found]
+
+    async def labelled(
+        self, label: str, *, session_id: str, furthest: int, limit: int = LARGEST_PAGE
+    ) -> list[Message]:
+        """The latest messages of a session in whose metadata a text stands; the latest first.
+
+        Looked for in the last `furthest` messages alone.
+        """
+        latest = (
+            self._select()
+            .where(messages.c.session_id == session_id)
+            .with_only_columns(messages.c.message_id, messages.c.metadata, *_SAID)
+            .order_by(*(column.desc() for column in _SAID))
+            .limit(furthest)
+            .subquery()
+        )
+        # As JSON writes it: an index cannot look into it, but the bound above keeps this short.
+        holds = cast(latest.c.metadata, Text).contains(json.dumps(label), autoescape=True)
+        wanted = select(latest.c.message_id).where(holds)
+        wanted = wanted.order_by(*(latest.c[column.name].desc() for column in _SAID)).limit(limit)
+        names = [row.message_id for row in await self._database.fetch(wanted)]
+        found = {message.message_id: message for message in await self.get_many(names)}
+        return [found[name] for name in names if name in found]
 
     def _select(self) -> Select[Any]:
         wanted = select(*_COLUMNS).where(messages.c.user_id == self._scope.user_id)

@@ -302,7 +302,6 @@ class TestModelFailures:
             [fail("no_tools", "tools are not supported")],
             [say("Hi."), say("Well.")],
             [silence(), silence()],
-            [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")],
         ],
     )
     async def test_a_server_without_tools_is_named_and_the_rules_go_on(
@@ -313,6 +312,16 @@ class TestModelFailures:
         assert recalled.stop_reason is StopReason.NO_TOOL_SUPPORT
         assert recalled.problem is not None
         assert "tiny-1b" in recalled.problem
+        assert recalled.queries
+
+    async def test_a_model_that_only_leaks_is_named_by_that_and_the_rules_go_on(
+        self, library: Library
+    ) -> None:
+        steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
+        recalled = await play(library, client=ScriptedClient(steps, model="tiny-1b"))
+        assert recalled.stop_reason is StopReason.LEAKED_CALL
+        assert recalled.fallback == "leaked_call"
+        assert recalled.problem == "tiny-1b never called a tool (leaked_call)"
         assert recalled.queries
 
     async def test_an_overflow_is_not_sent_again_as_it_was(self, library: Library) -> None:

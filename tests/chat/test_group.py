@@ -8,11 +8,11 @@ import pytest
 
 from memrecall.chat import ChatOptions, GroupChat, Member
 from memrecall.chat.view import read_view
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.store import Timeline
-from memrecall.testing import ScriptedClient, call, say
+from memrecall.testing import ScriptedClient, call, fail, say
 from memrecall.types import NewMessage, Role
 
 from .stage import ANN, ASKED, BOT, MEMBERS, NOW, TEAM, context, group, play, stored, system_text
@@ -109,6 +109,44 @@ class TestView:
         assert "10" in lines["note"]
         assert len(told.content) < 14_000
 
+    async def test_what_asks_a_member_is_shown_before_all_else(self, lite: Library) -> None:
+        chat = group(lite, say("ok"))
+        for number in range(40):
+            await chat.post("bo", f"short message {number}")
+        asking = "@Helper please check: " + "word " * 2_600
+        await chat.post("ann", asking)
+        played = await play(chat.stream("bot"))
+        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
+        assert told["messages"][-1]["text"] == asking
+        assert [line["text"] for line in told["messages"][:2]] == [
+            *("short message 0", "short message 1")
+        ]
+        assert "note" not in told
+
+    async def test_short_messages_leave_their_room_to_long_ones_and_cuts_are_told(
+        self, lite: Library
+    ) -> None:
+        chat = group(lite, say("ok"))
+        for text in ("a" * 20_000, "b" * 500, "@Helper look at this", "c" * 300):
+            await chat.post("ann", text)
+        played = await play(chat.stream("bot"))
+        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
+        lengths = [len(line["text"]) for line in told["messages"]]
+        assert lengths[1:] == [500, 20, 300]
+        assert 11_000 < lengths[0] < 12_000
+        assert told["messages"][0]["text"].endswith("a…")
+        assert told["note"] == "Long messages are cut and end in “…”: 1."
+
+    async def test_what_is_cut_in_the_view_can_be_recalled(self, sensible: Library) -> None:
+        filler = "We talked about trains. " * 700
+        chat = group(sensible, say("ok"), recalls=3)
+        await chat.post("ann", f"The code of the garage door is 4711-QX. {filler}")
+        await chat.post("bo", f"Another long note. {filler}")
+        await chat.post("ann", "@Helper what is the code of the garage door?")
+        played = await play(chat.stream("bot"))
+        events = played.recalled(forged=True)[0]["events"]
+        assert any("4711-QX" in event["text"] for event in events)
+
     async def test_nobody_answers_to_nothing(self, lite: Library) -> None:
         with pytest.raises(InvalidArgument, match="nobody has said anything"):
             await group(lite).answer("bot")
@@ -121,6 +159,9 @@ class TestView:
             await chat.answer("eve")
         with pytest.raises(NotFound):
             await chat.post("ann", "hi", mentions=["eve"])
+        await chat.post("ann", "hi")
+        with pytest.raises(NotFound, match="no member 'eve'"):
+            await chat.answer("bot", mentions=["bot", "eve"])
         with pytest.raises(InvalidArgument, match="same id"):
             GroupChat(lite, TEAM, [ANN, ANN])
 
@@ -160,6 +201,102 @@ class TestSilence:
         await chat.answer("bot")
         await chat.post("ann", "好的，没事了")
         assert (await chat.answer("bot")).silent
+
+
+class TestOldMentions:
+    """A mention is not lost because much was said since."""
+
+    async def chatted(self, library: Library, before: int, after: int) -> GroupChat:
+        """A group in which ann asked the bot long ago; then `after` others spoke."""
+        chat = group(library, say("ok"), view=10, history=4)
+        batch = [
+            NewMessage(
+                role=Role.USER,
+                content="@小助手 团建在哪里？" if number == before else f"第 {number} 条",
+                speaker="Ann",
+                ts=NOW - timedelta(days=1) + timedelta(seconds=number),
+                metadata={"member_id": "ann", "mentions": ["bot"] if number == before else []},
+            )
+            for number in range(before + 1 + after)
+        ]
+        await library.add_messages(TEAM, batch)
+        return chat
+
+    async def test_it_is_known_recalled_for_and_shown(self, library: Library) -> None:
+        chat = await self.chatted(library, 5, 60)
+        played = await play(chat.stream("bot"))
+        assert played.results("is_mentioned", forged=True)[0].content == "被提及，需要发言"
+        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
+        assert [line["text"] for line in told["messages"]] == [
+            "@小助手 团建在哪里？",
+            *(f"第 {number} 条" for number in range(56, 66)),
+        ]
+        assert "第一条消息提及你" in told["note"]
+        recall = [e for e in played.events if e.kind == "tool_call"][2]
+        assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
+
+    async def test_one_that_was_answered_is_settled(self, lite: Library) -> None:
+        chat = await self.chatted(lite, 0, 0)
+        await chat.answer("bot")
+        chat = group(lite, say("[pass]"), view=10, history=4)
+        for number in range(30):
+            await chat.post("ann", f"and {number}")
+        assert (await chat.answer("bot")).silent
+
+    async def test_just_before_the_view_it_is_told_once(self, lite: Library) -> None:
+        chat = await self.chatted(lite, 5, 11)
+        played = await play(chat.stream("bot"))
+        told = played.results("get_other_members_messages", forged=True)[0].content
+        assert told.count("团建") == 1
+
+    async def test_the_search_has_a_bound(
+        self, lite: Library, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("memrecall.chat.view.FURTHEST", 50)
+        chat = await self.chatted(lite, 5, 60)
+        played = await play(chat.stream("bot"))
+        assert played.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
+
+
+class TestAskedAgain:
+    """A turn that is asked for again with the same message gives the same answer."""
+
+    async def test_the_stored_answer_is_told_again(self, library: Library) -> None:
+        client = ScriptedClient([say("三点。")])
+        chat = group(library, client=client)
+        posted = await chat.post("ann", "@小助手 几点？", message_id="g1")
+        first = await play(chat.stream("bot", answers=posted.message_id))
+        await chat.post("bo", "谢谢")
+        again = await play(chat.stream("bot", answers=posted.message_id))
+        assert again.kinds == ["text_delta", "final"]
+        assert (again.final.text, again.final.message_id) == ("三点。", first.final.message_id)
+        assert again.final.model_calls == 0
+        assert [m.content for m in await stored(library, TEAM)] == [
+            *("@小助手 几点？", "三点。", "谢谢")
+        ]
+
+    async def test_what_another_turn_covered_is_answered_as_it_was_asked(
+        self, lite: Library
+    ) -> None:
+        chat = group(lite, fail("unreachable"), say("都是三点。"), say("三点。"))
+        await chat.post("ann", "@小助手 几点？", message_id="g1")
+        with pytest.raises(ModelFailed):
+            await chat.answer("bot", answers="g1")
+        await chat.post("bo", "@小助手 那饭呢？", message_id="g2")
+        await chat.answer("bot", answers="g2")
+        played = await play(chat.stream("bot", answers="g1"))
+        assert played.final.text == "三点。"
+        told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
+        assert [line["text"] for line in told["messages"]] == ["@小助手 几点？"]
+
+    async def test_several_members_answer_one_message(self, lite: Library) -> None:
+        other = Member(member_id="bot2", name="Deep", ai=True)
+        client = ScriptedClient([say("one"), say("two")])
+        chat = GroupChat(lite, TEAM, (*MEMBERS, other), client, clock=lambda: NOW)
+        await chat.post("ann", "@Helper @Deep hello there", message_id="g1")
+        ends = [await chat.answer(member_id, answers="g1") for member_id in ("bot", "bot2")]
+        assert [end.text for end in ends] == ["one", "two"]
+        assert len({end.message_id for end in ends}) == 2
 
 
 class TestOffline:

@@ -1,5 +1,7 @@
 """Who is mentioned: names, ids and nicknames, in Chinese and English."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,6 +51,30 @@ GROUP = [
         ("Ann said so yesterday", []),
         ("小明昨天说的", []),
         ("we met Ann and Annie", []),
+        ("@u1@u3", ["u1", "u3"]),
+        ("ok@小深", ["bot_7"]),
+        ("@\u200bAnn", ["u1"]),
+        ("@ann-marie", []),
+        ("@ann.lee", []),
+        ("@Ann’s idea", ["u1"]),
+        ("look, @Ann.", ["u1"]),
+        ("https://x.com/@ann", []),
+        ("see x.com/@ann or www.x.com/@ann", []),
+        ("@Ann/@小明 look", ["u1", "u3"]),
+        ("`@ann` is how", []),
+        ("```\n@ann\n```\n@小明", ["u3"]),
+        ("Ann，2026-11-15：“好的。”", []),
+        ("Ann, 2026-11-15: “@小明 Annie, come”\n小明，2026-11-16：“x”", []),
+        ("2026-11-15 你说过：“小深，你来”", []),
+        ("I met Tom, Ann.", []),
+        ("I met 小明, Ann.", []),
+        ("Thanks, Ann.", ["u1"]),
+        ("Was it Tom, Ann?", ["u1"]),
+        ("Hey Ann, are you there?", ["u1"]),
+        ("Ann: I said so yesterday", []),
+        ("小明：我昨天说过", []),
+        ("Ann: hello\nAnnie: hi", []),  # a transcript
+        ("a@b.com", []),
         ("@", []),
         ("", []),
     ],
@@ -80,7 +106,20 @@ def test_a_name_behind_an_at_is_always_found(named: tuple[str, str], before: str
         ("When is it, @Ann ?", "When is it, ?"),
         ("@Ann", "@Ann"),
         ("ann@ann.example", "ann@ann.example"),
+        ("ok@小深 在吗", "ok 在吗"),
+        ("`@Ann` is how", "`@Ann` is how"),
     ],
 )
 def test_a_search_goes_without_mentions(text: str, rest: str) -> None:
     assert without_mentions(text, GROUP) == rest
+
+
+@pytest.mark.parametrize(
+    "piece", ["\n", " ", "a.", "a", "` ", ", ", "@", "@ann ", "2026-11-15：“ ", "ann, ", "www."]
+)
+def test_no_text_takes_long(piece: str) -> None:
+    text = piece * (50_000 // len(piece))
+    started = time.process_time()
+    find_mentions(text, GROUP)
+    without_mentions(text, GROUP)
+    assert time.process_time() - started < 2.0

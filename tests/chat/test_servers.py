@@ -182,13 +182,40 @@ async def test_earlier_answers_carry_the_field_too(lite: Library, server: ModelS
     assert [m["reasoning_content"] for m in said] == ["", ""]
 
 
+@CLIENTS
 async def test_a_server_that_takes_no_tools_is_asked_without(
-    lite: Library, server: ModelServer
+    lite: Library, server: ModelServer, make: Any
 ) -> None:
     server.play(refusal(400, "this model does not support tools"), pieces(ANSWER))
-    played = await ask(lite, ours(server))
+    played = await ask(lite, make(server))
     assert (played.final.text, played.final.degraded) == (ANSWER, False)
     assert "tools" not in server.requests[1]
+
+
+@pytest.mark.parametrize("finish", [None, "insufficient_system_resource"])
+async def test_an_answer_that_breaks_off_is_no_answer(
+    lite: Library, server: ModelServer, finish: str | None
+) -> None:
+    """The connection ends in good order, but nothing said that the answer was complete."""
+    whole = pieces(ANSWER)
+    said = [json.loads(chunk) for chunk in whole.chunks[:-3]]
+    if finish:
+        said[-1]["choices"][0]["finish_reason"] = finish
+    server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in said)))
+    played = await ask(lite, ours(server))
+    assert played.end.as_dict()["code"] == "UNAVAILABLE"
+    assert "broke its answer off" in played.end.as_dict()["message"]
+    assert [m.content for m in await stored(lite, LIN)] == [ASKED]
+
+
+async def test_a_server_that_counts_but_names_no_reason_has_finished(
+    lite: Library, server: ModelServer
+) -> None:
+    *said, finish, usage, done = pieces(ANSWER).chunks
+    server.play(Reply(chunks=(*said, usage, done)))
+    played = await ask(lite, ours(server))
+    assert (played.final.text, played.final.degraded) == (ANSWER, False)
+    assert "finish_reason" in finish
 
 
 async def test_a_server_without_tools_can_call_by_a_json_schema(

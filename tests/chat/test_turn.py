@@ -1,5 +1,6 @@
 """One turn: order of events, the tool loop, the cap, leaks; nothing forged is ever stored."""
 
+import asyncio
 import json
 import logging
 from typing import Any
@@ -7,13 +8,14 @@ from typing import Any
 import pytest
 
 from memrecall.chat import SingleChat
-from memrecall.errors import InvalidArgument
+from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import (
     ScriptedClient,
     call,
     call_raw,
     calls,
+    fail,
     say,
     silence,
     think,
@@ -76,6 +78,31 @@ class TestAnswer:
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert "My cat is called Momo." in texts
 
+    async def test_what_the_model_is_shown_in_part_can_be_recalled(self, sensible: Library) -> None:
+        chat = single(sensible, *[say("ok")] * 5)
+        await chat.answer("The code of my garage door is 4711-QX. " + "We talked of trains. " * 500)
+        for _ in range(2):
+            await chat.answer("A long story about the weather. " * 500)
+        played = await play(chat.stream("What is the code of my garage door?"))
+        texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
+        assert any("4711-QX" in text for text in texts)
+
+    async def test_a_message_sent_again_gets_its_answer_again(self, library: Library) -> None:
+        client = ScriptedClient([fail("unreachable"), say("花生。")])
+        chat = single(library, client=client)
+        with pytest.raises(ModelFailed):
+            await chat.answer(ASKED, message_id="q1")
+        first = await play(chat.stream(ASKED, message_id="q1"))
+        again = await play(chat.stream(ASKED, message_id="q1"))
+        assert again.kinds == ["text_delta", "final"]
+        assert (again.final.text, again.final.message_id) == ("花生。", first.final.message_id)
+        assert (again.final.model_calls, again.final.recalls) == (0, 0)
+        assert [m.content for m in await stored(library, LIN)] == [ASKED, "花生。"]
+
+    async def test_the_same_words_without_an_id_are_another_message(self, lite: Library) -> None:
+        chat = single(lite, say("one"), say("two"))
+        assert [(await chat.answer("hi")).text for _ in range(2)] == ["one", "two"]
+
     async def test_calls_and_results_stand_in_the_context_with_their_ids(
         self, lite: Library
     ) -> None:
@@ -118,7 +145,9 @@ class TestAnswer:
         assert "'user_id' cannot be given" in refused.content
         assert played.final.recalls == 1
 
-    @pytest.mark.parametrize("written", ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}'])
+    @pytest.mark.parametrize(
+        "written", ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}', '{"query": " \\n"}']
+    )
     async def test_bad_arguments_get_an_answer_and_cost_no_recall(
         self, lite: Library, written: str
     ) -> None:
@@ -187,6 +216,24 @@ class TestAnswer:
 
 
 class TestCap:
+    @pytest.mark.parametrize(
+        ("cap", "counted", "told", "refused"),
+        [
+            (0, True, "No further recall", "allows no recall of your own"),
+            (1, True, "No further recall", "the one recall of this turn is used up"),
+            (1, False, "can run once in this turn", "the one recall of this turn is used up"),
+            (2, False, "can run 2 times", "all 2 recalls of this turn are used up"),
+        ],
+    )
+    async def test_the_cap_is_told_as_people_say_it(
+        self, lite: Library, cap: int, counted: bool, told: str, refused: str
+    ) -> None:
+        client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("ok")])
+        options = {"recalls": cap, "count_forced": counted}
+        played = await play(single(lite, client=client, **options).stream(ASKED_EN))
+        assert told in system_text(client.requests[0])
+        assert refused in played.recalled(forged=False)[-1]["note"]
+
     async def test_none_left_is_told(self, lite: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="x"), say("ok")])
         played = await play(single(lite, client=client, recalls=0).stream(ASKED_EN))
@@ -212,7 +259,71 @@ class TestCap:
         assert len(played.calls(forged=False)) == 2  # the one without tools is not run
 
 
+class TestLog:
+    """Names and numbers of every call; what was said only if that is wished."""
+
+    @pytest.mark.parametrize("wished", [False, True])
+    async def test_calls_are_logged_when_they_return(
+        self, lite: Library, caplog: pytest.LogCaptureFixture, wished: bool
+    ) -> None:
+        script = [call("recall_memory", query="offsite"), call("secret_tool"), say("ok")]
+        with caplog.at_level(logging.INFO, "memrecall.chat.tools"):
+            played = await play(single(lite, *script, log_contents=wished).stream(ASKED_EN))
+        forged, real, unknown = caplog.messages
+        results = played.results("recall_memory", forged=True)
+        results += played.results("recall_memory", forged=False)
+        for line, result, how in zip((forged, real), results, ("forged", "called"), strict=True):
+            assert line.startswith(f"recall_memory, {how} with ")
+            events = json.loads(result.content)["events"]
+            assert f"gave {len(events)} results in {len(result.content)} characters" in line
+        assert unknown.startswith("an unknown tool, called with")
+        assert ", in vain" in unknown
+        assert (ASKED_EN in forged, "offsite" in real) == (wished, wished)
+
+
 class TestLeaks:
+    async def test_leaks_are_told_when_they_happen_also_if_the_turn_fails(
+        self, lite: Library
+    ) -> None:
+        told: list[str] = []
+        client = ScriptedClient([say(f"Well. {DSML}"), fail("unreachable")])
+        played = await play(SingleChat(lite, LIN, client, on_leak=told.append).stream(ASKED))
+        assert played.end.kind == "error"
+        assert told == ["deepseek_dsml"]
+
+    async def test_leaks_of_an_answer_that_nobody_waits_for_are_told(self, lite: Library) -> None:
+        told: list[str] = []
+        heard = asyncio.Event()
+
+        class Endless(ScriptedClient):
+            async def _stream(self, request: Any) -> Any:
+                yield f"Well. {DSML}"
+                heard.set()
+                await asyncio.sleep(60)
+
+        turn = asyncio.ensure_future(
+            SingleChat(lite, LIN, Endless([]), on_leak=told.append).answer(ASKED)
+        )
+        await asyncio.wait_for(heard.wait(), 30)
+        turn.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await turn
+        assert told == ["deepseek_dsml"]
+
+    async def test_leaks_of_the_recalls_own_model_are_told(self, lite: Library) -> None:
+        told: list[str] = []
+        leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
+        chat = SingleChat(
+            lite,
+            LIN,
+            ScriptedClient([say("ok")]),
+            recall_client=ScriptedClient([leak, leak]),
+            on_leak=told.append,
+        )
+        end = await chat.answer(ASKED)
+        assert told == ["hermes_json"] * 2
+        assert (end.text, end.leaks) == ("ok", ())
+
     async def test_a_leak_is_asked_for_again_once_without_tools(
         self, lite: Library, caplog: pytest.LogCaptureFixture
     ) -> None:

@@ -1,11 +1,15 @@
 """`memrecall chat`, as a person or a program calls it."""
 
+import fcntl
 import io
 import json
 import os
 import pty
 import subprocess
 import sys
+import termios
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +17,7 @@ import pytest
 
 from memrecall.testing import Script, ScriptedClient, call, fail, say
 from tests.cli.conftest import Shell
+from tests.model.openai_server import Reply, serve, stream
 
 ROOT = Path(__file__).parent.parent.parent
 PEANUTS = "我对花生过敏，千万别放。"
@@ -204,29 +209,148 @@ def test_what_cannot_be_meant_is_refused(shell: Shell, db: Path, tmp_path: Path)
     assert not db.exists()
 
 
+class Terminal:
+    """`memrecall chat` on a terminal of its own, and a person at it."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self._shown = b""
+        self._main, side = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "memrecall", "chat", "--db", folder / "a.db", *arguments],
+            stdin=side,
+            stdout=side,
+            stderr=side,
+            start_new_session=True,
+            preexec_fn=_take_terminal,
+            env={
+                **os.environ,
+                "MEMRECALL_EMBEDDER": "hash",
+                "PYTHONPATH": str(ROOT),
+                "TERM": "xterm",
+                "LC_ALL": "C.UTF-8",
+                **environment,
+            },
+        )
+        os.close(side)
+
+    def __enter__(self) -> "Terminal":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait(10)
+        os.close(self._main)
+
+    def type(self, words: str) -> None:
+        os.write(self._main, words.encode())
+
+    def wait_for(self, words: str) -> str:
+        """What is shown from here on, up to these words."""
+        while words.encode() not in self._shown:
+            self._shown += os.read(self._main, 1024)  # pytest ends what takes too long
+        before, found, self._shown = self._shown.partition(words.encode())
+        return (before + found).decode("utf-8", "replace")
+
+    def ends_with(self, code: int) -> bool:
+        return self.process.wait(30) == code
+
+
+def _take_terminal() -> None:
+    """Make the standard input the terminal of this process, so that Ctrl-C reaches it."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> None:
-    main, side = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "memrecall", "chat", "--user", "lin", "--db", tmp_path / "a.db"],
-        stdin=side,
-        stdout=side,
-        stderr=side,
-        env={**os.environ, "MEMRECALL_EMBEDDER": "hash", "PYTHONPATH": str(ROOT)},
-    )
-    os.close(side)
-    shown = b""
-    try:
-        os.write(main, b"hello\n")
-        while b"All right." not in shown:
-            shown += os.read(main, 1024)
-        os.write(main, b"\x04")
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait(10)
-        os.close(main)
-    assert b"you: " in shown
-    assert b"recall_memory" in shown
+    with Terminal(tmp_path, "--user", "lin") as person:
+        person.wait_for("you: ")
+        person.type("hello\n")
+        assert "recall_memory" in person.wait_for("All right.")
+        person.wait_for("you: ")
+        person.type("\x04")
+        assert person.ends_with(0)
+
+
+def test_on_a_terminal_lines_are_edited_and_brought_back(tmp_path: Path, shell: Shell) -> None:
+    """In any script; also what was said in the session before."""
+    left, up, back = "\x1b[D", "\x1b[A", "\x7f"
+    with Terminal(tmp_path, "--user", "lin") as person:
+        person.wait_for("you: ")
+        person.type(f"我叫林小{back}晓{left}{left}阿{back}\n")
+        person.wait_for("好的。")
+        person.wait_for("you: ")
+        person.type("\x04")
+        assert person.ends_with(0)
+    with Terminal(tmp_path, "--user", "lin") as person:
+        person.wait_for("you: ")
+        person.type(f"{up}。\n")
+        person.wait_for("好的。")
+        person.wait_for("you: ")
+        person.type("\x04")
+        assert person.ends_with(0)
+    said = stored(shell, tmp_path / "a.db", "lin")
+    assert [said[0], said[2]] == ["我叫林晓", "我叫林晓。"]
+
+
+def leaking() -> Reply:
+    return stream([{"content": f"One moment. {DSML}"}])
+
+
+def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
+    with serve() as server:
+        server.play(
+            leaking(), stream([{"content": "Lisbon."}]), leaking(), stream([{"content": "x"}])
+        )
+        model = {
+            "MEMRECALL_MODEL": "tiny",
+            "MEMRECALL_BASE_URL": server.url,
+            "NO_PROXY": "127.0.0.1",
+        }
+        with Terminal(tmp_path, "hello", "--user", "lin", **model) as person:
+            shown = person.wait_for("hidden, not run")
+            assert person.ends_with(0)
+        assert "as text (deepseek_dsml)" in shown  # the drawing tells it
+        assert "it was not run" not in shown  # the log does not
+        with Terminal(tmp_path, "hello", "--user", "lin", "--verbose", **model) as person:
+            shown = person.wait_for("hidden, not run")
+        assert "ERROR memrecall.chat.speech: tiny wrote a call of" in shown
+
+
+def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
+    with serve() as server:
+        server.play(
+            replace(stream([{"content": "late"}]), seconds=60.0), stream([{"content": "Hi."}])
+        )
+        model = {
+            "MEMRECALL_MODEL": "tiny",
+            "MEMRECALL_BASE_URL": server.url,
+            "NO_PROXY": "127.0.0.1",
+        }
+        with Terminal(tmp_path, "--user", "lin", **model) as person:
+            person.wait_for("you: ")
+            person.type("hello\n")
+            person.wait_for("nothing found")
+            while not server.requests:
+                time.sleep(0.01)
+            person.type("\x03")
+            assert "Ctrl-C again, or Ctrl-D, ends the chat" in person.wait_for("you: ")
+            person.type("hello again\n")
+            person.wait_for("Hi.")
+            person.wait_for("you: ")
+            person.type("\x03")
+            assert person.ends_with(130)
+
+
+def test_a_group_played_again_has_nothing_new_to_answer(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
+    file = group_file(tmp_path, answers=["bot", "deep"])
+    assert shell("chat", "--group", file, "--db", db).code == 0
+    again = shell("chat", "--group", file, "--db", db)
+    assert (again.code, again.err) == (0, "")
+    assert "小助手 has nothing new to answer" in again.out
+    told = shell("chat", "--group", file, "--db", db, "--json").json
+    assert [turn["member_id"] for turn in told["turns"]] == ["bot", "deep"]
+    assert told["turns"][0]["answer"] is None
 
 
 def test_a_person_talks_on_in_a_group(

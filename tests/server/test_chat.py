@@ -26,6 +26,7 @@ MEMBERS = [
     {"member_id": "u2", "name": "小波", "nicknames": ["波波"]},
     {"member_id": "bot", "name": "小助手", "ai": True},
 ]
+SPOKEN = {"members": MEMBERS, "speaker": "u1"}
 
 
 async def test_a_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
@@ -94,6 +95,37 @@ async def test_leaks_are_hidden_and_counted_by_family(lite_library: Library) -> 
     assert 'memrecall_leaks_total{family="deepseek_dsml"} 3.0' in told
     assert 'memrecall_chat_turns_total{outcome="answered"} 1.0' in told
     assert 'memrecall_chat_turns_total{outcome="degraded"} 1.0' in told
+
+
+async def test_leaks_of_turns_that_fail_and_of_recalls_are_counted(lite_library: Library) -> None:
+    lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
+    leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
+    model = ScriptedClient([leak, leak, say(DSML), fail("unreachable")])
+    async with serving(lite_library, model_client=model) as site:
+        client = await site.holder("ann", permissions=frozenset(["operator"]))
+        await write(client, "ann", *CHAT)
+        error(await client.post(PATH, json=ASKED), 503, "UNAVAILABLE")
+        told = (await client.get("/metrics")).text
+    assert 'memrecall_leaks_total{family="deepseek_dsml"} 1.0' in told
+    assert 'memrecall_leaks_total{family="hermes_json"} 2.0' in told
+
+
+@pytest.mark.parametrize("group", [False, True], ids=["single", "group"])
+@pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
+async def test_sending_a_message_again_gives_its_answer_again(
+    lite: Site, group: bool, headers: dict[str, str]
+) -> None:
+    ann = await lite.holder("ann")
+    body: dict[str, Any] = {"message": "@小助手 where is it?", "message_id": "q1"}
+    if group:
+        body["group"] = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}
+    first = (await ann.post(PATH, json=body)).json()
+    again = await ann.post(PATH, json=body, headers=headers)
+    assert again.status_code == 200, again.text
+    assert first["message_id"] in again.text
+    if not headers:
+        assert (again.json()["text"], again.json()["model_calls"]) == (first["text"], 0)
+    assert (await lite.library.store.count("ann"))["messages"] == 2
 
 
 async def test_settings_hold(tmp_path: Path) -> None:
@@ -165,12 +197,22 @@ async def test_an_id_that_is_taken_is_a_conflict(lite: Site) -> None:
         {"group": {"members": MEMBERS, "answers": "bot", "speaker": "u1"}},
         {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["eve"]}},
         {"group": {"members": MEMBERS, "answers": "bot"}},  # to nothing
+        {"message": "x", "group": {"members": MEMBERS, "answers": "u1", "speaker": "u1"}},
+        {"message": "x", "instructions": "y", "group": {**SPOKEN, "answers": "bot"}},
     ],
 )
 async def test_what_cannot_be_answered_is_a_mistake(lite: Site, body: Any) -> None:
     ann = await lite.holder("ann")
     for headers in ({}, STREAM):
         error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
+    assert (await lite.library.store.count())["messages"] == 0
+
+
+async def test_one_is_said_as_one(lite: Site) -> None:
+    ann = await lite.holder("ann")
+    body = {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "u1"}}
+    told = error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
+    assert "must have at least 1 item, and has 0" in json.dumps(told)
 
 
 class TestFailures:

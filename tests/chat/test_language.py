@@ -1,0 +1,59 @@
+"""The language of a chat is that of what was said, not of the names in it."""
+
+import pytest
+
+from memrecall.chat.language import chat_language, tell_language
+from memrecall.memory import Library
+from memrecall.testing import say
+
+from .stage import group, play, single
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("what did 王小明 say?", "en"),
+        ("Where is the file 会议纪要.docx?", "en"),
+        ("What does 你好 mean?", "en"),
+        ("我的 Python 脚本 pip install memrecall 报错 ImportError", "zh"),
+        ("帮我把 I have a dream 翻译一下", "zh"),
+        ("the 会议纪要 已经上传", "zh"),
+        ("团建在哪里？The offsite, where will it be?", "zh"),
+        ("花生过敏怎么办", "zh"),
+        ("Deploy finished, all green", "en"),
+        ("王小明", None),
+        ("ok", None),
+        ("42 👍", None),
+        ("", None),
+    ],
+)
+def test_a_text_tells_its_language_or_little(text: str, language: str | None) -> None:
+    assert tell_language(text) == language
+
+
+def test_where_a_message_tells_little_those_before_decide() -> None:
+    assert chat_language(["王小明?"], ["Who has the key?"]) == "en"
+    assert chat_language(["ok"], ["钥匙在谁那里？", "42"]) == "zh"
+    assert chat_language(["王小明?"], []) == "zh"
+    assert chat_language([], []) == "en"
+
+
+def test_half_of_what_was_said_is_enough_for_chinese() -> None:
+    assert chat_language(["好的，我来", "I am here", "ok"], []) == "zh"
+    assert chat_language(["好的，我来", "I am here", "so am I"], []) == "en"
+
+
+async def test_one_chinese_name_does_not_make_a_group_chinese(lite: Library) -> None:
+    chat = group(lite, say("Nothing."), say("ok"))
+    await chat.post("ann", "@Helper what did 王小明 say?")
+    played = await play(chat.stream("bot"))
+    assert played.final.language == "en"
+    assert "You are mentioned" in played.results("is_mentioned", forged=True)[0].content
+    await chat.post("ann", "@小助手 小波？")  # names of members alone
+    assert (await chat.answer("bot")).language == "en"
+
+
+async def test_a_name_does_not_make_a_single_chat_chinese(lite: Library) -> None:
+    chat = single(lite, say("Nothing."), say("ok"))
+    assert (await chat.answer("What did 王小明 say?")).language == "en"
+    assert (await chat.answer("王小明?")).language == "en"
