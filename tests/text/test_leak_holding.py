@@ -38,6 +38,7 @@ TAILS = [
 ]
 # Each undoes a span: by the line's end, and by making a run longer that would have closed it.
 LINE_ENDS = ["\n", "`\n", "``\n"]
+ANSWER = "assistantfinal"  # makes a thought of what may be one
 
 known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
 
@@ -71,7 +72,7 @@ def find_endings(state: State[Form]) -> Iterator[str]:
 
 def endings(held: str) -> Iterator[str]:
     """Texts that may complete what has begun."""
-    yield from LINE_ENDS
+    yield from (*LINE_ENDS, ANSWER)
     formats = formats_for(tuple(sorted(TOOLS)), "keep")
     for watch, place in itertools.product(map(formats.prose, [None, *ANSWERS]), Place):
         state = watch.starts[place]

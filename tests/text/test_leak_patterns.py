@@ -15,6 +15,7 @@ from memrecall.text.leaks.watches import formats_for, macros_for
 from tests.text.leak_cases import TOOLS, read_cases
 
 LETTERS = "ab<"
+BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by place
 
 
 def automaton_of(*patterns: str) -> tuple[Automaton[str], State[str]]:
@@ -157,7 +158,7 @@ def test_every_row_hides_what_it_matches(row: Row) -> None:
     assert example
     if row.kind is Kind.JSON:
         example += 'name": "search_memory", "arguments": {}}'
-    before = "" if row.place is Place.START else "前文\n" if row.place is Place.LINE else "前文 "
+    before = BEFORE[row.place]
     visible, leaks = filter_leaks(before + example, TOOLS)
     assert visible == before
     assert leaks[0].position == len(before)

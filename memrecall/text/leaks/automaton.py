@@ -156,25 +156,38 @@ class Automaton(Generic[T]):
 DEPTH = 3  # characters that `write_search` looks at: enough to pass over nearly all prose
 
 
-def write_search(anywhere: State[T], word: State[T]) -> re.Pattern[str]:
+SENTENCE_ENDS = ".!?。！？…:：\n"
+
+
+def write_search(
+    anywhere: State[T], word: State[T], sentence: State[T] | None = None
+) -> re.Pattern[str]:
     """An expression that finds the next place where a match can begin.
 
     It matches the first characters of what may become a match, as many as are there. `word` is the
-    state where no word goes on before. Each branch begins with a character of its own: that lets
-    `re` leap over all others.
+    state where no word goes on before, `sentence` the one where none has begun; near the beginning
+    of a text, of which more may stand before it, it finds both. Each branch begins with a character
+    of its own: that lets `re` leap over all others.
     """
-    if word[OTHER].alive:
+    sentence = word if sentence is None else sentence
+    if sentence[OTHER].alive:
         raise ValueError("a pattern that may begin with any character cannot be searched for")
     known: dict[tuple[int, int], str | None] = {}
     branches = []
     for first in sorted(anywhere.characters):
         char = re.escape(first)
-        after = _openings(anywhere[first], DEPTH - 1, known)
-        after_word = _openings(word[first], DEPTH - 1, known)
-        if after is not None:
-            branches.append(f"{char}{after}")
-        if after_word is not None and after_word != after:
-            branches.append(f"{char}(?<![A-Za-z0-9_]{char}){after_word}")
+        ends = f"[{re.escape(SENTENCE_ENDS)}]"
+        begins = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
+        written: set[str | None] = {None}
+        for state, place in (
+            (anywhere, ""),
+            (word, f"(?<![A-Za-z0-9_]{char})"),
+            (sentence, f"(?:{begins})"),
+        ):
+            after = _openings(state[first], DEPTH - 1, known)
+            if after not in written:
+                branches.append(f"{char}{place}{after}")
+            written.add(after)
     return re.compile("|".join(branches), re.DOTALL)
 
 

@@ -9,6 +9,8 @@ from memrecall.text.leaks.watches import Form
 
 LONGEST_FORM = 256  # characters within which a form must show what it is
 _JSON_BEGIN = re.compile(r"[\[{]")
+_FENCE_END = re.compile(r"\n[ \t]*```")
+_BEHIND = re.compile(r"[`\s]*")
 
 
 class Candidate:
@@ -50,10 +52,7 @@ class Candidate:
                 break
         self._state, self.reach = state, reach
         if not state.over:
-            self.form = state.cut
-            if reach < limit and not last:
-                return Verdict.OPEN
-            return Verdict.YES if last and state.cut and reach < limit else Verdict.NO
+            return self._weigh_cut(state.cut, reach >= limit, last)
         self.form = state.done
         if state.done is None:
             return Verdict.NO
@@ -66,19 +65,46 @@ class Candidate:
         self.start -= by
         self.reach -= by
 
+    def _weigh_cut(self, cut: Form | None, too_long: bool, last: bool) -> Verdict:
+        """Tell about a form that is not complete."""
+        self.form = cut
+        if not too_long and not last:
+            return Verdict.OPEN
+        if cut is None or (too_long and not cut.row.may_be_long):
+            return Verdict.NO
+        return Verdict.YES
+
     def _begin_json(self, text: str, last: bool) -> Verdict:
         begin = _JSON_BEGIN.search(text, self.start)
         if self._names is None or begin is None:
             return Verdict.NO
         self.reach = begin.start()
-        self._json = JsonReader(self._names, empty_counts=self.place is Place.START)
+        self._json = JsonReader(self._names, whole=self.place is Place.START)
         return self._read_json(self._json, text, last)
 
     def _read_json(self, reader: JsonReader, text: str, last: bool) -> Verdict:
         limit = self.start + LONGEST_JSON
         self.reach = reader.read(text, self.reach, min(len(text), limit))
+        if reader.verdict is Verdict.YES and self._is_fenced(text):
+            return self._read_fence(text, last)
         if reader.verdict is not Verdict.OPEN:
             return reader.verdict
         if last and reader.cut_off:
             return Verdict.YES
         return Verdict.NO if last or self.reach >= limit else Verdict.OPEN
+
+    def _is_fenced(self, text: str) -> bool:
+        return text[self.start] == "`"
+
+    def _read_fence(self, text: str, last: bool) -> Verdict:
+        """Tell whether nothing but fences follows: with prose behind it, it is an example."""
+        limit = self.start + LONGEST_JSON
+        while end := _FENCE_END.search(text, self.reach, limit):
+            behind = _BEHIND.match(text, end.end(), limit)
+            at = behind.end() if behind else end.end()
+            if at == len(text) or at == limit:
+                break
+            if "`" not in text[end.end() : at].lstrip("`"):
+                return Verdict.NO
+            self.reach = at
+        return Verdict.YES if last or len(text) >= limit else Verdict.OPEN

@@ -6,15 +6,16 @@ from enum import Enum
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.candidates import Candidate
-from memrecall.text.leaks.formats import Kind, Place, Thought
+from memrecall.text.leaks.formats import TAG_TOLD, Kind, Place, Thought
 from memrecall.text.leaks.json_calls import Verdict
-from memrecall.text.leaks.markdown import FENCE, INDENT, Fence, Span, count_marks
+from memrecall.text.leaks.markdown import FENCE, INDENT, Fence, Indentation, Span, count_marks
 from memrecall.text.leaks.reports import Filtered, Hidden, Leak
 from memrecall.text.leaks.watches import Form, Reasoning, Watch, formats_for
 from memrecall.text.leaks.window import Window
 
 _NEWLINE = re.compile(r"\n")
 _STOPS = "`\n"
+LONGEST_DOUBT = 32_768  # characters: what goes on for so long without an answer is a thought
 
 
 def filter_leaks(
@@ -33,6 +34,8 @@ class _Mode(Enum):
     MARKS = "marks"  # a run of backticks or tildes, which may open code
     SPAN = "span"  # what may be code between backticks
     FENCE = "fence"
+    INDENTED = "indented"  # a line of code
+    DOUBT = "doubt"  # what is a thought if its answer follows, and prose if not
     THOUGHT = "thought"
     CALLED = "called"  # what follows a call
 
@@ -56,11 +59,14 @@ class LeakFilter:
         self._mode = _Mode.PROSE
         self._fresh = True  # nothing was read of the line
         self._blank = True  # nothing was read of the answer
+        self._indentation = Indentation()
         self._place = Place.START  # of the marks in work
         self._candidate: Candidate | None = None
         self._span: Span | None = None
         self._fence: Fence | None = None
         self._thought: Thought | None = None
+        self._doubts = True  # whether a thought may be doubtful: no longer once none was at the end
+        self._tags_told = False  # whether the text spoke of the tags around thoughts
         self._weighed: Hidden | None = None  # a call in a thought that may yet end
         self._hidden: list[Hidden] = []
         self._data_end = 0  # JSON that begins before it is known to be data
@@ -86,9 +92,9 @@ class LeakFilter:
             if found is None:
                 window.text = ""
                 window.base += len(text)
-                window.before = text
+                window.earlier, window.before = window.before, text
                 return text
-            if found.end() == len(text) and found.start() > 0 and found[0] not in _STOPS:
+            if found.end() == len(text) and found.start() > 1 and found[0] not in _STOPS:
                 return window.pass_over(text, found.start())
         if window.last:
             raise ValueError("the filter is closed: each answer needs a new one")
@@ -121,7 +127,8 @@ class LeakFilter:
         """What finds the pieces that need work, where others can be shown as they come."""
         if self._mode is _Mode.PROSE and not self._fresh:
             return self._watch.search.search
-        if self._fence is not None and not self._fence.at_line:
+        in_line = self._fence is not None and not self._fence.at_line
+        if in_line or self._mode is _Mode.INDENTED:
             return _NEWLINE.search
         return None
 
@@ -136,6 +143,10 @@ class LeakFilter:
                 return self._read_span(self._span)
             case _Mode.FENCE if self._fence is not None:
                 return self._read_fence(self._fence)
+            case _Mode.INDENTED:
+                return self._read_indented()
+            case _Mode.DOUBT if self._thought is not None:
+                return self._read_doubt(self._thought)
             case _Mode.THOUGHT if self._thought is not None:
                 return self._read_thought(self._thought)
         return self._read_called(self._hidden[-1])
@@ -143,12 +154,14 @@ class LeakFilter:
     def _read_prose(self) -> bool:
         window = self._window
         candidate = self._candidate or self._seek()
+        if self._mode is _Mode.INDENTED:
+            return True
         if candidate is None:
             window.show(len(window.text))
             return False
         verdict = candidate.read(window.text, window.last)
         self._candidate = candidate if verdict is Verdict.OPEN else None
-        if verdict is Verdict.NO:
+        if verdict is Verdict.NO or (verdict is Verdict.YES and self._is_prose(candidate)):
             self._reject(candidate)
             return True
         window.show(candidate.start)
@@ -159,13 +172,17 @@ class LeakFilter:
         window = self._window
         while True:
             if self._fresh:
-                indent = INDENT.match(window.text, window.at)
-                window.at = indent.end() if indent else window.at
+                if (indent := INDENT.match(window.text, window.at)) and indent[0]:
+                    self._indentation.read(indent[0])
+                    window.at = indent.end()
                 if window.at == len(window.text):
                     return None
                 place = Place.START if self._blank else Place.LINE
                 self._fresh = self._blank = False
                 char = window.text[window.at]
+                if self._indentation.begin_line(char) and place is Place.LINE:
+                    self._mode = _Mode.INDENTED
+                    return None
                 if self._watch.starts[place][char].alive or char in "`~":
                     return self._begin(self._watch, window.at, place)
                 continue
@@ -181,7 +198,7 @@ class LeakFilter:
 
     def _begin(self, watch: Watch, at: int, place: Place) -> Candidate:
         is_data = self._window.base + at < self._data_end
-        names = None if is_data else self._formats.names(place)
+        names = None if is_data else self._formats.names
         return Candidate(at, place, watch.starts[place], names)
 
     def _reject(self, candidate: Candidate) -> None:
@@ -189,11 +206,24 @@ class LeakFilter:
         window = self._window
         if candidate.was_json:
             self._data_end = max(self._data_end, window.base + candidate.reach)
+        if TAG_TOLD.match(window.text, candidate.start):
+            self._tags_told = True
         mark = window.text[candidate.start]
         if mark == "`" or (mark == "~" and candidate.place >= Place.LINE):
             self._mode, self._place = _Mode.MARKS, candidate.place
         else:
             window.at = candidate.start + 1
+
+    def _is_prose(self, candidate: Candidate) -> bool:
+        """Whether a thought's beginning or end is none, for all that stands before it."""
+        thought = candidate.form.thought if candidate.form else None
+        if thought is None:
+            return False
+        if candidate.form is not None and candidate.form.row.kind is Kind.THOUGHT:
+            return thought.doubtful and not self._doubts
+        in_sentence = candidate.place is Place.WORD
+        before = self._window.look_back(candidate.start)
+        return self._tags_told or (in_sentence and before.endswith(" "))
 
     def _take(self, candidate: Candidate) -> bool:
         """Do what a form asks for; false if it is not complete."""
@@ -205,13 +235,23 @@ class LeakFilter:
             self._hidden.append(self._hide_from(candidate, form))
             self._mode = _Mode.CALLED
             return True
+        if form.row.kind is Kind.THOUGHT and form.thought is not None:
+            return self._take_thought(candidate, form.thought)
         window.skip(candidate.reach)
-        if form.row.kind is Kind.THOUGHT:
-            self._mode, self._thought = _Mode.THOUGHT, form.thought
-            return True
         self._mode, self._fresh, self._blank = _Mode.PROSE, True, True
+        self._indentation = Indentation()
         if form.answer is not None:
             self._watch = self._formats.prose(form.answer)
+        return True
+
+    def _take_thought(self, candidate: Candidate, thought: Thought) -> bool:
+        self._thought = thought
+        if thought.doubtful:
+            self._mode = _Mode.DOUBT
+            self._window.at = candidate.reach
+        else:
+            self._mode = _Mode.THOUGHT
+            self._window.skip(candidate.reach - 1)  # the last sign may be the first of its end
         return True
 
     def _read_marks(self) -> bool:
@@ -256,6 +296,16 @@ class LeakFilter:
             self._mode, self._fence = _Mode.PROSE, None
         return closed
 
+    def _read_indented(self) -> bool:
+        """Pass over the rest of a line of code."""
+        window = self._window
+        end = window.text.find("\n", window.at) + 1
+        window.at = end or len(window.text)
+        window.show(window.at)
+        if end:
+            self._mode, self._fresh = _Mode.PROSE, True
+        return bool(end)
+
     def _hunt(self, watch: Watch, at: int) -> Candidate | None:
         """The next place where a form is or may still be, whatever stands around it."""
         window = self._window
@@ -284,6 +334,23 @@ class LeakFilter:
             return True
         self._weighed = None
         return self._take(found)
+
+    def _read_doubt(self, thought: Thought) -> bool:
+        """Hold back what may be a thought until its answer, or a call, says that it is one."""
+        window = self._window
+        found = self._hunt(self._formats.thought(thought, called=False), window.at)
+        window.at = found.start if found else len(window.text)
+        if found is not None and found.verdict is Verdict.YES:
+            window.skip(found.start)
+            return self._take(found)
+        if len(window.held) > LONGEST_DOUBT:
+            self._mode = _Mode.THOUGHT
+            return True
+        if window.last:
+            self._candidate, self._doubts = None, False
+            self._mode = _Mode.PROSE
+            window.rewind()
+        return window.last
 
     def _read_called(self, hidden: Hidden) -> bool:
         found = self._hide_up_to(self._formats.called(hidden.family), hidden)

@@ -13,24 +13,29 @@ character on is hidden. `§` stands where a text that ends has been cut off insi
 | `\T` | the name of a registered tool; without one such a row matches nothing |
 | `\W` | the words of a wrapper: `tool_call`, `function_calls`, `tool_use` … |
 | `\P` | a name space (`minimax:`, `seed:` …) or a maker's prefix |
-| `\A` | the attributes of a tag, if it has any |
+| `\A` | the suffix and the attributes of a tag, if it has any |
+| `\H` | the word of a tag around thoughts |
+| `\S` | a string in quotation marks |
 | `\J` | how a JSON object, a list of them, or a list of Python calls begins |
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum, IntEnum
 
 # In this order: later ones use earlier ones.
 MACROS = {
-    "L": "([<＜]|&lt;)",
-    "G": "([>＞]|&gt;)",
+    "L": "([<＜‹]|&lt;)",
+    "G": "([>＞›]|&gt;)",
     "B": "[|｜‖│∣∥¦￨❘ǀ]",
     "U": r"[_▁\- ]?",
     "Q": r"""["'“”]""",
     "N": r"""[^\s<>＜＞"'`{}()\[\]|｜,;，。；：、=&/\\]+""",
     "W": r"(tool|function)\U(calls?|uses?|code|invocations?|requests?)",
     "P": r"([a-z][a-z0-9.\-]*:|longcat_|dots_|start_|begin_)",
-    "A": r"(:[^\s<>]*)?(\s[^<>]*)?",
+    "A": r"(:[^\s<>]*|_[a-z]*[0-9][0-9a-z]*)?(\s[^<>]*)?",
+    "H": "(think|thinking|thought|reasoning|scratch_pad)",
+    "S": r"""("([^"\\]|\\[^\n])*"|'([^'\\]|\\[^\n])*'|“[^”]*”)""",
     "J": r"(\{{1,2}\s*(\Q|[a-z_]+\s*[:=])|\[\s*(\{\s*\Q|\N\())",
 }
 
@@ -40,8 +45,9 @@ class Place(IntEnum):
 
     ANYWHERE = 0
     WORD = 1  # where no Latin word goes on
-    LINE = 2  # at the first word of a line
-    START = 3  # at the first word of the answer
+    SENTENCE = 2  # at the first word of a sentence, or behind a colon
+    LINE = 3  # at the first word of a line
+    START = 4  # at the first word of the answer
 
 
 class Kind(Enum):
@@ -55,13 +61,17 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A form of text that is not for the reader. Letters match in both cases unless `exact`."""
+    """A form of text that is not for the reader. Letters match in both cases unless `exact`.
+
+    One that `may_be_long` counts also if it is still open where others are given up.
+    """
 
     family: str
     pattern: str
     place: Place = Place.ANYWHERE
     kind: Kind = Kind.CALL
     exact: bool = False
+    may_be_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +79,8 @@ class Thought:
     """Reasoning between two tokens: hidden `always`, or if the caller asks for it.
 
     A call inside is one at once where `channels` divide the text, and elsewhere only if the
-    thought never ends: models weigh calls before they make them.
+    thought never ends: models weigh calls before they make them. One that is `doubtful` begins like
+    some prose does: it is one if an answer or a call of its channels follows.
     """
 
     family: str
@@ -78,6 +89,7 @@ class Thought:
     always: bool = False
     channels: bool = False
     exact: bool = False
+    doubtful: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +106,16 @@ class Answer:
     alone: bool = True
 
 
-_ANY, _WORD, _LINE, _START = Place
+_ANY, _WORD, _SENTENCE, _LINE, _START = Place
 
 # Control tokens: no prose outside code has them.
 TOKENS = (
-    Row("deepseek_dsml", r"\L ?/? ?\B{1,2} ?/?DS§ML ?\B"),
+    Row("deepseek_dsml", r"\L ?/? ?\B{1,4} ?/?DS§ML ?\B"),
+    Row("deepseek_dsml", r"\L ?/?DSML ?/?(\W|invoke|parameter)"),
     Row("deepseek_dsml", r"｜DSML｜ ?/?(tool|function|invoke|parameter|calls)"),
+    Row("deepseek_dsml", r"\B{1,4}DSML\B{1,4}/?(\W ?\G|(invoke|parameter)\s+name\s*=)"),
     Row("deepseek_v3", r"\L ?/?｜{1,2} ?tool§\U(calls?|sep|outputs?)"),
+    Row("deepseek_v3", r"(｜tool[_▁ ]|\Btool▁)(calls?[_▁ ](begin|end)|sep|outputs?[_▁ ](begin|end))\B"),
     Row("deepseek_v3", r"\L ?/?\B{1,2} ?tool▁§(calls?|sep|outputs?)"),
     Row("kimi_k2", r"\L ?\|{1,2} ?tool_calls?_§(section_|argument_)?(begin|end)"),
     Row("kimi_k2", r"functions\.\N:[0-9]+\s*\{", _WORD),
@@ -109,7 +124,7 @@ TOKENS = (
     Row("granite", r"\L\|tool_call§\|\G"),
     Row("gemma4", r"\L\|tool_call§\G"),
     Row("gemma4", r"\Ltool_call\|§\G"),
-    Row("gemma4", r"\L\|§\"\|\G"),
+    Row("gemma4", r"\L\|\"§\|\G"),
     Row("gemma4", r"call:\T\{", _WORD),
     Row("gemma4", r"call:\N\{[a-z_]+:\L(\||escape\G)", _WORD),
     Row("llama", r"\L\|python_§(tag|start|end)\|\G"),
@@ -122,6 +137,8 @@ TOKENS = (
     Row("inkling", r"\L\|content_invoke_§tool[a-z_]*\|\G"),
     Row("minimax_m3", r"\]\L\]mini§max\[\G\["),
     Row("mistral", r"\[/?(END_)?TOOL_§(CALLS?|RESULTS?|USE|REQUEST)\]", exact=True),
+    Row("mistral", r"\[(ARGS|CALL_ID)\][a-zA-Z0-9]*(\[ARGS\])?\s*\{", exact=True),
+    Row("mistral", r"\T\s?\[(ARGS|CALL_ID)\]", _WORD, exact=True),
     Row("qwen_agent", r"✿(FUNCTION|ARGS|RESULT)✿", exact=True),
     Row("functionary", r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\G\s*([^a\s]|a[^l\s])"),
     Row(
@@ -147,11 +164,16 @@ HARMONY = (
     Row("harmony_stripped", r"(assistant|commentary|analysis)\s*to=\T(\s|\L|\{)", _WORD),
     Row("harmony_stripped", r"assistant\s?to=functions\.\N", _WORD),
     Row("harmony_stripped", r"to=functions\.\N", _LINE),
+    Row("harmony_stripped", r"to=functions\.\T", _WORD),
     Row("harmony_stripped", r"assistant\s?commentary\s?(to=|(json\s?)?\{)", _WORD),
 )
 
 # Tags that prose may mention: a call only with the structure of one right behind.
 _WRAPPER = r"\L ?\W\A\G\s*"
+_BEHIND_INVOKE = r"[^<>]*[^/<>]\G(\s*[<{\[]|[a-z0-9])"
+# A parameter without a value (`<param/>`) belongs to a declaration.
+_BEHIND_FUNCTION = r"\s*(\L(param|arg)[^<>]*[^/<>]\G|\L/(param|arg|function)|\{)"
+_RESULT = r"(tool|function)\U(response|result|output)s?"
 TAGS = (
     Row("truncated_opener", r"\L(tool|function)_c§alls?\A\G\s*(\L[a-z_=]*)?[]"),
     Row("hermes_json", _WRAPPER + r"(```[a-z]*\s*)?\J"),
@@ -177,24 +199,38 @@ TAGS = (
     Row("xml_function", r"\L ?\W\s[^<>]*name\s*=§\s*\Q?\N\Q?[^<>]*\G"),
     Row("namespaced_xml", r"\L ?\P\W§\A\G(\s*(\L[^/\s]|[{\[`])|[a-z0-9]|\s*\n\s*\N\s*\L)"),
     Row("namespaced_xml", r"\Lend_function_call§\G"),
-    Row("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name§\s*="),
-    Row("invoke", r"\L ?invoke\s[^<>]*name§\s*=[^<>]*(/\G|\G(\s*[<{\[]|[a-z0-9]))"),
+    Row("namespaced_xml", r"\L ?(antml|atem|minimax|seed|steptml):invoke\s[^<>]*name§\s*="),
+    Row("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name\s*=\s*\Q?\T\Q?(\s|/|\G)"),
+    Row("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name§\s*=" + _BEHIND_INVOKE),
+    Row("invoke", r"\L ?invoke\s+name\s*=[^<>]*/\G"),
+    Row("invoke", r"\L ?invoke\s[^<>]*name\s*=\s*\Q?\T\Q?\s*/\G"),
+    Row("invoke", r"\L ?invoke\s[^<>]*name§\s*=" + _BEHIND_INVOKE),
     Row("qwen_bare", r"\L ?function\s*=§\s*\Q?\N\Q?\s*\G(\s*(\L[a-z/]|\{)|[a-z0-9])"),
-    Row("qwen_bare", r"\L ?parameter\s*=§\s*\N\s*\G(\s*\n|[^<\n]*\L/parameter)"),
-    Row("minicpm", r"\L ?function\s?name§\s*=[^<>]*\G\s*(\L/?(param|arg|function)|\{)"),
-    Row("minicpm", r"\L ?function\s[^<>]*name§\s*=[^<>]*\G\s*(\L/?(param|arg|function)|\{)"),
+    Row("qwen_bare", r"\L ?parameter\s*=§\s*\N\s*\G(\s*\n|[^<\n]*\L/parameter)", _LINE),
+    Row("qwen_bare", r"\L ?parameter\s*=\s*\N\s*\G[^<]*\L/parameter"),
+    Row("minicpm", r"\L ?function\s?name§\s*=[^<>]*\G" + _BEHIND_FUNCTION),
+    Row("minicpm", r"\L ?function\s[^<>]*name§\s*=[^<>]*\G" + _BEHIND_FUNCTION),
     Row("minicpm", r"\L ?function\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
     Row("minicpm", r"\L ?param\s+name§\s*=[^<>]*\G\s*\L!\[CDATA\["),
-    Row("tool_tag", r"\L(tool_name|function_name|tool|function|action|invoke)\G\s*\T\s*\L"),
+    Row("tool_tag", r"\L(tool_name|function_name|tool|function|action|invoke|call)\G\s*\T\s*\L"),
+    Row("tool_tag", r"\L(tool|function|action|invoke|call|execute|code|python)\G\s*\T\s*[({]"),
     Row("tool_tag", r"\L ?(tool|action|call|execute)\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
     Row("tool_tag", r"\L(execute_tool|use_tool|call_tool|run_tool)\G\s*(\T|\L(name|tool_name)\G)"),
     Row("tool_tag", r"\Luse_mcp_§tool\G\s*\L(server|tool)_name\G"),
     Row("tool_tag", r"\L\T\G\s*(\L[a-z]|\{\s*\Q)"),
     Row("tool_tag", r"\L\T\s+[a-z_]+\s*=\s*\Q"),
+    Row("tool_tag", r"\L\T\s*(/\G|\G\s*\L/\T)"),
+    Row("tool_result", r"\L ?" + _RESULT + r"\A\G\s*(\{\s*(\Q|\})|\[\s*([{\]]|\Q)|\T)"),
+    Row("tool_result", r"\L ?" + _RESULT + r"\A\G\s*\L(result|output|tool_name|name|\T)\A\G"),
 )
 
 # What is left where an opener was eaten.
 CLOSERS = (
+    Row("hermes_json", r"\W\G\s*(\[\s*)?\{\s*\Q(name|tool|tool_name|function)\Q\s*:", _WORD),
+    Row(
+        "orphan_close",
+        r"\L ?\P?parameter\s+name\s*=[^<>]*\G[^<>]*\L/\P?parameter\G\s*\L/\P?(invoke|function|\W)",
+    ),
     Row("orphan_close", r"\L/\P?(parameter|param|arg_value)\G\s*\L/\P?§(invoke|\W)\A\G"),
     Row("orphan_close", r"\L/(parameter|param)\G\s*\L/function\G§\s*\L/\W"),
     Row("orphan_close", r"\L/[a-z_]+\G\s*\L/\P?invoke\G§\s*\L/\P?\W"),
@@ -204,10 +240,27 @@ CLOSERS = (
 )
 
 # Nothing but the name of a registered tool tells these from prose and data.
-_CODE = r"(print\()?((default_api|functions|tools)\.)?"
+_CODE = r"(await )?(print\()?(await )?((default_api|functions|tools)\.)?"
+_REST = r"([^\"'“()]|\S)*"  # of the arguments
+_KEYWORDS = r"\(§\s*([A-Za-z_]+\s*=|\{)" + _REST
+_VALUES = r"\(§\s*(\S|\[)" + _REST
+_NOTHING = r"\(§\s*"
+
+
+def _no_predicate(*words: str) -> str:
+    """What may follow a call at the beginning of a line: no words of two signs that speak of it."""
+    firsts = "".join(word[0] for word in words)
+    others = "|".join(f"{word[0]}[^{word[1]}]" for word in words)
+    return rf"[ \t]*([^a-z \t:：—–{firsts}]|{others}|\T\()|[a-z]"
+
+
+# `f(x=1) returns …` is a sentence that has a call for its subject.
+_END = r"(\(|\)(" + _no_predicate("返回", "会返", "用于", "表示", "可以", "能够") + "))"
+_ENDS_LINE = r"(\(|\)[ \t]*(\n|[;,]?[ \t]*\T\())"
+_ENDS_ITEM = r"(\(|\)\s*([^\](a-z\s]|\][^(]))"  # `[f()](…)` is a link
 _LABEL = (
-    r"(Action|Call|Tool|Function|Tool call|Tool name|工具|工具名称?|动作|行动|调用|调用工具)"
-    r"\s*[:：]\s*"
+    r"(Action|Call|Tool|Function|Tool\Ucall|Function\Ucall|Tool\Uname"
+    r"|工具|工具名称?|动作|行动|调用|调用工具)\s*[:：]\s*"
 )
 _ARGUMENTS = (
     r"((Action|Tool|Function)[ _]?)?(Input|Arguments?|Args|Parameters|参数|输入|动作输入|行动输入)"
@@ -219,15 +272,26 @@ NAMED = (
         r"functions\.\T(\(\s*(\{|\Q|[a-z_]+\s*=|\))|\s*((json|code)\s?)?\{\s*(\Q|\}))",
         _WORD,
     ),
-    Row("pythonic", r"\[\s*\T\(§\s*([a-z_]+\s*=|\))"),
-    Row("pythonic", _CODE + r"\T\(§\s*([a-z_]+\s*=|\{)", _LINE),
-    Row("pythonic", _CODE + r"\T\(§\s*(\)|\[|\Q)", _START),
+    *(
+        Row("pythonic", before + r"\T" + arguments + end, place, exact=True, may_be_long=True)
+        for before, arguments, end, place in (
+            (r"\[\s*", _KEYWORDS, _ENDS_ITEM, _ANY),
+            (r"\[\s*", _VALUES, _ENDS_ITEM, _ANY),
+            (r"\[\s*", _NOTHING, _ENDS_ITEM, _ANY),
+            (_CODE, _KEYWORDS, _ENDS_LINE, _SENTENCE),
+            (_CODE, _KEYWORDS, _END, _LINE),
+            (_CODE, _VALUES, _END, _START),
+            (_CODE, _NOTHING, _END, _START),
+        )
+    ),
     Row("pythonic", r"```tool_(code|calls?)\s*\n\s*" + _CODE + r"\T\(", _START),
     Row("bare_json", r"\T\s*\{§\s*(\Q|\})", _LINE),
     Row("bare_json", r"(function\s?)?\T\s*\n\s*```[a-z]*\s*\n\s*(\{|tool_call\()", _LINE),
+    Row("functionary", r">>>\s?\T\s*\{", _SENTENCE),
     Row("mistral", r"\[(tool|function)_?calls?\]\s*(\[\s*\{|\{|\T\s*[{\[])"),
     Row("pythonic", r"\[(tool|function)[ _]?calls?:\s*\T"),
     Row("react", _LABEL + r"\T§\s*(\n\s*" + _ARGUMENTS + r"|[({\[])", _LINE),
+    Row("react", _LABEL + r"\T\s*([,，;；]\s*)?" + _ARGUMENTS + r"\s*[:：=]", _SENTENCE),
     Row("react", r"Action:\s*```(json)?\s*(\[\s*)?\{\s*\Q(tool_name|action)\Q", _LINE),
     Row("yaml", r"(tool|function)_calls?:\s*(-\s*)?name:\s*\Q?\T", _LINE),
     Row("bare_json", r"(\[\s*)?\{\s*\Q", kind=Kind.JSON),
@@ -236,26 +300,31 @@ NAMED = (
 
 CALLS = TOKENS + HARMONY + TAGS + CLOSERS + NAMED
 
-_END = r"\L\|(end|return)\|\G"
+_END_TOKEN = r"\L\|(end|return)\|\G"  # noqa: S105
+_LETTER = r"[^ -@[-`{-~\s，。；：！？、（）《》“”‘’…—]"
+_BEGUN = r"([A-Z][A-Za-z']*,? [a-z]|[^ -~\s，。；：！？、（）《》“”‘’…—])"  # a sentence
+# Behind a tag that is spoken of stands a mark, or a blank and a small letter.
+_THOUGHT_BEGINS = r"§(\s*\n|[^\s.,;:!?)\]\"'”’|，。；：！？、）》]|[ \t]+[^a-z\s|])"
 THOUGHTS = (
     Thought(
         "harmony",
         ((_START_TOKEN + r"\L\|channel\|\G\s*analysis\s*\L\|message\|\G", _ANY),),
-        _END,
+        _END_TOKEN,
         always=True,
         channels=True,
     ),
     Thought(
         "harmony_stripped",
         (
-            (r"analysis(We|The user|They|Need|Let's|Let me|I need|Okay|So)[ ,']", _START),
-            (r"analysisUser[ '](ask|want|say|s |is|request|provid|gave|message|quest)", _START),
-            (r"analysis(用户|我们需要|需要)", _START),
+            (r"(analysis|commentary)(\s*\n\s*)?" + _LETTER, _START),
+            (r"(analysis|commentary)\s*\n\s*" + _BEGUN, _LINE),
+            (r"(analysis|commentary)" + _BEGUN, _SENTENCE),
         ),
-        _END,
+        _END_TOKEN,
         always=True,
         channels=True,
         exact=True,
+        doubtful=True,
     ),
     Thought(
         "kimi_k3",
@@ -276,13 +345,14 @@ THOUGHTS = (
     Thought(
         "think",
         (
-            (r"\L(think|thinking|thought|reasoning|scratch_pad)\A\G", _LINE),
-            (r"\L(think|thinking|thought|reasoning)\G(\s*\n|[a-z])", _ANY),
-            (r"\L[a-z]+:think\G", _ANY),
+            (r"\L\H\A\G" + _THOUGHT_BEGINS, _LINE),
+            (r"\L\H\G(\s*\n|[A-Za-z])", _ANY),
+            (r"\L[a-z]+:\H\G", _ANY),
         ),
-        r"\L/([a-z]+:)?(think|thinking|thought|reasoning|scratch_pad)\A\G",
+        r"\L/([a-z]+:)?\H\A\G",
+        exact=True,
     ),
-    Thought("mistral", ((r"\[THINK\]", _ANY),), r"\[/THINK\]", exact=True),
+    Thought("mistral", ((r"\[THINK\]" + _THOUGHT_BEGINS, _ANY),), r"\[/THINK\]", exact=True),
     Thought("gemma4", ((r"\L\|channel\Gthought", _ANY),), r"\Lchannel\|\G"),
     Thought("cohere", ((r"\L\|START_THINKING\|\G", _ANY),), r"\L\|END_THINKING\|\G"),
     Thought("kimi_vl", (("◁think▷", _ANY),), "◁/think▷"),
@@ -290,14 +360,18 @@ THOUGHTS = (
     Thought("openthinker", ((r"\L\|begin_of_thought\|\G", _ANY),), r"\L\|end_of_thought\|\G"),
 )
 
+TAG_TOLD = re.compile(r"[<＜](?:think|thinking|thought|reasoning)[>＞]|\[THINK\]", re.IGNORECASE)
+"""A tag around thoughts, where it begins none: such a text speaks of it."""
+
 _HARMONIES = ("harmony", "harmony_stripped")
 ANSWERS = (
     Answer(
         _HARMONIES,
         _START_TOKEN + r"\L\|channel\|\G\s*final\s*(\L\|constrain\|\G\s*[a-z]*\s*)?\L\|message\|\G",
-        _END,
+        _END_TOKEN,
     ),
-    Answer(_HARMONIES, r"assistant ?final", alone=False),
+    Answer(_HARMONIES, r"assistant\s?final", alone=False),
+    Answer(_HARMONIES, r"assistantfinal", place=_START),
     Answer(
         ("kimi_k3",),
         r"\L\|open\|\Gresponse\L\|sep\|\G",

@@ -48,14 +48,14 @@ class Names(NamedTuple):
 
     tools: frozenset[str]
     tool_starts: frozenset[str]
-    keys: frozenset[str]
-    key_starts: frozenset[str]
+    tool_keys: frozenset[str]  # the keys of a call, and names as keys
+    tool_key_starts: frozenset[str]
 
     @classmethod
-    def of(cls, tools: tuple[str, ...], *, as_keys: bool) -> "Names":
-        """Those of some tools; `as_keys`: a tool's name may also be a key."""
+    def of(cls, tools: tuple[str, ...]) -> "Names":
+        """Those of some tools."""
         names = frozenset((p + tool).lower() for tool in tools for p in ("", *_PREFIXES))
-        keys = _KEYS | {tool.lower() for tool in tools} if as_keys else _KEYS
+        keys = _KEYS | {tool.lower() for tool in tools}
         return cls(names, _starts(names), keys, _starts(keys))
 
 
@@ -80,11 +80,14 @@ class Frame:
 
 
 class JsonReader:
-    """Reads one value. `empty_counts`: whether a name without arguments is a call."""
+    """Reads one value. `whole`: it begins the answer, and a name without arguments is a call.
 
-    def __init__(self, names: Names, *, empty_counts: bool) -> None:
+    There, and in a list, a name may also be the key of its arguments.
+    """
+
+    def __init__(self, names: Names, *, whole: bool) -> None:
         self._names = names
-        self._empty_counts = empty_counts
+        self._whole = whole
         self._frames: list[Frame] = []
         self._expected = Expected.VALUE
         self._quote = ""  # of the string that is being read
@@ -160,7 +163,7 @@ class JsonReader:
     def _close(self) -> bool:
         frame = self._frames.pop()
         if frame.call:  # a call would have been seen before its end
-            is_call = frame.named and self._empty_counts
+            is_call = frame.named and self._whole
             self.verdict = Verdict.YES if is_call else Verdict.NO
         self._expected = Expected.COMMA
         return True
@@ -204,8 +207,13 @@ class JsonReader:
 
     @property
     def _starts(self) -> frozenset[str]:
-        is_key = self._expected is Expected.KEY
-        return self._names.key_starts if is_key else self._names.tool_starts
+        if self._expected is not Expected.KEY:
+            return self._names.tool_starts
+        return self._names.tool_key_starts if self._names_are_keys else _KEY_STARTS
+
+    @property
+    def _names_are_keys(self) -> bool:
+        return self._whole or self._frames[0].closing == "]"
 
     def _end_string(self) -> None:
         self._quote = ""
@@ -221,7 +229,7 @@ class JsonReader:
 
     def _take_key(self, word: str) -> None:
         self._top.key = word
-        if word not in self._names.keys:
+        if word not in (self._names.tool_keys if self._names_are_keys else _KEYS):
             self.verdict = Verdict.NO
         elif word in ARGUMENT_KEYS:
             self._top.has_arguments = True
@@ -241,3 +249,6 @@ class JsonReader:
 
 def _starts(words: frozenset[str]) -> frozenset[str]:
     return frozenset(word[:length] for word in words for length in range(len(word) + 1))
+
+
+_KEY_STARTS = _starts(_KEYS)

@@ -1,4 +1,4 @@
-"""Markdown code, which is left alone: spans between backticks, and fences.
+"""Markdown code, which is left alone: spans between backticks, fences, and indented lines.
 
 A span ends on its line, as people write them; what never closes is no span. Both are found in text
 that arrives in pieces: nothing here looks further than a line's beginning or a run of marks.
@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 LONGEST_SPAN = 1000  # a backtick that nothing closes within so many characters opens no span
 LONGEST_RUN = 64
 FENCE = 3  # marks at least
+CODE_COLUMNS = 4  # of the indentation of code, at least; a tab is as wide
 INDENT = re.compile(r"[\s>*+\-]*")  # what may stand before a fence on its line
 _ENDS = re.compile(rf"`{{1,{LONGEST_RUN}}}|\n")
 _REST = 64  # blanks around a closing fence
@@ -96,3 +97,39 @@ class Fence:
         if len(line) > 2 * _REST + LONGEST_RUN or "\n" in line:
             return False
         return not line.strip(" \t\r>").strip(self.mark)
+
+
+@dataclass(slots=True)
+class Indentation:
+    """What stands before the first word of a line, and whether that makes the line code.
+
+    Code is indented by four columns, stands behind an empty line, and not in a list: there, such
+    lines go on with an item.
+    """
+
+    _columns: int = 0
+    _marked: bool = False  # marks of lists and quotations stand in it
+    _behind_empty: bool = False
+    _in_code: bool = False
+    _in_list: bool = False
+
+    def read(self, blanks: str) -> None:
+        """Take a piece of what `INDENT` matches, perhaps with ends of lines in it."""
+        _, newline, rest = blanks.rpartition("\n")
+        if newline:
+            self._columns, self._marked = 0, False
+            self._behind_empty = True
+        marks = rest.strip()
+        self._marked = self._marked or bool(marks)
+        self._in_list = self._in_list or bool(marks.strip(">"))
+        self._columns += len(rest) + (CODE_COLUMNS - 1) * rest.count("\t")
+
+    def begin_line(self, char: str) -> bool:
+        """Take the first character of the line; whether the line is code."""
+        is_indented = not self._marked and self._columns >= CODE_COLUMNS
+        if self._columns == 0:
+            self._in_list = char.isdigit()
+        is_code = is_indented and not self._in_list and (self._behind_empty or self._in_code)
+        self._in_code, self._behind_empty = is_code, False
+        self._columns, self._marked = 0, False
+        return is_code

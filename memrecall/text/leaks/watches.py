@@ -49,7 +49,8 @@ class Formats:
 
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning) -> None:
         self.tools = tools
-        self._names = [Names.of(tools, as_keys=place is Place.START) for place in Place]
+        self.names = Names.of(tools)
+        """What JSON is held against."""
         self.thoughts = [t for t in THOUGHTS if t.always or reasoning != "keep"]
         self._automaton: Automaton[Form] = Automaton()
         self._macros = macros_for(tools)
@@ -63,10 +64,6 @@ class Formats:
     def opened(self) -> Thought:
         """The thought that a prompt may have begun."""
         return next(thought for thought in self.thoughts if thought.family == "think")
-
-    def names(self, place: Place) -> Names:
-        """What the JSON at a place is held against."""
-        return self._names[place]
 
     def prose(self, answer: Answer | None = None) -> Watch:
         """What is looked for in text that is shown, inside an answer's channel or not."""
@@ -82,7 +79,9 @@ class Formats:
         """What is looked for in a thought; `called`: one that a call was found in."""
         if (thought, called) not in self._watches:
             found = [self._ends[thought]]
-            if not called:
+            if thought.doubtful:
+                found += self._calls_like(thought)
+            elif not called:
                 found += [f for f in self._calls if f[0].row.kind is Kind.CALL]
             if thought.channels:
                 found += self._answers_of(thought.family)
@@ -98,6 +97,11 @@ class Formats:
             self._watches[family] = self._watch(found)
         return self._watches[family]
 
+    def _calls_like(self, thought: Thought) -> list[tuple[Form, int]]:
+        """The calls in channels where a thought of these may stand, too."""
+        families = {f for a in ANSWERS if thought.family in a.families for f in a.families}
+        return [call for call in self._calls if call[0].row.family in families]
+
     def _answers_of(self, family: str) -> list[tuple[Form, int]]:
         return [tokens[0] for a, tokens in self._answers.items() if family in a.families]
 
@@ -106,7 +110,7 @@ class Formats:
             self._automaton.start(node for form, node in found if form.row.place <= place)
             for place in Place
         ]
-        hunt = write_search(starts[Place.ANYWHERE], starts[Place.WORD])
+        hunt = write_search(*starts[: Place.LINE])
         return Watch(tuple(starts), hunt, re.compile(f"`|\n|{hunt.pattern}", hunt.flags))
 
     def _added(self, form: Form) -> tuple[Form, int]:

@@ -1,5 +1,6 @@
 """The part of a text that is in work: read or not, shown or not."""
 
+from memrecall.text.leaks.automaton import SENTENCE_ENDS
 from memrecall.text.leaks.formats import Place
 
 
@@ -11,7 +12,7 @@ def _goes_on(char: str) -> bool:
 class Window:
     """The end of the text so far. What lies before it is done with."""
 
-    __slots__ = ("_pieces", "_shown", "at", "base", "before", "last", "text")
+    __slots__ = ("_pieces", "_shown", "at", "base", "before", "earlier", "last", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -24,6 +25,8 @@ class Window:
         self._shown = 0
         self.before = ""
         """What was before the window, or the end of it."""
+        self.earlier = ""
+        """What was before that: each is empty only if nothing was there."""
         self._pieces: list[str] = []
 
     def pass_over(self, text: str, to: int) -> str:
@@ -31,7 +34,7 @@ class Window:
         shown = text[:to]
         self.text = text[to:]
         self.base += to
-        self.before = shown
+        self.earlier, self.before = self.before, shown
         return shown
 
     def show(self, to: int) -> None:
@@ -46,6 +49,10 @@ class Window:
         self.at = self._shown = max(self._shown, to)
         return hidden
 
+    def rewind(self) -> None:
+        """Go back behind the first character that is held: it was not what it seemed."""
+        self.at = self._shown + 1
+
     @property
     def held(self) -> str:
         """What was neither shown nor hidden."""
@@ -53,8 +60,17 @@ class Window:
 
     def place_at(self, at: int) -> Place:
         """What a place inside a line is."""
-        before = self.text[at - 1] if at else self.before[-1:]
-        return Place.ANYWHERE if before and _goes_on(before) else Place.WORD
+        before = self.look_back(at)
+        if before and _goes_on(before[-1]):
+            return Place.ANYWHERE
+        end = before.removesuffix(" ")[-1:]
+        return Place.SENTENCE if end and end in SENTENCE_ENDS else Place.WORD
+
+    def look_back(self, at: int) -> str:
+        """The two characters before a place, or those that there are."""
+        if at > 1:
+            return self.text[at - 2 : at]
+        return (self.earlier[-1:] + self.before[-2:] + self.text[:at])[-2:]
 
     def take_pieces(self) -> str:
         """What became visible since the last time."""
@@ -66,7 +82,7 @@ class Window:
         """Forget what is understood and shown; by how much the window moved."""
         cut = min(self.at, self._shown)
         if cut:
-            self.before = self.text[cut - 1]
+            self.earlier, self.before = self.before, self.text[:cut][-2:]
             self.text = self.text[cut:]
             self.base += cut
             self.at -= cut
