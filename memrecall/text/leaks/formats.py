@@ -115,7 +115,10 @@ TOKENS = (
     Row("deepseek_dsml", r"｜DSML｜ ?/?(tool|function|invoke|parameter|calls)"),
     Row("deepseek_dsml", r"\B{1,4}DSML\B{1,4}/?(\W ?\G|(invoke|parameter)\s+name\s*=)"),
     Row("deepseek_v3", r"\L ?/?｜{1,2} ?tool§\U(calls?|sep|outputs?)"),
-    Row("deepseek_v3", r"(｜tool[_▁ ]|\Btool▁)(calls?[_▁ ](begin|end)|sep|outputs?[_▁ ](begin|end))\B"),
+    Row(
+        "deepseek_v3",
+        r"(｜tool[_▁ ]|\Btool▁)(calls?[_▁ ](begin|end)|sep|outputs?[_▁ ](begin|end))\B",
+    ),
     Row("deepseek_v3", r"\L ?/?\B{1,2} ?tool▁§(calls?|sep|outputs?)"),
     Row("kimi_k2", r"\L ?\|{1,2} ?tool_calls?_§(section_|argument_)?(begin|end)"),
     Row("kimi_k2", r"functions\.\N:[0-9]+\s*\{", _WORD),
