@@ -4,6 +4,7 @@ A notebook's cell runs inside a loop already, where `asyncio.run` is refused; th
 """
 
 import asyncio
+import concurrent.futures.thread  # its own end is registered here, and so comes after ours
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import suppress
@@ -17,8 +18,10 @@ Result = TypeVar("Result")
 def before_threads_end(call: Callable[[], object]) -> None:
     """Have something called when the interpreter ends and threads can still be started.
 
-    `atexit` comes too late for that: the pools behind an event loop are closed by then.
+    `atexit` comes too late for that: the pools behind an event loop are closed by then. What is
+    registered last is called first, so the pools must have been registered before.
     """
+    assert concurrent.futures.thread  # noqa: S101 -- imported for its effect
     register = getattr(threading, "_register_atexit", None)
     if register is not None:
         with suppress(RuntimeError):  # the interpreter is ending already
