@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import pytest
 import pytest_asyncio
@@ -161,18 +162,30 @@ async def browser(chromium: str) -> AsyncIterator[Any]:
 
 @asynccontextmanager
 async def window_on(browser: Any, url: str, **options: Any) -> AsyncIterator[Window]:
-    """A window of its own, with nothing in its cookies; at its end nothing may be wrong."""
-    given = {"viewport": {"width": 1280, "height": 900}, "locale": "en-US", **options}
-    context = await browser.new_context(**given)
+    """A window with nothing in its cookies; at its end nothing may be wrong."""
+    # An ordinary one is used again: what the library's files cost is paid once.
+    idle = _IDLE.setdefault(browser, [])
+    context = idle.pop() if idle and not options else None
+    if context is None:
+        given = {"viewport": {"width": 1280, "height": 900}, "locale": "en-US", **options}
+        context = await browser.new_context(**given)
+    page = await context.new_page()
+    page.set_default_timeout(_SLOW)
+    window = Window(page, url, Watch(urlsplit(url).netloc))
+    window.watch.follow(page)
     try:
-        page = await context.new_page()
-        page.set_default_timeout(_SLOW)
-        window = Window(page, url, Watch(urlsplit(url).netloc))
-        window.watch.follow(page)
         yield window
         assert window.watch.problems == []
     finally:
-        await context.close()
+        await page.close()
+        await context.clear_cookies()
+        if options:
+            await context.close()
+        else:
+            idle.append(context)
+
+
+_IDLE: WeakKeyDictionary[Any, list[Any]] = WeakKeyDictionary()
 
 
 async def sign_in(window: Window, key: str) -> None:

@@ -4,13 +4,14 @@ from collections.abc import Awaitable, Callable
 from copy import copy
 from pathlib import Path
 
-from fastapi import Request
+from fastapi import Request, Response
+from fastapi.responses import RedirectResponse
 from nicegui import ui
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.server.auth import LOCAL, Principal
 from memrecall.server.dashboard.door import PREFERENCES, SIGN_OUT
-from memrecall.server.dashboard.visit import Visit
+from memrecall.server.dashboard.visit import Elsewhere, Visit
 from memrecall.server.errors import Problem, Refused, problem_of
 
 Build = Callable[[Visit], Awaitable[None]]
@@ -31,6 +32,7 @@ _THEMES = {
 _DARK = {"auto": None, "light": False, "dark": True}
 _STYLE = Path(__file__).with_name("style.css")
 _RESPONSE_SECONDS = 15.0
+_SEE_OTHER = 303
 
 ui.button.default_props("no-caps padding='4px 12px'")
 
@@ -39,14 +41,18 @@ def page(path: str, name: str, *, framed: bool = True) -> Callable[[Build], Buil
     """Register what builds a page; its title is the text of that name."""
 
     def register(build: Build) -> Build:
-        async def show(request: Request) -> None:
+        async def show(request: Request) -> Response | None:
             visit = Visit.of(request)
             _adapt(visit, visit.say(name))
             if framed:
                 await _draw_frame(visit, path)
             with ui.element("main").classes("mr-main") as content:
                 ui.skip_link(visit.say("skip"), target=content)
-                await _build(build, visit)
+                try:
+                    await _build(build, visit)
+                except Elsewhere as other:
+                    return RedirectResponse(other.target, _SEE_OTHER)
+            return None
 
         ui.page(path, response_timeout=_RESPONSE_SECONDS)(show)
         return build

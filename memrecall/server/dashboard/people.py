@@ -3,18 +3,17 @@
 from nicegui import ui
 
 from memrecall.server.dashboard.parts import card, note
-from memrecall.server.dashboard.visit import Visit
+from memrecall.server.dashboard.visit import Elsewhere, Visit
 
 SUGGESTED = 20
 
 
 async def choose_user(visit: Visit) -> bool:
-    """Draw the choice of a user; whether one is chosen."""
+    """Draw the choice of a user; whether one is chosen. Who may see one alone is sent there."""
     principal = await visit.principal()
     known = await visit.users()
     if not visit.user and len(known) == 1:
-        ui.navigate.to(visit.link_here(user=known[0]))
-        return False
+        raise Elsewhere(visit.link_here(user=known[0]))
     if principal.users is not None and len(principal.users) == 1 and visit.user in known:
         return True  # there is nothing to choose
     with ui.element("form").classes("mr-row mr-user").props("method=get"):

@@ -46,17 +46,28 @@ class _Fold:
     def __init__(self, step: Step) -> None:
         self.step = step
         self._fold: ui.expansion | None = None
+        self._is_filled = False
 
     def open(self) -> None:
         if self._fold is not None:
             self._fold.open()
             ui.navigate.to(self._fold)
 
+    def _fill(self, visit: Visit) -> None:
+        """Draw what is inside when it is first opened: most folds never are."""
+        if self._fold is not None and self._fold.value and not self._is_filled:
+            self._is_filled = True
+            with self._fold:
+                _draw_details(visit, self.step)
+
     def draw(self, visit: Visit) -> None:
         step = self.step
-        with ui.expansion(_caption(visit, step), icon=_ICONS[step.kind]) as self._fold:
-            self._fold.classes("mr-expansion").props("dense")
-            _draw_details(visit, step)
+        fold = ui.expansion(
+            _caption(visit, step),
+            icon=_ICONS[step.kind],
+            on_value_change=lambda: self._fill(visit),
+        )
+        self._fold = fold.classes("mr-expansion").props("dense")
 
 
 def _draw_lane(visit: Visit, lane: Lane, folds: list[_Fold], largest: int, whole: float) -> None:

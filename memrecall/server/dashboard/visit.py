@@ -18,6 +18,14 @@ from memrecall.server.service import Asking, Service
 MOST_USERS = 200
 
 
+class Elsewhere(Exception):
+    """What is looked for is at another address."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+
+
 @dataclass(frozen=True, slots=True)
 class Visit:
     """What a page needs to know of its browser."""

@@ -27,6 +27,7 @@ from memrecall.text.snippets import snippets
 from memrecall.types import Message, Role, parse_time
 
 PAGE_SIZE = 25
+FOUND_SIZE = 15
 AROUND = 8
 LONGEST_SHOWN = 1_500
 _FILTERS = ("q", "by", "role", "session", "since", "until")
@@ -111,11 +112,11 @@ async def _draw_found(visit: Visit, zone: tzinfo) -> None:
     text, wanted = visit.asked["q"].strip(), _filter(visit)
     if visit.asked.get("by") == "meaning":
         words: list[str] = []
-        by_meaning = SemanticQuery(text, filter=wanted, top_k=PAGE_SIZE)
+        by_meaning = SemanticQuery(text, filter=wanted, top_k=FOUND_SIZE)
         found = await visit.library.nearest_messages(scope, by_meaning)
     else:
         words = positive_words(parse_query(text))
-        by_words = LexicalQuery(text, wanted, PAGE_SIZE, visit.asked.get("cursor"))
+        by_words = LexicalQuery(text, wanted, FOUND_SIZE, visit.asked.get("cursor"))
         found = await visit.library.find_messages(scope, by_words)
     visit.service.metrics.count_search("semantic" if not words else "lexical")
     with card(visit.say("found_messages")):

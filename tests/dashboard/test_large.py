@@ -1,0 +1,40 @@
+"""Every page of a user who has said a hundred thousand things, in the browser."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.dashboard import USER, pages, prepare
+from tests.server.process import served
+
+from .conftest import window_on
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A database, and one of its recalls."""
+    folder = tmp_path_factory.mktemp("large")
+    return folder, asyncio.run(prepare(folder, folder / "bench.db", 100_000))
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+async def test_pages_at_a_hundred_thousand_messages(browser: Any, large: tuple[Path, str]) -> None:
+    folder, trace_id = large
+    with served(folder, "--db", folder / "bench.db") as server:
+        for name, path in pages(trace_id).items():
+            async with window_on(browser, server.url) as window:
+                answer = await window.open(path)
+                assert answer.status == 200, name
+                assert await window.page.locator("[role=alert]").count() == 0, name
+                assert await window.page.locator("main *").count() < 3_000, name
+        async with window_on(browser, server.url) as window:
+            await window.open("/?span=day")
+            assert "Messages\n100,000" in await window.text()
+            await window.open(f"/explorer?user={USER}")
+            for _ in range(3):
+                await window.page.click("text=Older")
+                await window.page.wait_for_selector("text=Newest")
+                await window.ready()
