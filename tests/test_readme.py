@@ -121,15 +121,19 @@ def without_times(shown: str) -> str:
     return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", shown)
 
 
-def test_the_python_example_runs(folder: Path) -> None:
-    (example,) = blocks("README.md", "python")
-    call = [sys.executable, "-c", example]
-    done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "我不吃辣，海鲜也过敏" in done.stdout
+def test_the_python_examples_run(folder: Path) -> None:
+    told = []
+    for example in blocks("README.md", "python"):
+        call = [sys.executable, "-c", example]
+        done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
+        assert (done.returncode, done.stderr) == (0, "")
+        told.append(done.stdout)
+    recalled, remembered = told
+    assert "我不吃辣，海鲜也过敏" in recalled
+    assert remembered == "User lives in Milan now.\n"
 
 
-@pytest.mark.parametrize("kind", ["console", "python", "text", "py", "shell"])
+@pytest.mark.parametrize("kind", ["console", "json", "python", "text", "py", "shell"])
 def test_both_languages_show_the_same(kind: str) -> None:
     english, chinese = (blocks(name, kind) for name in READMES)
     assert english == chinese
