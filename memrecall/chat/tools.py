@@ -98,7 +98,7 @@ class Toolbox:
         """Tell what a call brought: names and numbers, and what was said only if that is wished."""
         name = tool_name(call.name)
         _log.info(
-            "%s, %s with %d characters, gave %d results in %d characters%s%s",
+            "%s (%s) returned: characters in %d, results %d, characters out %d%s%s",
             name if name in self.names else "an unknown tool",
             how,
             len(call.arguments),

@@ -300,10 +300,10 @@ class TestLog:
         results = played.results("recall_memory", forged=True)
         results += played.results("recall_memory", forged=False)
         for line, result, how in zip((forged, real), results, ("forged", "called"), strict=True):
-            assert line.startswith(f"recall_memory, {how} with ")
+            assert line.startswith(f"recall_memory ({how}) returned: ")
             events = json.loads(result.content)["events"]
-            assert f"gave {len(events)} results in {len(result.content)} characters" in line
-        assert unknown.startswith("an unknown tool, called with")
+            assert f"results {len(events)}, characters out {len(result.content)}" in line
+        assert unknown.startswith("an unknown tool (called) returned")
         assert ", in vain" in unknown
         assert (ASKED_EN in forged, "offsite" in real) == (wished, wished)
 
