@@ -29,8 +29,8 @@ from memrecall.chat.members import Member, Members
 from memrecall.chat.mentions import find_mentions, without_mentions, without_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
-from memrecall.chat.recalling import Answer
-from memrecall.chat.tools import LONGEST_QUERY, MENTIONED, OTHERS, RECALL, Toolbox
+from memrecall.chat.recalling import LONGEST_QUERY, Answer
+from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.chat.view import MEMBER_ID, MENTIONS, View, read_view, whole, with_old_mention
 from memrecall.errors import InvalidArgument

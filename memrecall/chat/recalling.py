@@ -16,11 +16,14 @@ from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.errors import CassetteMismatch
 from memrecall.model.prompts import Language
+from memrecall.text.keywords import extract_keywords
+from memrecall.text.snippets import snippets
 from memrecall.types import Role, format_time
 
 _log = logging.getLogger(__name__)
 
 ANSWER_CHARACTERS = 6_000
+LONGEST_QUERY = 1_000
 _SHORTEST = 200  # of a text, when many share the room
 _GRACE = 2.0  # seconds: a recall keeps its own limit; this is for what hangs around it
 
@@ -77,7 +80,7 @@ class TurnRecalls:
         except Exception as error:  # whatever fails in here, the user is owed an answer
             _log.warning("a turn goes on without its recall: %s", type(error).__name__)
             return Answer(_empty(say(self._language, "recall_failed")), is_error=True)
-        return self._tell(result)
+        return self._tell(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
         """The recall's own model may write calls as text, too."""
@@ -85,7 +88,7 @@ class TurnRecalls:
             for family in leaked_families(event):
                 self._on_leak(family)
 
-    def _tell(self, result: RecallResult) -> Answer:
+    def _tell(self, result: RecallResult, asked: str) -> Answer:
         if not result.handoff.success:
             _log.warning("a turn goes on without its recall: %s", result.stop_reason.value)
             return Answer(_empty(say(self._language, "recall_failed")), is_error=True)
@@ -93,7 +96,10 @@ class TurnRecalls:
             return Answer(_empty(say(self._language, "nothing_recalled")))
         for memory in result.memories:  # an answer's own sources, so that the way back stays short
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
-        told = {"events": _events(result.memories), "confidence": round(result.confidence, 2)}
+        told = {
+            "events": tell_events(result.memories, asked),
+            "confidence": round(result.confidence, 2),
+        }
         return Answer(to_json(told), results=len(result.memories))
 
 
@@ -101,10 +107,22 @@ def _empty(note: str) -> str:
     return to_json({"events": [], "note": note})
 
 
-def _events(memories: Sequence[RecalledMemory]) -> list[dict[str, Any]]:
-    """The memories, the most useful first; long texts are cut to share the room."""
-    texts = fit_texts([memory.content for memory in memories], ANSWER_CHARACTERS, _SHORTEST)
-    return [_event(memory, text) for memory, text in zip(memories, texts, strict=True)]
+def tell_events(memories: Sequence[RecalledMemory], asked: str) -> list[dict[str, Any]]:
+    """The memories, the most useful first; of long ones the passage that speaks of what was asked.
+
+    The room is shared, and what the short ones leave free is the long ones'.
+    """
+    contents = [memory.content for memory in memories]
+    texts = fit_texts(contents, ANSWER_CHARACTERS, _SHORTEST)
+    words = [keyword.word for keyword in extract_keywords(asked[:LONGEST_QUERY])]
+    return [
+        _event(memory, text if text == memory.content else _passage(memory, words, len(text)))
+        for memory, text in zip(memories, texts, strict=True)
+    ]
+
+
+def _passage(memory: RecalledMemory, words: Sequence[str], length: int) -> str:
+    return snippets(memory.content, words, length=length, limit=1, before="", after="")[0]
 
 
 def _event(memory: RecalledMemory, text: str) -> dict[str, Any]:

@@ -24,7 +24,8 @@ from memrecall.chat.fitting import fit_texts
 from memrecall.chat.forged import forge_call
 from memrecall.chat.language import chat_language
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.tools import LONGEST_QUERY, RECALL, Toolbox
+from memrecall.chat.recalling import LONGEST_QUERY
+from memrecall.chat.tools import RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.chat.view import whole
 from memrecall.model.prompts import Language

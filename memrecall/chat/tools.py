@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from memrecall.agent.arguments import read_arguments, tool_name
 from memrecall.agent.tools.schemas import make_schema
 from memrecall.chat.phrases import say
-from memrecall.chat.recalling import Answer, TurnRecalls
+from memrecall.chat.recalling import LONGEST_QUERY, Answer, TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 
@@ -24,7 +24,6 @@ OTHERS = "get_other_members_messages"
 MENTIONED = "is_mentioned"
 SINGLE_TOOLS = (RECALL,)
 GROUP_TOOLS = (RECALL, OTHERS, MENTIONED)
-LONGEST_QUERY = 1_000
 _PROMPT = "chat_tools"
 
 
@@ -99,7 +98,7 @@ class Toolbox:
         """Tell what a call brought: names and numbers, and what was said only if that is wished."""
         name = tool_name(call.name)
         _log.info(
-            "%s, %s with %d characters, gave %d results in %d characters%s%s",
+            "%s (%s) returned: characters in %d, results %d, characters out %d%s%s",
             name if name in self.names else "an unknown tool",
             how,
             len(call.arguments),

@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
+from memrecall.agent import RecalledMemory
 from memrecall.chat import SingleChat
+from memrecall.chat.recalling import tell_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import (
@@ -86,6 +88,31 @@ class TestAnswer:
         played = await play(chat.stream("What is the code of my garage door?"))
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert any("4711-QX" in text for text in texts)
+
+    def test_of_a_long_memory_the_passage_is_shown_that_was_asked_for(self) -> None:
+        story = "We talked about trains and the weather. " * 400
+        contents = [f"{story}My code is 4711-QX.", "The code is long.", f"{story}没有别的。"]
+        memories = [
+            RecalledMemory(
+                memory_key=f"m{number}",
+                kind="message",
+                memory_type="message",
+                summary="",
+                content=content,
+                speaker=None,
+                role="user",
+                ts=NOW,
+                session_id=None,
+                relevance_score=0.5,
+            )
+            for number, content in enumerate(contents)
+        ]
+        first, short, last = (e["text"] for e in tell_events(memories, "What is my code?"))
+        assert first.startswith("…")
+        assert first.endswith("My code is 4711-QX.")
+        assert short == contents[1]
+        assert last.startswith("We talked")  # where nothing fits, the beginning
+        assert 5_000 < len(first) + len(last) < 6_100
 
     async def test_a_message_sent_again_gets_its_answer_again(self, library: Library) -> None:
         client = ScriptedClient([fail("unreachable"), say("花生。")])
@@ -273,10 +300,10 @@ class TestLog:
         results = played.results("recall_memory", forged=True)
         results += played.results("recall_memory", forged=False)
         for line, result, how in zip((forged, real), results, ("forged", "called"), strict=True):
-            assert line.startswith(f"recall_memory, {how} with ")
+            assert line.startswith(f"recall_memory ({how}) returned: ")
             events = json.loads(result.content)["events"]
-            assert f"gave {len(events)} results in {len(result.content)} characters" in line
-        assert unknown.startswith("an unknown tool, called with")
+            assert f"results {len(events)}, characters out {len(result.content)}" in line
+        assert unknown.startswith("an unknown tool (called) returned")
         assert ", in vain" in unknown
         assert (ASKED_EN in forged, "offsite" in real) == (wished, wished)
 

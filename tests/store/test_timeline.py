@@ -325,3 +325,41 @@ def test_the_fingerprint_of_a_filter_tells_every_field() -> None:
     prints = {str(wanted.fingerprint()) for wanted in fields}
 
     assert len(prints) == len(fields)
+
+
+class TestLabelled:
+    """Messages found by a text in their metadata, from the end of a session backwards."""
+
+    async def written(self, store: Store) -> Timeline:
+        scope = Scope("ann", session_id="s")
+        labels: list[dict[str, object]] = [
+            {"mentions": ["bot"]},
+            {"mentions": ["小深", "a_b"]},
+            {},
+            {"member_id": "bot"},
+            {"mentions": ["axb", "robot"]},
+        ]
+        batch = [said(f"m{n}", ts=at(n), metadata=label) for n, label in enumerate(labels)]
+        await store.timeline(scope).add(batch)
+        other = scope.with_session("other")
+        await store.timeline(other).add([said("x", metadata={"mentions": ["bot"]})])
+        await store.timeline(BEN).add([said("y", metadata={"mentions": ["bot"]})])
+        return store.timeline(scope)
+
+    @pytest.mark.parametrize(
+        ("label", "found"),
+        [("bot", ["m3", "m0"]), ("小深", ["m1"]), ("a_b", ["m1"]), ("nobody", []), ("%", [])],
+    )
+    async def test_the_latest_first_and_of_the_session_alone(
+        self, store: Store, label: str, found: list[str]
+    ) -> None:
+        timeline = await self.written(store)
+        messages = await timeline.labelled(label, session_id="s", furthest=100)
+        assert [message.message_id for message in messages] == found
+
+    async def test_only_so_far_back_and_so_many(self, store: Store) -> None:
+        timeline = await self.written(store)
+        near = await timeline.labelled("bot", session_id="s", furthest=4)
+        assert [message.message_id for message in near] == ["m3"]
+        one = await timeline.labelled("bot", session_id="s", furthest=100, limit=1)
+        assert [message.message_id for message in one] == ["m3"]
