@@ -1,6 +1,8 @@
 """The parts of the door that need no browser."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -103,3 +105,9 @@ def test_nothing_is_shown_as_html() -> None:
     )
     found = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
     assert found == set()
+
+
+def test_the_service_does_not_load_the_pages_before_they_are_asked_for() -> None:
+    code = "import sys, memrecall.server.running; print('nicegui' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

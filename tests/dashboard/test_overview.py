@@ -1,16 +1,22 @@
 """The overview in the browser."""
 
 import asyncio
+import json
 import re
 from typing import Any
 
 import httpx
 
+from tests.model.openai_server import ModelServer, tool_call
 from tests.server.process import Served
 
 from .conftest import Window, sign_in, window_on
 
 Keyed = tuple[Served, dict[str, str]]
+SEARCHED = json.dumps({"query": "spare key"})
+ENDED = json.dumps(
+    {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
+)
 SEARCH = {"user_id": "maya", "query_text": "key"}
 
 
@@ -18,13 +24,18 @@ async def figure(window: Window, name: str) -> str:
     return str(await window.page.inner_text(f"[data-figure={name}]"))
 
 
-async def test_the_service_counts_what_happens(browser: Any, keyed: Keyed) -> None:
+async def test_the_service_counts_what_happens(
+    browser: Any, keyed: Keyed, model_server: ModelServer
+) -> None:
     server, keys = keyed
     bearer = {"Authorization": f"Bearer {keys['all']}"}
-    async with httpx.AsyncClient(base_url=server.url, headers=bearer) as client:
+    model_server.script.clear()
+    model_server.play(tool_call("search_memories", SEARCHED), tool_call("handoff", ENDED))
+    async with httpx.AsyncClient(base_url=server.url, headers=bearer, timeout=30) as client:
         for _ in range(3):
             (await client.post("/v1/messages/lexical_search", json=SEARCH)).raise_for_status()
-        await client.post("/v1/users/maya/recall", json={"query": "Who has my spare key?"})
+        asked = {"query": "Who has my spare key?"}
+        (await client.post("/v1/users/maya/recall", json=asked)).raise_for_status()
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["all"])
         for _ in range(20):  # what was counted is written within seconds

@@ -80,6 +80,7 @@ async def test_a_recall_is_seen_while_it_runs(
         {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
     )
     slow = tool_call("handoff", end, "srv_2")
+    model_server.script.clear()
     model_server.play(search, type(slow)(body=slow.body, seconds=3.0))
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
