@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
@@ -134,7 +134,8 @@ def _step(decision: Decision, known: set[str], said: dict[str, Utterance], marks
     if event in ("NONE", "DELETE"):
         return Step(event, memory_key=key, reason=decision.reason)
     sources = [said[name] for name in fact.source_ids if name in said]
-    memory = _memory(fact, decision.text or fact.text, sources, marks)
+    slotted = replace(fact, field=fact.field or decision.field)
+    memory = _memory(slotted, decision.text or fact.text, sources, marks)
     return Step(event, memory, key, _origin(sources), decision.reason)
 
 

@@ -80,6 +80,7 @@ class Decision:
 
     ADD stores `text`; UPDATE stores `text` in the place of `memory_key`, which it supersedes;
     DELETE ends `memory_key`; NONE does nothing, and `memory_key` is what makes it needless, if any.
+    `field` is the slot that a fact without one takes over from what it supersedes.
     """
 
     event: Event
@@ -87,6 +88,7 @@ class Decision:
     memory_key: str | None = None
     text: str = ""
     reason: str = ""
+    field: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ def _follow(
         return Decision("NONE", fact, memory.memory_key if memory else None, reason=reason)
     if event in ("UPDATE", "DELETE") and memory is not None and memory.memory_key not in used:
         # What contradicts is kept: deleting alone would lose it.
-        return Decision("UPDATE", fact, memory.memory_key, fact.text, reason)
+        field = None if fact.field else memory.field
+        return Decision("UPDATE", fact, memory.memory_key, fact.text, reason, field)
     return None
 
 

@@ -88,6 +88,7 @@ def _read(
             telling = Telling(statement, utterance, moment, fresh, corrects)
             talk.last[utterance.speaker] = telling
             yield telling
+        scene.before = sentence.text
 
 
 def _read_sentence(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:

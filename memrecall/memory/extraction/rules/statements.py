@@ -54,7 +54,8 @@ class Statement:
 class Scene:
     """Who speaks, whom he spoke of last, and who else takes part.
 
-    `named` are words that have a capital in the middle of a sentence.
+    `named` are words that have a capital in the middle of a sentence; `before` is the sentence
+    that the same one said last.
     """
 
     speaker: str | None
@@ -62,6 +63,7 @@ class Scene:
     last: Person | None = None
     introduced: dict[str, Person] = field(default_factory=dict)
     named: frozenset[str] = frozenset()
+    before: str = ""
 
     def me(self, language: Language) -> Person:
         """The speaker as facts call him."""

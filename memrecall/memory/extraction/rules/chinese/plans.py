@@ -109,6 +109,11 @@ DECIDED = (
         "decision",
         tenses=ANY,
     ),
+    frame(
+        "[把将](?P<old>[^，我你]{1,12}?)(?:换成|改成)了(?P<value>[^，]{1,16}?)了?$",
+        "decision",
+        tenses=ANY,
+    ),
     frame("统一(?:用|使用|采用|改用)(?P<value>[^，]{2,16})$", "decision", tenses=ANY),
     frame(
         "(?:从[^，]{1,10}(?:换成|换到|转到|改用|切换到|迁移到)了?"
@@ -132,7 +137,7 @@ CANCELLED = (
 EVENTS = (
     frame("(?P<value>(?:刚|刚刚)?出生了?)$", "event", timed=True),
     frame(
-        "(?P<value>把[^，]{1,12}?(?:卖|丢|扔|送|退|删|弄丢|摔|还|捐|搬)(?:了|掉了?|给)[^，]*)$",
+        "(?P<value>把[^，]{1,12}?(?:卖|丢|扔|送|退|删|弄丢|摔|还|捐|搬)(?:了|掉了?|给|人了?|走了?)[^，]*)$",
         "event",
     ),
     frame(
@@ -150,7 +155,7 @@ EVENTS = (
         "|offer|Offer|通知书))了$",
         "event",
     ),
-    frame("(?P<value>[^，]*[^，了过](?:了|过)[^，]*)$", "event", timed=True),
+    frame("(?P<value>(?!不)[^，]*[^，了过](?:了|过)[^，]*)$", "event", timed=True),
 )
 SCHEDULED = (
     frame(

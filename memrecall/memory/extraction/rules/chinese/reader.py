@@ -12,6 +12,7 @@ from memrecall.memory.extraction.rules.chinese.clauses import (
 )
 from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD
 from memrecall.memory.extraction.rules.chinese.moods import asserted
+from memrecall.memory.extraction.rules.chinese.moves import place_work
 from memrecall.memory.extraction.rules.chinese.names import begins_with_noun, is_bare_noun
 from memrecall.memory.extraction.rules.chinese.naming import (
     dates_of,
@@ -36,6 +37,7 @@ from memrecall.memory.extraction.rules.chinese.predicates import (
 )
 from memrecall.memory.extraction.rules.chinese.things import SLOT_OF, told_of_thing
 from memrecall.memory.extraction.rules.dating import Moment
+from memrecall.memory.extraction.rules.devices import as_device
 from memrecall.memory.extraction.rules.frames import Tense, Told
 from memrecall.memory.extraction.rules.speech import Sentence, is_balanced
 from memrecall.memory.extraction.rules.statements import Person, Scene, Statement
@@ -70,6 +72,7 @@ def _read(text: str, sentence: Sentence, scene: Scene, moment: Moment) -> Iterat
             tidy(f"{me.label}决定{choice}"), me.key, "zh", "decision", value=choice, tense="future"
         )
         return
+    text = place_work(text, replace_characters(scene.before))
     remembered = read_remember(text)
     found = list(_tell(remembered or text, scene, moment, asks=sentence.asks))
     yield from found
@@ -153,6 +156,7 @@ def _state(clause: Clause, scene: Scene, moment: Moment) -> Statement | None:
         told = told or told_by(predicate, clause, moment)
     if told is None or _YOU.search(predicate.said) or not is_balanced(predicate.said):
         return None
+    told = as_device(told, clause.noun if clause.kind == "thing" else "")
     if person is not None and clause.kind in ("kin", "named"):
         scene.last = person
     if told.frame.whom == "speaker" and clause.kind in ("kin", "thing"):

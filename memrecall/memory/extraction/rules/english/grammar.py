@@ -45,6 +45,7 @@ _ADVERBS = words(
     regularly happily proudly deeply particularly especially secretly primarily nearly
     """
 )
+_RATHER_PAST = words("quit split")  # said of oneself, they are told when they are over
 _DETERMINERS = words("the a an my our his her their this that")
 _BE = {"am", "is", "are"}
 _WAS = {"was", "were"}
@@ -222,7 +223,7 @@ class _Reader:
         if (
             form in ("past", "part")
             or (looks_past(verb) and _AGO.search(self._rest()))
-            or verb == "quit"
+            or verb in _RATHER_PAST
         ):
             self.tense = "past"
         return f"{verb} {self._rest()}".strip()
@@ -255,7 +256,7 @@ def conjugate(said: str, *, past: bool = False) -> str:
             words[at] = _FIRST_PERSON[word] + tail
         elif word not in _MODALS and word not in ("was", "had", "did", "is", "has", "does", "used"):
             verb, form = lemma(word)
-            if form == "base" and not (past and looks_past(verb)) and word != "quit":
+            if form == "base" and not (past and looks_past(verb)) and word not in _RATHER_PAST:
                 words[at] = third_person(verb) + tail
         break
     return " ".join(words)

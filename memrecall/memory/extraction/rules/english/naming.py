@@ -1,6 +1,7 @@
 """Names, values and relations of English statements."""
 
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 from memrecall.memory.extraction.rules.dating import Dates
@@ -12,7 +13,15 @@ from memrecall.memory.extraction.rules.english.work import JOB
 from memrecall.memory.extraction.rules.frames import Frame, Told
 from memrecall.memory.extraction.rules.statements import Edge
 
-_UNFOLDING = (
+_WITH = {
+    "up": "{} with {}",
+    "separated": "{} from {}",
+    "divorced": "{} from {}",
+    "engaged": "{} to {}",
+    "married": "{} to {}",
+    "dating": "{} {}",
+}
+_UNFOLDING: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\b(I|we) cannot get enough of "), r"\1 love "),
     (
         re.compile(rf"^[Tt]his is ({NAME}) (?:(?:from|here)\b[^,]*|speaking$)"),
@@ -58,6 +67,13 @@ _UNFOLDING = (
     (re.compile(r"\bI am (\d{1,3}) and from "), r"I am \1, I am from "),
     (re.compile(rf"\bI am (\d{{1,3}}), (?=(?:[a-z]+ ){{0,2}}{JOB}\b)"), r"I am \1, I am a "),
     (re.compile(r"\b([Tt]he (?:user|User))\b"), "User"),
+    (
+        re.compile(
+            rf"^({NAME}) and I (?:have )?(split up|broke up|separated|got divorced|got engaged"
+            r"|got married|are (?:dating|engaged|divorced|married))(?=$|[ ,])"
+        ),
+        lambda match: f"I {_WITH[match[2].split()[-1]].format(match[2], match[1])}",
+    ),
 )
 _ALSO_AM = re.compile(
     r"(?<=, )(?=(?:from|originally from|working|living|based|studying|married|currently "

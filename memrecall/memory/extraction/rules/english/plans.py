@@ -20,7 +20,8 @@ APPOINTMENT = (
     r"|review|stand-?up|release|launch|performance|show|gig|recital|defen[cs]e|graduation|ceremony"
     r"|funeral|anniversary|workshop|webinar|retreat|sprint|final|midterm|quiz|rehearsal|viewing"
     r"|haircut|delivery|move|event|festival|tournament|start date|due date|due|tour"
-    r"|cruise|hike|scan)"
+    r"|cruise|hike|scan|off-?site|summit|meet-?up|kick-?off|training|barbecue|bbq|picnic|reunion"
+    r"|brunch)"
 )
 # Wishes that last; "I want to know" and "I want to write a function" are requests.
 _GOAL_VERB = (
@@ -146,9 +147,18 @@ DECISIONS = (
         tenses=ANY,
     ),
     frame(
-        r"(?:switch|change|migrate)(?: over)?(?: from .+?)? to (?P<value>.+)",
+        r"(?:switch|change|migrate)(?: over)?(?: from .+?)? to "
+        r"(?P<value>(?!(?:the|an?) (?:other|next|previous|last|first|second|different)\b|another\b"
+        r"|it\b|that\b|this\b|you\b|plan b\b).+)",
         "decision",
         tenses=ANY,
+    ),
+    frame(
+        r"(?:leave (?P<old>[A-Z0-9][\w&.'-]*(?: [A-Z0-9][\w&.'-]*){0,3}) (?:for|to join)"
+        r"|(?:swap|trade|trade in|ditch|replace) (?:my|our|the) .+? (?:for|with)) "
+        r"(?P<value>(?:an? |the |my )?[A-Z0-9](?!.*\b(?:day|week|month|year|holiday|trip)s?\b).*)",
+        "event",
+        tenses=PAST,
     ),
 )
 CANCELLED = (
@@ -179,7 +189,10 @@ SCHEDULED = (
 )
 EVENTS = (
     frame(
-        rf"(?P<value>{_MILESTONE} (?!it\b|that\b|this\b|them\b|you\b)\S.*)", "event", tenses=PAST
+        rf"(?P<value>{_MILESTONE} (?!it\b|that\b|this\b|them\b|you\b|(?:seats|places|sides|tabs"
+        rf"|to the (?:other|next|previous))\b)\S.*)",
+        "event",
+        tenses=PAST,
     ),
     frame(
         r"(?P<value>(?!say|tell|ask|think|feel|mean|hear|see that|know|understand|mention"

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from memrecall.memory.extraction.rules.dating import Moment
+from memrecall.memory.extraction.rules.devices import as_device
 from memrecall.memory.extraction.rules.english.clauses import Clause, read_clause, strip_markers
 from memrecall.memory.extraction.rules.english.effects import read_effect
 from memrecall.memory.extraction.rules.english.frames import told_by
@@ -16,6 +17,7 @@ from memrecall.memory.extraction.rules.english.grammar import (
     turn_persons,
 )
 from memrecall.memory.extraction.rules.english.moods import asserted
+from memrecall.memory.extraction.rules.english.moves import place_work
 from memrecall.memory.extraction.rules.english.naming import (
     dates_of,
     edges_of,
@@ -58,7 +60,7 @@ _BE_LEFT_OUT = re.compile(
 
 def read_english(sentence: Sentence, scene: Scene, moment: Moment) -> Iterator[Statement]:
     """What a sentence tells, clause by clause."""
-    text = strip_markers(expand(sentence.text))
+    text = place_work(strip_markers(expand(sentence.text)), expand(scene.before))
     me = scene.me("en")
     if forgotten := read_forget(text):
         yield from _retractions(forgotten, scene, moment)
@@ -143,6 +145,7 @@ def _state(clause: Clause, predicate: Predicate, scene: Scene, moment: Moment) -
         told = None if told and _is_doubtful(clause, told, scene) else told
     if told is None or _YOU.search(predicate.said) or not is_balanced(clause.noun + predicate.said):
         return None
+    told = as_device(told, clause.noun if clause.kind == "thing" else "")
     if clause.kind in ("kin", "named") and person is not None:
         scene.last = person
     if kin := named_kin(clause, told):

@@ -160,6 +160,12 @@ OWNED = (
         "uses",
     ),
     frame(
+        r"drive (?P<value>(?:an? |the |my )(?!lot\b|bit\b|little\b|long\b|few\b)\S.*|[A-Z]\S*)",
+        "general",
+        "vehicle",
+        "owns",
+    ),
+    frame(
         r"(?:own|drive|ride) (?P<value>(?!to|past|home|by|there|up|me|us)\S.*)",
         "general",
         "owns",

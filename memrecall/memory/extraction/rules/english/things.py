@@ -83,7 +83,10 @@ SYSTEMS = re.compile(
 )
 
 IS = frame(
-    r"(?:be|become)(?: (?:now|currently|actually|still))? (?P<value>.+)", "user_profile", tenses=ANY
+    r"(?:(?:be|become)(?: (?:now|currently|actually|still))?|(?:be |get )?(?:change|changed"
+    r"|updated|switched) to) (?P<value>.+)",
+    "user_profile",
+    tenses=ANY,
 )
 SET_UP = frame(
     r"(?:be (?:set to|stored in|hosted (?:on|at|in)|running (?:on|in)?|located (?:at|in)"

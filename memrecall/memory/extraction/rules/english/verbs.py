@@ -18,8 +18,8 @@ hit hit; hold held; hurt hurt; keep kept; know knew known; lead led; learn learn
 lend lent; let let; lose lost; make made; mean meant; meet met; pay paid; put put; quit quit
 read read; ride rode ridden; rise rose risen; run ran run; say said; see saw seen; sell sold
 send sent; set set; sing sang sung; sit sat; sleep slept; speak spoke spoken; spend spent
-stand stood; steal stole stolen; swim swam swum; take took taken; teach taught; tell told
-think thought; throw threw thrown; understand understood; wake woke woken; wear wore worn
+split split; stand stood; steal stole stolen; swim swam swum; take took taken; teach taught
+tell told; think thought; throw threw thrown; understand understood; wake woke woken; wear wore worn
 win won; write wrote written
 """
 _REGULAR = """
@@ -41,10 +41,10 @@ specialise specialize stack start stay stop store stream stretch study suffer su
 switch talk taste tend thank track trade train transfer travel treat try turn type upgrade use
 vacation visit volunteer wait walk want wash waste watch weigh welcome wish wonder work worry
 reorganise adhd tutor mentor row code program debug self-host sponsor audit draft swap shift delay
-propose engage split pause resume renew expire struggle
+propose engage pause resume renew expire struggle
 """
 _DOUBLING = words("drop jog plan shop skip stop swim run sit put cut set get let hit ship quit pet")
-_SAME_PAST = words("cost cut hit hurt let put quit read set")
+_SAME_PAST = words("cost cut hit hurt let put quit read set split")
 
 
 def third_person(verb: str) -> str:

@@ -35,6 +35,14 @@ WORK = (
         ended=True,
     ),
     frame(
+        r"be (?:at|with) (?P<value>[A-Z][\w&.'-]*(?: [A-Z][\w&.'-]*){0,2}) "
+        r"(?:as (?:an?|the)|doing) .+",
+        P,
+        "employer",
+        "works_at",
+        "organization",
+    ),
+    frame(
         r"be with (?P<value>[A-Z]\S+(?: [A-Z]\S+)*) for .+",
         P,
         "employer",
