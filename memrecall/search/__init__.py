@@ -9,6 +9,7 @@ from memrecall.search.message_queries import (
     SemanticQuery,
 )
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
+from memrecall.search.outside import Outside, VectorDB
 from memrecall.search.request import Hit, SearchPage, SearchRequest, Why
 from memrecall.search.snapshot import SnapshotFolder
 
@@ -17,6 +18,7 @@ __all__ = [
     "IndexCache",
     "LexicalQuery",
     "MessageSearch",
+    "Outside",
     "ScoredMessage",
     "ScoredPage",
     "SearchEngine",
@@ -24,6 +26,7 @@ __all__ = [
     "SearchRequest",
     "SemanticQuery",
     "SnapshotFolder",
+    "VectorDB",
     "Why",
     "check_dimensions",
     "unit_vector",

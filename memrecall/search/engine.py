@@ -71,6 +71,7 @@ class SearchEngine:
                 )
             mark, columns = current
             await self._store.require_active(mark, scope)
+            await self._cache.bring(mark, columns, vector)
             start = self._start(scope, request, mark)
             question = Question(request, query, vector, start.now)
             work = (columns, scope, question, start.version, start.after, mark)

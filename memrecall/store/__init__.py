@@ -4,6 +4,7 @@ from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
 from memrecall.store.filters import Filter, matches, read_filter
 from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
+from memrecall.store.graphs import GRAPH_TABLES, GraphDB, GraphRoom, StoreGraphs
 from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
 from memrecall.store.knowledge import KnowledgeEntry
@@ -23,10 +24,13 @@ from memrecall.store.traces import (
     TraceSummary,
     measure_body,
 )
+from memrecall.store.transfer import FORMAT, table_of
 from memrecall.store.vectors import STORED_AS, PendingText, RowKey, VectorStore
 
 __all__ = [
     "BODY_BYTES",
+    "FORMAT",
+    "GRAPH_TABLES",
     "STORED_AS",
     "ChangeFeed",
     "Changes",
@@ -35,6 +39,8 @@ __all__ = [
     "Erased",
     "Filter",
     "Grant",
+    "GraphDB",
+    "GraphRoom",
     "Key",
     "KeyList",
     "Keys",
@@ -51,6 +57,7 @@ __all__ = [
     "RowKey",
     "Step",
     "Store",
+    "StoreGraphs",
     "StoredEntity",
     "StoredRelation",
     "StoredSummary",
@@ -70,4 +77,5 @@ __all__ = [
     "open_cursor",
     "read_filter",
     "seal_cursor",
+    "table_of",
 ]
