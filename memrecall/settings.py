@@ -39,6 +39,11 @@ class Settings:
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
+    reranker: str = ""  # judges the first hits of `Memory.search`; "": none
+    reranker_base_url: str = ""
+    vector_db: str = ""  # where vectors beyond `vector_db_rows` lie; "": in memory all the same
+    vector_db_rows: int = 200_000  # of one user
+    graph_db: str = ""  # where knowledge graphs are kept; "": with everything else
     model: str = ""
     base_url: str = ""
     api_key: str = field(default="", repr=False)

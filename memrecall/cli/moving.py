@@ -35,27 +35,33 @@ def export(
 
 
 async def _export(user: str, out: Path | None, db: str | None) -> int:
+    from contextlib import aclosing
+
+    lines = 0
+    async with (
+        await options.open_library(db) as library,
+        aclosing(library.export_user(user)) as rows,
+    ):
+        row = await anext(rows)  # an unknown user leaves no empty file behind
+        with _opened(out) as file:
+            while row is not None:
+                lines += 1
+                _write(file, output.as_json(row))
+                row = await anext(rows, None)
+    return lines
+
+
+def _opened(out: Path | None) -> Any:
+    """A new file that only its owner can read; never over another one."""
     import os
     from contextlib import nullcontext
 
-    async with await options.open_library(db) as library:
-        opened: Any = nullcontext(None)
-        lines = 0
-        rows = library.store.export_user(user)
-        first = await anext(rows)  # an unknown user leaves no empty file behind
-        if out is not None:
-            try:
-                # People's messages: readable by their owner alone; never over another file.
-                opened = os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w")
-            except OSError as error:
-                raise InvalidArgument(f"cannot write {out}: {error.strerror}") from None
-        with opened as file:
-            line: Any = first
-            while line is not None:
-                lines += 1
-                _write(file, output.as_json(line))
-                line = await anext(rows, None)
-        return lines
+    if out is None:
+        return nullcontext(None)
+    try:
+        return os.fdopen(os.open(out, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w")
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {out}: {error.strerror}") from None
 
 
 def _write(file: Any, line: str) -> None:

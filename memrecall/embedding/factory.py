@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memrecall.endpoints import OPENAI
-from memrecall.errors import InvalidArgument
+from memrecall.plugins import require_plugin
 
 if TYPE_CHECKING:
     from memrecall.embedding.protocol import Embedder
@@ -26,7 +26,7 @@ def make_embedder(
     """Make the embedder that `spec` names, without loading its model; "none" gives None.
 
     `base_url` and `api_key` matter to "openai:MODEL" alone, which means any server that speaks
-    OpenAI's /embeddings.
+    OpenAI's /embeddings. Other names are those of plugins.
     """
     match spec.partition(":"):
         case ("none", "", ""):
@@ -51,4 +51,6 @@ def make_embedder(
             from memrecall.embedding.libraries import FastEmbedEmbedder
 
             return FastEmbedEmbedder(name)
-    raise InvalidArgument(f"There is no embedder {spec!r}", hint=f"Choose of {', '.join(CHOICES)}")
+    make, rest = require_plugin("embedders", spec, CHOICES)
+    made: Embedder = make(rest, base_url, api_key)
+    return made

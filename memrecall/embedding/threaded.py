@@ -8,11 +8,11 @@ import zipfile
 import zlib
 from abc import abstractmethod
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from memrecall.embedding.batched import BatchedEmbedder
 from memrecall.errors import EmbedderFailed
+from memrecall.workers import Workers
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,7 +50,7 @@ class ThreadedEmbedder(BatchedEmbedder):
         super().__init__(
             model, source=source, dimensions=dimensions, batch_characters=BATCH_CHARACTERS
         )
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memrecall-embedder")
+        self._worker = Workers(1, "memrecall-embedder")
         self._encode: Encode | None = None
 
     async def close(self) -> None:
@@ -65,7 +65,11 @@ class ThreadedEmbedder(BatchedEmbedder):
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
         # A caller that goes away leaves the batch to finish unheard; its next is never submitted.
-        return await asyncio.wrap_future(self._worker.submit(self._work, texts))
+        try:
+            working = self._worker.submit(self._work, texts)
+        except RuntimeError as error:  # it was closed, or the interpreter is ending
+            raise EmbedderFailed(f"{self._source} works no longer: {error}") from error
+        return await asyncio.wrap_future(working)
 
     def _work(self, texts: list[str]) -> npt.ArrayLike:
         # Only the one worker thread comes here: it is the lock that makes loading happen once.

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 from memrecall.memory.conversations import origin_of
 from memrecall.memory.display import Added, GraphAnswer
-from memrecall.memory.extraction import aliases_in
 from memrecall.memory.extraction.facts import Utterance
+from memrecall.memory.extraction.names import aliases_in
 from memrecall.memory.extraction.protocol import Extractor
 from memrecall.memory.learning import ACTOR, CONTEXT, Learned, Learner, Marks, as_utterance
 from memrecall.memory.library import Library
@@ -127,7 +127,9 @@ class Adder:
             )
             for relation in told.relations
         ]
-        graph = self._library.store.graph(scope)
+        if new or names:
+            await self._library.claim_for_graph(scope)
+        graph = self._library.graph(scope)
         await graph.add(dict(names), new)
         for pair in {pair for utterance in said for pair in aliases_in(utterance.text)}:
             if await graph.entities(pair):  # of nobody who is known, it tells nothing yet

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -89,7 +90,7 @@ class CareFace(Face):
             now=how.now,
         )
         if how.purge and told["removed"]:
-            parts.library.cache.forget(scope.user_id)
+            await parts.library.forget_derived(scope.user_id)
         return told
 
     async def schedule_sweeps(
@@ -130,18 +131,16 @@ class CareFace(Face):
         scope = self._whole_user(user_id)
         parts = await self._parts()
         await parts.marks.flush()
-        async for record in parts.library.store.export_user(scope.user_id):
-            yield json.dumps(record, ensure_ascii=False)
+        async with aclosing(parts.library.export_user(scope.user_id)) as records:
+            async for record in records:
+                yield json.dumps(record, ensure_ascii=False)
 
     async def import_(self, lines: Iterable[str], user_id: str | None = None) -> dict[str, int]:
         """Take what `export` gave into this database, all or nothing; counts by table."""
         scope = self._whole_user(user_id)
         parts = await self._parts()
         records = [_read_line(number, line) for number, line in enumerate(lines, 1)]
-        await parts.library.vectors.prepare()
-        counts = await parts.library.store.import_user(scope.user_id, records)
-        await parts.library.vectors.embed_left_over([scope.user_id])
-        return counts
+        return await parts.library.import_user(scope.user_id, records)
 
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
         """Leave nothing of a user: no row, vector, snapshot, trace or checkpoint."""

@@ -47,13 +47,11 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
             f"{path} is of {len(records)} users, who cannot all be {user_id!r}",
             hint="Leave out the user",
         )
-    await library.vectors.prepare()
     for owner, rows in records.items():
-        counts = await library.store.import_user(user_id or owner, rows)
+        counts = await library.import_user(user_id or owner, rows)
         for table, count in counts.items():
             report.rows[table] = report.rows.get(table, 0) + count
     report.users = tuple(user_id or owner for owner in records)
-    await library.vectors.embed_left_over(report.users)
     return report
 
 

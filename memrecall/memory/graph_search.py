@@ -8,8 +8,7 @@ memory up. Users without a graph pay one small query.
 import re
 from datetime import datetime
 
-from memrecall.scope import Scope
-from memrecall.store import Store, fold_name, fold_text
+from memrecall.store import GraphRoom, fold_name, fold_text
 from memrecall.text.tokens import CJK, is_cjk
 
 MOST_WORDS = 8
@@ -23,11 +22,8 @@ _SIGNS = re.compile(r"[^\w\s]+")
 _PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
 
 
-async def two_hop_words(
-    store: Store, scope: Scope, query: str, as_of: datetime | None
-) -> tuple[str, ...]:
+async def two_hop_words(graph: GraphRoom, query: str, as_of: datetime | None) -> tuple[str, ...]:
     """Names that stand beside the entities of a question, the nearest first; () mostly."""
-    graph = store.graph(scope)
     asked = fold_name(query)
     named = await graph.entities(possible_names(query))
     if not named:

@@ -5,8 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.scope import Scope
-from memrecall.store import Store, StoredRelation
+from memrecall.store import GraphRoom, StoredRelation
 from memrecall.types import format_time
 
 DEEPEST = 6
@@ -31,8 +30,8 @@ def relation_item(relation: StoredRelation) -> dict[str, Any]:
 class GraphView:
     """Reads the graph of one scope."""
 
-    def __init__(self, store: Store, scope: Scope) -> None:
-        self._graph = store.graph(scope)
+    def __init__(self, graph: GraphRoom) -> None:
+        self._graph = graph
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
         """Entities with their types and names, the earliest first, a page at a time."""

@@ -3,10 +3,14 @@
 Layers above take a `Library` and need not know how it is made.
 """
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
 from pathlib import Path
+from typing import Any
 
+from memrecall.adapters.graphs import make_graphs
+from memrecall.adapters.vectors import make_vector_db
 from memrecall.embedding import Embedder, make_embedder
 from memrecall.errors import EmbedderFailed, NotFound
 from memrecall.memory.embedding import VectorWriter
@@ -15,31 +19,58 @@ from memrecall.search import (
     IndexCache,
     LexicalQuery,
     MessageSearch,
+    Outside,
     ScoredPage,
     SearchEngine,
     SearchPage,
     SearchRequest,
     SemanticQuery,
     SnapshotFolder,
+    VectorDB,
     check_dimensions,
     unit_vector,
 )
 from memrecall.settings import Settings, default_database
-from memrecall.store import Entry, Erased, Outcome, RowKey, Step, Store, Written
+from memrecall.store import (
+    FORMAT,
+    GRAPH_TABLES,
+    Entry,
+    Erased,
+    GraphDB,
+    GraphRoom,
+    Outcome,
+    RowKey,
+    Step,
+    Store,
+    StoreGraphs,
+    Written,
+    table_of,
+)
 from memrecall.types import NewMemory, NewMessage, Origin
 
 
 class Library:
     """One database, ready to be written to and searched. Get one from `Library.open`."""
 
-    def __init__(self, store: Store, embedder: Embedder | None, settings: Settings) -> None:
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | None,
+        settings: Settings,
+        graphs: GraphDB | None = None,
+        vector_db: VectorDB | None = None,
+    ) -> None:
         self.store = store
         self.embedder = embedder
         self.settings = settings
+        self.graphs = graphs or StoreGraphs(store.database)
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None
         budget = settings.index_memory_mb * 1024 * 1024
-        self.cache = IndexCache(store, model, folder, budget)
+        self._outside: Outside | None = None
+        if vector_db is not None and model is not None:
+            self._outside = Outside(vector_db, store, model, settings.vector_db_rows)
+        self.cache = IndexCache(store, model, folder, budget, self._outside)
         self.engine = SearchEngine(store, embedder, self.cache)
         self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, embedder)
@@ -60,13 +91,22 @@ class Library:
             durability=settings.durability,
             lock_timeout=settings.lock_timeout,
         )
-        return cls(store, embedder, settings)
+        try:
+            graphs = make_graphs(settings.graph_db, store)
+            vector_db = await make_vector_db(settings.vector_db, store)
+        except BaseException:
+            await store.close()
+            raise
+        return cls(store, embedder, settings, graphs, vector_db)
 
     async def close(self) -> None:
         """Finish what is under way and give everything back."""
         await self.vectors.settle()
         if self.embedder is not None:
             await self.embedder.close()
+        await self.graphs.close()
+        if self._outside is not None:
+            await self._outside.close()
         await self.store.close()
 
     async def __aenter__(self) -> "Library":
@@ -153,6 +193,40 @@ class Library:
         await self.vectors.submit(rows)
         return outcomes
 
+    def graph(self, scope: Scope) -> GraphRoom:
+        """The knowledge graph of one scope, wherever it is kept."""
+        return self.graphs.room(scope)
+
+    async def claim_for_graph(self, scope: Scope) -> None:
+        """Before a graph is written that is kept elsewhere: its user is there and not disabled."""
+        if not self.graphs.is_in_store:
+            await self.store.claim_user(scope)
+
+    async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
+        """Everything of a user as JSON objects that `import_user` takes back."""
+        async with aclosing(self.store.export_user(user_id)) as records:
+            async for record in records:
+                yield record
+        async for table, row in self.graphs.rows(user_id):
+            yield {"format": FORMAT, "table": table, "row": dict(row)}
+
+    async def import_user(
+        self, user_id: str, records: Iterable[Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Store what `export_user` gave; counts by table. Vectors follow."""
+        given = list(records)
+        of_graph = [record for record in given if table_of(record) in GRAPH_TABLES]
+        await self.vectors.prepare()
+        if self.graphs.is_in_store:
+            counts = await self.store.import_user(user_id, given)
+        else:
+            rest = [record for record in given if record["table"] not in GRAPH_TABLES]
+            counts = await self.store.import_user(user_id, rest)
+            await self.graphs.add_rows(user_id, [(r["table"], r["row"]) for r in of_graph])
+            counts |= Counter(record["table"] for record in of_graph)
+        await self.vectors.embed_left_over([user_id])
+        return counts
+
     async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
         """What is stored, of one user or of all, and where."""
         facts: dict[str, int | str] = {"database": self.store.place}
@@ -173,15 +247,23 @@ class Library:
         """Remove every row of a user, and what was derived from them."""
         await self.vectors.settle()
         erased = await self.store.owners.erase_user(user_id)
-        self.cache.forget(user_id)
+        await self.graphs.erase_user(user_id)
+        await self.forget_derived(user_id)
         return erased
 
     async def erase_session(self, user_id: str, session_id: str) -> Erased:
         """Remove a session, and what was derived from it."""
         await self.vectors.settle()
         erased = await self.store.owners.erase_session(user_id, session_id)
-        self.cache.forget(user_id)
+        await self.graphs.erase_session(user_id, session_id)
+        await self.forget_derived(user_id)
         return erased
+
+    async def forget_derived(self, user_id: str) -> None:
+        """Drop what was derived of a user, in memory, on disk and in a vector database."""
+        self.cache.forget(user_id)
+        if self._outside is not None:
+            await self._outside.forget(user_id)
 
 
 def _bytes_on_disk(file: Path) -> int:

@@ -4,28 +4,49 @@ A notebook's cell runs inside a loop already, where `asyncio.run` is refused; th
 """
 
 import asyncio
-import concurrent.futures.thread  # its own end is registered here, and so comes after ours
+import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
+import weakref
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from memrecall.errors import InvalidArgument
+from memrecall.workers import Workers
 
 Result = TypeVar("Result")
 
+_THREADS = 8
 
-def before_threads_end(call: Callable[[], object]) -> None:
-    """Have something called when the interpreter ends and threads can still be started.
 
-    `atexit` comes too late for that: the pools behind an event loop are closed by then. What is
-    registered last is called first, so the pools must have been registered before.
+class _AtTheEnd:
+    """Calls back when the main thread is over, before the interpreter takes anything down.
+
+    `atexit` comes too late: by then the interpreter waits for threads that nobody has told to end,
+    such as those behind a database's connections. One thread waits for all.
     """
-    assert concurrent.futures.thread  # noqa: S101 -- imported for its effect
-    register = getattr(threading, "_register_atexit", None)
-    if register is not None:
-        with suppress(RuntimeError):  # the interpreter is ending already
-            register(call)
+
+    def __init__(self) -> None:
+        self._calls: list[weakref.finalize[Any, Any]] = []
+        self._guard = threading.Lock()
+        self._waiting: threading.Thread | None = None
+        self._process = 0
+
+    def call(self, finish: "weakref.finalize[Any, Any]") -> None:
+        """Have a finalizer called at the end, unless it was called before."""
+        with self._guard:
+            self._calls = [*(call for call in self._calls if call.alive), finish]
+            if self._waiting is None or self._process != os.getpid():  # a fork has no such thread
+                self._process = os.getpid()
+                self._waiting = threading.Thread(target=self._wait, name="memrecall-end")
+                self._waiting.start()
+
+    def _wait(self) -> None:
+        threading.main_thread().join()
+        for finish in self._calls:
+            finish()
+
+
+at_the_end = _AtTheEnd()
 
 
 class LoopThread:
@@ -33,6 +54,8 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
+        self._workers = Workers(_THREADS, ready=True)
+        self._loop.set_default_executor(self._workers)
         self._thread = threading.Thread(target=self._serve, name="memrecall", daemon=True)
         self._thread.start()
 
@@ -80,3 +103,4 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
+        self._workers.shutdown()

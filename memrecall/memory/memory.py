@@ -182,7 +182,7 @@ class AsyncMemory(SessionFace, CareFace):
         scope = await self._owner(parts, memory_id, user_id)
         await parts.library.vectors.settle()
         gone = await parts.library.store.changes(scope).purge([memory_id])
-        parts.library.cache.forget(scope.user_id)
+        await parts.library.forget_derived(scope.user_id)
         return {"id": memory_id, "purged": gone}
 
     async def delete_all(

@@ -6,14 +6,14 @@ from typing import Any
 
 from memrecall.memory.adding import Adder
 from memrecall.memory.conversations import Redact
-from memrecall.memory.extraction import Extractor, ModelExtractor, RuleExtractor
+from memrecall.memory.extraction.protocol import Extractor
 from memrecall.memory.jobs import Jobs
 from memrecall.memory.learning import Learner
 from memrecall.memory.library import Library
 from memrecall.memory.processing import Processes
 from memrecall.memory.recall_marks import RecallMarks
 from memrecall.memory.recalling import client_of
-from memrecall.memory.reranking import Reranker
+from memrecall.memory.reranking import Reranker, make_reranker
 from memrecall.memory.schedule import Schedule
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.settings import Settings
@@ -53,7 +53,7 @@ class Shared:
         reranker: Reranker | None = None,
         redact: Redact | None = None,
     ) -> None:
-        self.reranker = reranker
+        self.reranker = reranker or make_reranker(settings if library is None else library.settings)
         self.redact = redact
         self.processes = Processes()
         self.jobs = Jobs()
@@ -91,5 +91,8 @@ class Shared:
 
 def make_extractor(settings: Settings, client: Any = None) -> Extractor:
     """A model when one is given or configured, the rules otherwise."""
+    # Loaded here: whoever only searches need not wait for rules and models.
+    from memrecall.memory.extraction import ModelExtractor, RuleExtractor
+
     model = client or client_of(settings)
     return RuleExtractor() if model is None else ModelExtractor(model)

@@ -1,21 +1,24 @@
 """Rerankers: judges of the first hits of a search, better and slower than the search itself."""
 
 import asyncio
+import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-import httpx
-
-from memrecall.errors import ModelFailed
+from memrecall.endpoints import check_key, check_url
+from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.plugins import require_plugin
+from memrecall.settings import Settings
 
 RERANKED = 50  # hits that a reranker is shown
+CHOICES = ("endpoint:MODEL", "cross-encoder:NAME")
 
 
 class Reranker(Protocol):
     """Scores texts against a question: one number each, from 0 to 1, higher is better."""
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The scores in the order of the texts."""
+        """The scores in the order of the texts; ModelFailed if there are none."""
         ...
 
 
@@ -25,46 +28,102 @@ class EndpointReranker:
     def __init__(
         self, base_url: str, model: str, *, api_key: str = "", timeout: float = 30.0
     ) -> None:
-        self._url = base_url.rstrip("/") + "/rerank"
+        self._url = check_url(base_url).rstrip("/") + "/rerank"
         self._model = model
-        self._headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+        key = check_key(api_key)
+        self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout = timeout
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
         """Ask the endpoint; ModelFailed if it does not answer as it should."""
+        import httpx
+
         asked = {"model": self._model, "query": query, "documents": list(texts)}
         try:
             async with httpx.AsyncClient(timeout=self._timeout, headers=self._headers) as client:
                 answer = await client.post(self._url, json=asked)
                 answer.raise_for_status()
                 return _read_scores(answer.json(), len(texts))
+        except httpx.HTTPStatusError as error:
+            status = error.response.status_code
+            raise ModelFailed(f"the reranker answers with {status}", kind="refused") from None
         except httpx.HTTPError as error:
-            raise ModelFailed(f"the reranker did not answer: {error}", kind="unreachable") from None
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ModelFailed(
-                f"the reranker's answer cannot be read: {error!r}", kind="malformed"
-            ) from None
+            said = type(error).__name__
+            raise ModelFailed(f"the reranker did not answer: {said}", kind="unreachable") from None
+        except (KeyError, TypeError, ValueError, IndexError):
+            raise ModelFailed("the reranker's answer cannot be read", kind="malformed") from None
 
 
 class CrossEncoderReranker:
-    """A cross-encoder in this process; needs the extra `sentence-transformers`."""
+    """A cross-encoder in this process; needs the extra `sentence-transformers`.
+
+    Its model is loaded at the first question.
+    """
 
     def __init__(self, model: str) -> None:
-        from sentence_transformers import CrossEncoder
-
-        self._encoder: Any = CrossEncoder(model)
+        self._name = model
+        self._encoder: Any = None
+        self._lock = asyncio.Lock()
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
         """Score in a thread of its own."""
         pairs = [(query, text) for text in texts]
-        scores = await asyncio.to_thread(self._encoder.predict, pairs)
-        return [min(1.0, max(0.0, float(score))) for score in scores]
+        async with self._lock:
+            if self._encoder is None:
+                self._encoder = await asyncio.to_thread(_load_encoder, self._name)
+            scores = await asyncio.to_thread(self._encoder.predict, pairs)
+        return squashed([float(score) for score in scores])
+
+
+def make_reranker(settings: Settings) -> Reranker | None:
+    """The reranker that the settings name; None if they name none."""
+    kind, _, name = settings.reranker.partition(":")
+    if not kind:
+        return None
+    if kind == "endpoint" and name:
+        url = settings.reranker_base_url or settings.base_url
+        if not url:
+            raise InvalidArgument(
+                "the reranker's endpoint has no address", hint="Set MEMRECALL_RERANKER_BASE_URL"
+            )
+        return EndpointReranker(url, name, api_key=settings.api_key)
+    if kind == "cross-encoder" and name:
+        return CrossEncoderReranker(name)
+    make, rest = require_plugin("rerankers", settings.reranker, CHOICES)
+    made: Reranker = make(rest, settings)
+    return made
+
+
+def squashed(scores: list[float]) -> list[float]:
+    """Scores from 0 to 1 as they are; what a model gives beyond that are logits."""
+    if not all(map(math.isfinite, scores)):
+        raise ModelFailed("the reranker's scores are no numbers", kind="malformed")
+    if all(0.0 <= score <= 1.0 for score in scores):
+        return scores
+    return [1 / (1 + math.exp(-min(60.0, max(-60.0, score)))) for score in scores]
+
+
+def _load_encoder(name: str) -> Any:
+    try:
+        from sentence_transformers import CrossEncoder
+    except ImportError:
+        raise ModelFailed(
+            "a cross-encoder needs a package that is not installed",
+            kind="refused",
+            hint="pip install 'memrecall[sentence-transformers]'",
+        ) from None
+    try:
+        return CrossEncoder(name)
+    except (OSError, ValueError, RuntimeError) as error:
+        raise ModelFailed(
+            f"the cross-encoder {name!r} cannot be loaded: {type(error).__name__}", kind="refused"
+        ) from None
 
 
 def _read_scores(answer: Any, count: int) -> list[float]:
-    scores: list[float | None] = [None] * count
+    scores: dict[int, float] = {}
     for result in answer["results"]:
         scores[int(result["index"])] = float(result["relevance_score"])
-    if None in scores:
+    if set(scores) != set(range(count)):
         raise ValueError("not every text has a score")
-    return [min(1.0, max(0.0, score)) for score in scores if score is not None]
+    return squashed([scores[at] for at in range(count)])

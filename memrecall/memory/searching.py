@@ -41,18 +41,16 @@ async def search_memories(
 ) -> Found:
     """The best memories for a query, in mem0's shape; `message` says what else is to be said."""
     request = await _request(library, scope, asked)
-    if asked.rerank:
+    if not asked.rerank:
+        page = await _plain_order(library, scope, request)
+    elif reranker is None:
         page = await library.search(scope, await _helped(library, scope, request))
     else:
-        page = await _plain_order(library, scope, request)
-    hits, note = list(page.results), page.message
-    if asked.rerank and reranker is not None and hits:
-        hits, note = await _rerank(reranker, asked.query, hits, note)
-        hits = [hit for hit in hits if hit.score >= request.threshold]
-    hits = hits[: asked.limit]
+        page = await _judged(library, scope, request, reranker)
+    hits = list(page.results)[: asked.limit]
     records = await _records(library, scope, hits)
     results = [hit_item(hit, records.get(hit.key), scope.user_id) for hit in hits]
-    return Found(results=results, total_found=page.total_found, message=note)
+    return Found(results=results, total_found=page.total_found, message=page.message)
 
 
 async def _request(library: Library, scope: Scope, asked: Search) -> SearchRequest:
@@ -82,7 +80,7 @@ async def _request(library: Library, scope: Scope, asked: Search) -> SearchReque
 
 async def _helped(library: Library, scope: Scope, request: SearchRequest) -> SearchRequest:
     """With the names that the graph puts beside those of the question."""
-    words = await two_hop_words(library.store, scope, request.query, request.now)
+    words = await two_hop_words(library.graph(scope), request.query, request.now)
     return replace(request, expansions=words) if words else request
 
 
@@ -105,17 +103,34 @@ async def _plain_order(library: Library, scope: Scope, request: SearchRequest) -
     return SearchPage(results=found[: request.limit], total_found=len(found))
 
 
-async def _rerank(
-    reranker: Reranker, query: str, hits: list[Hit], note: str
-) -> tuple[list[Hit], str]:
-    """The first hits in the reranker's order; in the engine's if it fails, and the note says so."""
-    first = hits[:RERANKED]
+async def _judged(
+    library: Library, scope: Scope, request: SearchRequest, reranker: Reranker
+) -> SearchPage:
+    """The engine's first hits in the reranker's order, and by its scores; the others behind them.
+
+    If it fails, the engine's order stands, and the message says so.
+    """
+    asked = await _helped(library, scope, request)
+    wide = replace(asked, threshold=0.0, limit=max(request.limit, RERANKED))
+    page = await library.search(scope, wide)
+    first, rest = page.results[:RERANKED], page.results[RERANKED:]
+    if not first:
+        return await library.search(scope, asked)
     try:
-        scores = await reranker.score(query, [hit.content for hit in first])
+        scores = await reranker.score(request.query, [hit.content for hit in first])
     except ModelFailed as error:
-        return hits, "; ".join(filter(None, (note, f"not reranked: {error.message}")))
-    judged = [replace(hit, score=score) for hit, score in zip(first, scores, strict=True)]
-    return sorted(judged, key=lambda hit: -hit.score), note
+        plain = await library.search(scope, asked)
+        told = "; ".join(filter(None, (plain.message, f"not reranked: {error.message}")))
+        return replace(plain, message=told)
+    judged = [
+        replace(hit, score=score, probability=None)
+        for hit, score in zip(first, scores, strict=True)
+    ]
+    ordered = sorted(judged, key=lambda hit: -hit.score)
+    least = ordered[-1].score
+    ordered += [replace(hit, score=min(hit.score, least), probability=None) for hit in rest]
+    good = tuple(hit for hit in ordered if hit.score >= request.threshold)
+    return replace(page, results=good, total_found=page.total_found - len(ordered) + len(good))
 
 
 async def _records(library: Library, scope: Scope, hits: list[Hit]) -> dict[str, MemoryRecord]:

@@ -172,7 +172,8 @@ class SessionFace(Face):
 
         `cursor` goes on with a list of entities; `limit` bounds it, and the relations.
         """
-        view = GraphView((await self._parts()).library.store, self._scope(user_id, agent_id))
+        library = (await self._parts()).library
+        view = GraphView(library.graph(self._scope(user_id, agent_id)))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
             return GraphAnswer(await view.entities(limit=limit, cursor=cursor))
@@ -213,8 +214,9 @@ class SessionFace(Face):
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None
     ) -> None:
         """Two names are of one entity, from now on."""
-        store = (await self._parts()).library.store
-        await store.graph(self._scope(user_id, agent_id)).merge(name, alias)
+        library, scope = (await self._parts()).library, self._scope(user_id, agent_id)
+        await library.claim_for_graph(scope)
+        await library.graph(scope).merge(name, alias)
 
     async def _keep_in_mind(
         self, scope: Scope, messages: Sequence[NewMessage], ids: Sequence[str]

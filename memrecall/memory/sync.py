@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.memory.forgetting import Policy
-from memrecall.memory.loop_thread import LoopThread, before_threads_end
+from memrecall.memory.loop_thread import LoopThread, at_the_end
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.processing import DEFAULT_TIMEOUT, When
 from memrecall.memory.searching import Kinds
@@ -29,7 +29,7 @@ class Memory:
         # Without a reference to self, or it would live until the end.
         self._finish = weakref.finalize(self, _close, self._inner, self._thread)
         self._finish.atexit = False
-        before_threads_end(self._finish)
+        at_the_end.call(self._finish)
 
     def __enter__(self) -> "Memory":
         return self

@@ -20,6 +20,7 @@ from memrecall.model.base import BaseClient, Part, Request, linked
 from memrecall.model.failures import classify, make_failure
 from memrecall.model.json_calls import JsonCallClient
 from memrecall.model.wire import WireAnswer, start_collecting, write_request
+from memrecall.plugins import find_plugin
 
 if TYPE_CHECKING:
     from openai import APIError, AsyncOpenAI
@@ -36,6 +37,11 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
     """The client of the model that the settings name; None if they name none."""
     if not settings.model:
         return None
+    name, divider, rest = settings.model.partition(":")
+    # Names of models have colons too: only an installed plugin's name is one.
+    if divider and (make := find_plugin("models", name)) is not None:
+        made: ChatCompletionClient = make(rest, settings)
+        return made
     client = ServerClient(
         settings.model,
         base_url=settings.base_url or OPENAI,

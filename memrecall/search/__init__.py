@@ -9,6 +9,7 @@ from memrecall.search.message_queries import (
     SemanticQuery,
 )
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
+from memrecall.search.outside import Outside, VectorDB
 from memrecall.search.request import Hit, SearchPage, SearchRequest, Why
 from memrecall.search.snapshot import SnapshotFolder
 from memrecall.search.terms import all_terms, question_terms
@@ -18,6 +19,7 @@ __all__ = [
     "IndexCache",
     "LexicalQuery",
     "MessageSearch",
+    "Outside",
     "ScoredMessage",
     "ScoredPage",
     "SearchEngine",
@@ -25,6 +27,7 @@ __all__ = [
     "SearchRequest",
     "SemanticQuery",
     "SnapshotFolder",
+    "VectorDB",
     "Why",
     "all_terms",
     "check_dimensions",

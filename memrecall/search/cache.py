@@ -10,8 +10,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
+import numpy as np
+import numpy.typing as npt
+
 from memrecall.search.allocator import release_freed_memory
 from memrecall.search.columns import Columns
+from memrecall.search.outside import Outside, OutsideVectors
 from memrecall.search.snapshot import SnapshotFolder
 from memrecall.store import ChangeFeed, KnowledgeFeed, Store, UserMark
 
@@ -39,12 +43,18 @@ class IndexCache:
     """Current columns by user, within a byte budget."""
 
     def __init__(
-        self, store: Store, model: str | None, snapshots: SnapshotFolder | None, byte_budget: int
+        self,
+        store: Store,
+        model: str | None,
+        snapshots: SnapshotFolder | None,
+        byte_budget: int,
+        outside: Outside | None = None,
     ) -> None:
         self._store = store
         self._model = model
         self._snapshots = snapshots
         self._byte_budget = byte_budget
+        self._outside = outside
         self._slots: OrderedDict[str, _Slot] = OrderedDict()
 
     def current(self, user_id: str) -> AbstractAsyncContextManager[_Current]:
@@ -73,6 +83,13 @@ class IndexCache:
             slot.users -= 1
             self._shrink()
 
+    async def bring(
+        self, mark: UserMark, columns: Columns, question: npt.NDArray[np.float32] | None
+    ) -> None:
+        """Before a search by meaning: have at hand what lies outside of this process."""
+        if self._outside is not None and question is not None:
+            await self._outside.bring(columns, mark, question)
+
     def forget(self, owner: str) -> None:
         """Drop what is kept of a user, in memory and on disk."""
         slot = self._slots.get(owner)
@@ -90,6 +107,8 @@ class IndexCache:
         # Given up until it is current again: a caller that goes away in the middle must not leave
         # half of a change behind, which a thread may still be working on.
         slot.columns = None
+        if columns is not None and self._has_outgrown(feed, columns):
+            columns = None
         if columns is None or columns.epoch != mark.epoch or columns.version > mark.version:
             columns = await self._load(feed, slot, mark)
         if columns.version < mark.version:
@@ -105,13 +124,31 @@ class IndexCache:
     async def _load(self, feed: _Feed, slot: _Slot, mark: UserMark) -> Columns:
         """The saved columns if they fit this user's history, else empty ones."""
         slot.saved_rows = 0
+        fresh = Columns(mark.epoch)
+        if self._outside is not None and isinstance(feed, ChangeFeed):
+            if await self._outside.wants(feed.owner):
+                fresh.vectors = OutsideVectors(feed.owner)
         if self._snapshots is None:
-            return Columns(mark.epoch)
-        saved = await asyncio.to_thread(self._snapshots.load, feed.owner, mark.epoch, self._model)
+            return fresh
+        title = self._title(fresh)
+        saved = await asyncio.to_thread(self._snapshots.load, feed.owner, mark.epoch, title)
         if saved is None or not await self._is_past_of(feed, saved, mark):
-            return Columns(mark.epoch)
+            return fresh
+        if isinstance(fresh.vectors, OutsideVectors):
+            saved.vectors = fresh.vectors
         slot.saved_rows = saved.rows
         return saved
+
+    def _has_outgrown(self, feed: _Feed, columns: Columns) -> bool:
+        """Whether a user's vectors should lie elsewhere now; what an agent knows never does."""
+        if self._outside is None or not isinstance(feed, ChangeFeed):
+            return False
+        return self._outside.outgrown(columns)
+
+    def _title(self, columns: Columns) -> str | None:
+        """What a snapshot is told apart by: one without its vectors is not one that has them."""
+        outside = isinstance(columns.vectors, OutsideVectors)
+        return f"{self._model} outside" if outside else self._model
 
     async def _is_past_of(self, feed: _Feed, saved: Columns, mark: UserMark) -> bool:
         """Whether the database still has the snapshot's last row as the snapshot knows it.
@@ -137,7 +174,7 @@ class IndexCache:
         grown = columns.rows - slot.saved_rows
         if self._snapshots is None or grown < max(_WORTH_SAVING, slot.saved_rows // 10):
             return
-        await asyncio.to_thread(self._snapshots.save, owner, columns, self._model)
+        await asyncio.to_thread(self._snapshots.save, owner, columns, self._title(columns))
         slot.saved_rows = columns.rows
 
     def _shrink(self) -> None:

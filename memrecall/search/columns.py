@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from memrecall.search.rows import KNOWLEDGE, MEMORY, MESSAGE, RowTable
 from memrecall.search.segments import Segment, build_segment, merge_segments
-from memrecall.search.vectors import VectorBlocks
+from memrecall.search.vectors import VectorBlocks, Vectors
 from memrecall.search.vocabulary import Vocabulary
 from memrecall.store import Changes
 
@@ -33,7 +33,7 @@ class Columns:
         self.vocabulary = Vocabulary()
         self.table = RowTable()
         self.segments: list[Segment] = []
-        self.vectors = VectorBlocks()
+        self.vectors: Vectors = VectorBlocks()
         self._row_of: tuple[dict[str, int], ...] = tuple({} for _ in KINDS)
         self._derived: dict[str, Any] = {}
 
@@ -134,6 +134,10 @@ class Columns:
         """The rows that had a vector then."""
         return self.table.vector_born <= version
 
+    def embedded_rows(self) -> int:
+        """How many rows have a vector now."""
+        return int(np.count_nonzero(self.embedded(self.version)))
+
     def sequence(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
         """For each row, the message said before and after it in its session (-1: none)."""
         if version < self.version:
@@ -153,7 +157,7 @@ class Columns:
         terms: Iterable[str],
         table: RowTable,
         segment: Segment,
-        vectors: VectorBlocks,
+        vectors: Vectors,
     ) -> None:
         """Take over the parts that a snapshot has kept."""
         self.version = version

@@ -72,6 +72,7 @@ class SearchEngine:
                 return SearchPage(message=_nobody(scope, request))
             mark, columns = current
             await self._require_active(scope, request, mark)
+            await self._cache.bring(mark, columns, vector)
             start = self._start(scope, request, mark)
             question = Question(request, query, vector, start.now)
             work = (columns, scope, question, start.version, start.after, mark)

@@ -97,19 +97,24 @@ class MessageSearch:
             return _closest(columns, scope, query, vector, mark.version)
 
         with trace_search("semantic", query.text or "", query.top_k) as span:
-            places = await self._find(scope, find, _ROWS_FOR_A_THREAD["meaning"])
+            places = await self._find(scope, find, _ROWS_FOR_A_THREAD["meaning"], vector)
             page = await self._fetch(scope, places, ())
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
     async def _find(
-        self, scope: Scope, find: Callable[[Columns, UserMark], _Places], rows_for_a_thread: int
+        self,
+        scope: Scope,
+        find: Callable[[Columns, UserMark], _Places],
+        rows_for_a_thread: int,
+        vector: Floats | None = None,
     ) -> _Places:
         async with self._cache.current(scope.user_id) as current:
             if current is None:
                 raise NotFound(f"there is no user {scope.user_id!r}")
             mark, columns = current
             await self._store.require_active(mark, scope)
+            await self._cache.bring(mark, columns, vector)
             if columns.rows > rows_for_a_thread:
                 return await asyncio.to_thread(find, columns, mark)
             return find(columns, mark)

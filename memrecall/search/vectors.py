@@ -1,6 +1,7 @@
 """One user's vectors as a matrix that grows without being copied."""
 
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +16,34 @@ _BLOCK = 2048
 @cache
 def _blas() -> ThreadpoolController:
     return ThreadpoolController()
+
+
+class Vectors(Protocol):
+    """What a search asks of one user's vectors, wherever they lie."""
+
+    dimensions: int
+
+    def nbytes(self, rows: int) -> int:
+        """How much memory they take here."""
+        ...
+
+    def put(self, row: int, packed: bytes) -> None:
+        """Enter the stored form of a row's vector."""
+        ...
+
+    def similarities(self, query: npt.NDArray[np.float32], rows: int) -> npt.NDArray[np.float32]:
+        """The cosine of the query with each row; 0 where a row has no vector."""
+        ...
+
+    def exact_cosines(
+        self, query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], digits: int
+    ) -> npt.NDArray[np.float32]:
+        """The cosine of the query with some rows."""
+        ...
+
+    def dump(self, rows: int) -> npt.NDArray[np.float16]:
+        """All rows' vectors in their stored form, as far as they are here."""
+        ...
 
 
 class VectorBlocks:

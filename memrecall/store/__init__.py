@@ -6,6 +6,7 @@ from memrecall.store.cursors import open_cursor, seal_cursor
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
 from memrecall.store.filters import Filter, matches, read_filter
 from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
+from memrecall.store.graphs import GRAPH_TABLES, GraphDB, GraphRoom, StoreGraphs
 from memrecall.store.history import Revision
 from memrecall.store.keys import Grant, Key, KeyList, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge, knowledge_text
@@ -26,10 +27,13 @@ from memrecall.store.traces import (
     TraceSummary,
     measure_body,
 )
+from memrecall.store.transfer import FORMAT, table_of
 from memrecall.store.vectors import STORED_AS, PendingText, RowKey, VectorStore
 
 __all__ = [
     "BODY_BYTES",
+    "FORMAT",
+    "GRAPH_TABLES",
     "STORED_AS",
     "ChangeFeed",
     "Changes",
@@ -40,6 +44,8 @@ __all__ = [
     "Erased",
     "Filter",
     "Grant",
+    "GraphDB",
+    "GraphRoom",
     "Key",
     "KeyList",
     "Keys",
@@ -60,6 +66,7 @@ __all__ = [
     "RowKey",
     "Step",
     "Store",
+    "StoreGraphs",
     "StoredEntity",
     "StoredRelation",
     "StoredSummary",
@@ -81,4 +88,5 @@ __all__ = [
     "read_filter",
     "require_enabled",
     "seal_cursor",
+    "table_of",
 ]

@@ -110,6 +110,19 @@ class ChangeFeed:
                 yield await self._range(connection, after, upto, model)
                 after = upto
 
+    async def vectors(
+        self, after: int, through: int, model: str
+    ) -> AsyncIterator[tuple[int, list[Any]]]:
+        """The vectors of `model` alone, in runs; up to each run's number nothing is missing."""
+        made = select(*_VECTOR).where(vectors.c.user_id == self._user_id, vectors.c.model == model)
+        async with self._database.read() as connection:
+            while after < through:
+                upto = min(after + CHANGES_PER_READ, through)
+                numbered = made.where(vectors.c.change_no > after, vectors.c.change_no <= upto)
+                found = await connection.execute(numbered.order_by(vectors.c.change_no))
+                yield upto, list(found.all())
+                after = upto
+
     async def _range(
         self, connection: AsyncConnection, after: int, upto: int, model: str | None
     ) -> Changes:

@@ -84,7 +84,7 @@ class Graph:
             names.setdefault(relation.source, "thing")
             names.setdefault(relation.destination, "thing")
         for name in names:
-            _check_name(name)
+            check_name(name)
         if not names:
             return []
         return await self._database.transact(lambda c: self._add(c, names, new))
@@ -92,7 +92,7 @@ class Graph:
     async def merge(self, name: str, alias: str) -> None:
         """Two names are of one entity: what was said of `alias` is said of `name` from now on."""
         for one in (name, alias):
-            _check_name(one)
+            check_name(one)
         await self._database.transact(lambda c: self._merge(c, name, alias))
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
@@ -286,7 +286,8 @@ def _named_relations() -> Select[Any]:
     return select(relations, *names).select_from(joined)
 
 
-def _check_name(name: str) -> None:
+def check_name(name: str) -> None:
+    """Refuse what cannot name an entity."""
     check_text("an entity's name", name)
     if not fold_name(name) or len(name) > NAME_LENGTH:
         raise InvalidArgument(

@@ -1,19 +1,22 @@
 """The store: one opened database and the rooms in it, each bound to a scope."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import SchemaTooNew
 from memrecall.scope import Scope
 from memrecall.store.analysis import analyse_anew
 from memrecall.store.changes import MemoryChanges
-from memrecall.store.claims import require_enabled
+from memrecall.store.claims import claim, require_enabled
 from memrecall.store.counters import Counters
 from memrecall.store.engine import Database, Durability
+from memrecall.store.far_vectors import PgVectors
 from memrecall.store.feed import ChangeFeed, UserMark
 from memrecall.store.graph import Graph
 from memrecall.store.history import Revision, read_history
@@ -171,7 +174,7 @@ class Store:
         rows = await self._database.fetch(wanted.where(memories.c.memory_key == memory_key))
         return [(row.user_id, row.agent_id) for row in rows]
 
-    def export_user(self, user_id: str) -> AsyncIterator[dict[str, Any]]:
+    def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Everything of a user as JSON objects that `import_user` takes back."""
         return export_user(self._database, user_id)
 
@@ -192,6 +195,20 @@ class Store:
     def vectors(self, model: str) -> VectorStore:
         """The vectors of one model."""
         return VectorStore(self._database, model)
+
+    def far_vectors(self) -> PgVectors:
+        """Vectors in pgvector, beside the rows: for PostgreSQL."""
+        return PgVectors(self._database)
+
+    async def claim_user(self, scope: Scope) -> None:
+        """Make a scope's user and agent if they are new; refuse them if they are disabled."""
+
+        async def work(connection: AsyncConnection) -> None:
+            now = datetime.now(UTC)
+            claims = await claim(connection, [scope], now, with_sessions=False)
+            await claims.release(connection)
+
+        await self._database.transact(work)
 
     async def write_messages(self, entries: list[Entry]) -> Written:
         """Store a batch that may be of several scopes, all or nothing: for trusted imports."""

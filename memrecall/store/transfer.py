@@ -1,6 +1,6 @@
 """Everything of a user as plain records, and back into a database, perhaps another one."""
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +24,7 @@ _BY_NAME = {table.name: table for table in _TABLES}
 _OWN = {"version", "epoch"}  # of the database that has them
 
 
-async def export_user(database: Database, user_id: str) -> AsyncIterator[dict[str, Any]]:
+async def export_user(database: Database, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
     """A user's rows as JSON objects, as of one moment; vectors and traces are made anew."""
     async with database.read() as connection:
         for table in _TABLES:
@@ -60,6 +60,11 @@ async def import_user(
         rows[name].append({**row, "user_id": user_id})
     await database.transact(lambda c: _import(c, user_id, rows))
     return {name: len(found) for name, found in rows.items()}
+
+
+def table_of(record: Mapping[str, Any]) -> str:
+    """The table that a record of `export_user` is of; InvalidArgument for anything else."""
+    return _read(record)[0]
 
 
 def _read(record: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:

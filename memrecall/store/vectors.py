@@ -116,6 +116,13 @@ class VectorStore:
                 for row in result
             ]
 
+    async def count(self, user_id: str) -> int:
+        """How many vectors of this model a user has."""
+        wanted = select(func.count()).select_from(vectors)
+        of_user = (vectors.c.user_id == user_id, vectors.c.model == self.model)
+        async with self._database.peek() as connection:
+            return int(await connection.scalar(wanted.where(*of_user)) or 0)
+
     async def count_pending(self, user_id: str | None = None) -> int:
         """How many rows `pending` would give in all."""
         wanted = select(func.count()).select_from(self._pending(user_id).subquery())

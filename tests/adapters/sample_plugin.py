@@ -1,0 +1,119 @@
+"""What a third party would write: one of each part, as small as it can be."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall import Scope, Settings
+from memrecall.embedding import Vectors
+from memrecall.store import GraphRoom, Store, StoreGraphs
+from memrecall.testing import ScriptedClient
+
+calls: dict[str, Any] = {"graph": 0, "products": 0, "forgotten": []}
+
+
+class SampleEmbedder:
+    """Counts letters."""
+
+    def __init__(self, size: int) -> None:
+        self.model = f"sample-{size}"  # stored with the vectors: it changes when they would
+        self.dimensions = size
+
+    async def embed(self, texts: Sequence[str]) -> Vectors:
+        counted = [[1.0 + text.count(c) for c in "etaoin"[: self.dimensions]] for text in texts]
+        matrix = np.array(counted, dtype=np.float32).reshape(len(texts), self.dimensions)
+        unit: Vectors = (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+        return unit
+
+    async def close(self) -> None:
+        pass
+
+
+def make_embedder(argument: str, base_url: str | None, api_key: str | None) -> SampleEmbedder:
+    del base_url, api_key
+    return SampleEmbedder(int(argument))
+
+
+class SampleModel(ScriptedClient):
+    """Says nothing new."""
+
+
+def make_model(argument: str, settings: Settings) -> SampleModel:
+    del argument, settings
+    return SampleModel([])
+
+
+class SampleGraphs(StoreGraphs):
+    """The store's own tables, with a count of who asks."""
+
+    def room(self, scope: Scope) -> GraphRoom:
+        calls["graph"] += 1
+        return super().room(scope)
+
+    async def erase_user(self, user_id: str) -> None:
+        calls["forgotten"].append(user_id)
+
+
+def make_graphs(argument: str, store: Store) -> SampleGraphs:
+    assert argument == "here"
+    return SampleGraphs(store.database)
+
+
+class SampleVectors:
+    """Vectors in a dict."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str, dict[tuple[str, str], tuple[int, Any]]] = {}
+        self._marks: dict[str, tuple[str, int, int]] = {}
+
+    async def progress(self, user_id: str, history: str) -> tuple[int, int]:
+        known, version, dimensions = self._marks.get(user_id, ("", 0, 0))
+        return (version, dimensions) if known == history else (0, 0)
+
+    async def take(self, user_id: str, history: str, through: int, rows: Sequence[Any]) -> None:
+        if self._marks.get(user_id, (history,))[0] != history:
+            del self._rows[user_id]
+        kept = self._rows.setdefault(user_id, {})
+        for row in rows:
+            vector = np.frombuffer(row.vector, dtype=np.float16).astype(np.float32)
+            kept[row.kind, row.key] = (row.change_no, vector)
+        size = len(next(iter(kept.values()))[1]) if kept else 0
+        self._marks[user_id] = (history, through, size)
+
+    async def products(
+        self, user_id: str, question: npt.NDArray[np.float32]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        calls["products"] += 1
+        rows = self._rows[user_id].values()
+        numbers = np.array([number for number, _ in rows], dtype=np.int64)
+        return numbers, np.array([vector @ question for _, vector in rows], dtype=np.float32)
+
+    async def forget(self, user_id: str) -> None:
+        calls["forgotten"].append(user_id)
+        self._rows.pop(user_id, None)
+        self._marks.pop(user_id, None)
+
+    async def close(self) -> None:
+        pass
+
+
+def make_vectors(argument: str, store: Store) -> SampleVectors:
+    del argument, store
+    return SampleVectors()
+
+
+class SampleReranker:
+    """Likes one word."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    async def score(self, query: str, texts: Sequence[str]) -> list[float]:
+        return [float(self._word in text) for text in texts]
+
+
+def make_reranker(argument: str, settings: Settings) -> SampleReranker:
+    del settings
+    return SampleReranker(argument)

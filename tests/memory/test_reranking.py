@@ -1,0 +1,186 @@
+"""Rerankers: an endpoint on loopback, a cross-encoder, and what happens when they fail."""
+
+import json
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from memrecall.errors import InvalidArgument, ModelFailed
+from memrecall.memory import AsyncMemory, CrossEncoderReranker, EndpointReranker
+from memrecall.memory.reranking import make_reranker, squashed
+from memrecall.settings import Settings
+
+from .conftest import settings_for
+from .standin import WordExtractor
+
+
+class RerankServer(HTTPServer):
+    """Answers as it is told."""
+
+    answer: Any = None
+    status = 200
+    asked: list[Any]
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}/v1"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: RerankServer
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.asked.append((self.path, self.headers.get("Authorization"), body))
+        scores = [float(len(text)) for text in body["documents"]]
+        told = self.server.answer or {
+            "results": [{"index": n, "relevance_score": score} for n, score in enumerate(scores)][
+                ::-1
+            ]
+        }
+        sent = told if isinstance(told, bytes) else json.dumps(told).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(sent)))
+        self.end_headers()
+        self.wfile.write(sent)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[RerankServer]:
+    made = RerankServer(("127.0.0.1", 0), _Handler)
+    made.asked = []
+    running = threading.Thread(target=made.serve_forever, args=(0.01,))
+    running.start()
+    yield made
+    made.shutdown()
+    running.join()
+    made.server_close()
+
+
+class TestEndpoint:
+    async def test_it_is_asked_as_such_endpoints_are(self, server: RerankServer) -> None:
+        server.answer = {
+            "results": [
+                {"index": 1, "relevance_score": 0.9},
+                {"index": 0, "relevance_score": 0.2},
+            ]
+        }
+        reranker = EndpointReranker(server.url, "bge", api_key="sk-1")
+        assert await reranker.score("tea?", ["coffee", "tea"]) == [0.2, 0.9]
+        asked = {"model": "bge", "query": "tea?", "documents": ["coffee", "tea"]}
+        assert server.asked == [("/v1/rerank", "Bearer sk-1", asked)]
+
+    async def test_logits_become_shares(self, server: RerankServer) -> None:
+        low, high = await EndpointReranker(server.url, "m").score("q", ["a", "longer text"])
+        assert 0 < low < high < 1
+
+    @pytest.mark.parametrize(
+        ("status", "answer"),
+        [
+            (500, {}),
+            (200, b"no json"),
+            (200, {"results": []}),
+            (200, {"results": [{"index": 5, "relevance_score": 1}]}),
+            (200, {"results": [{"index": 0, "relevance_score": "x"}]}),
+            (200, b'{"results": [{"index": 0, "relevance_score": NaN}]}'),
+            (200, [1]),
+        ],
+    )
+    async def test_an_answer_that_is_none_fails(
+        self, server: RerankServer, status: int, answer: Any
+    ) -> None:
+        server.status, server.answer = status, answer or {"x": 1}
+        with pytest.raises(ModelFailed) as caught:
+            await EndpointReranker(server.url, "m", api_key="sk-1").score("secret", ["text"])
+        assert "secret" not in str(caught.value)
+        assert "sk-1" not in str(caught.value)
+
+    async def test_nobody_there(self) -> None:
+        with pytest.raises(ModelFailed, match="did not answer"):
+            await EndpointReranker("http://127.0.0.1:9/v1", "m", timeout=2).score("q", ["t"])
+
+
+class FakeCrossEncoder:
+    """Stands in for the library's."""
+
+    def __init__(self, name: str) -> None:
+        if name == "missing":
+            raise OSError("not found")
+
+    def predict(self, pairs: list[tuple[str, str]]) -> list[float]:
+        return [float(query in text) * 8 - 4 for query, text in pairs]
+
+
+@pytest.fixture
+def _library(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("sentence_transformers")
+    module.CrossEncoder = FakeCrossEncoder  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+
+
+class TestCrossEncoder:
+    @pytest.mark.usefixtures("_library")
+    async def test_it_is_loaded_at_the_first_question(self) -> None:
+        reranker = CrossEncoderReranker("some/model")
+        assert await reranker.score("tea", ["coffee", "tea"]) == squashed([-4.0, 4.0])
+        with pytest.raises(ModelFailed, match="cannot be loaded"):
+            await CrossEncoderReranker("missing").score("tea", ["tea"])
+
+    async def test_without_the_package_it_says_what_to_install(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+        with pytest.raises(ModelFailed) as caught:
+            await CrossEncoderReranker("m").score("tea", ["tea"])
+        assert "memrecall[sentence-transformers]" in caught.value.hint
+
+
+class TestInASearch:
+    @pytest.fixture
+    async def memory(self, location: str, server: RerankServer) -> AsyncIterator[AsyncMemory]:
+        """By the settings alone: longer texts are better."""
+        settings = settings_for(
+            location, reranker="endpoint:long", reranker_base_url=server.url, api_key="sk-1"
+        )
+        async with AsyncMemory(settings=settings, extractor=WordExtractor()) as opened:
+            for text in ("tea", "tea with milk", "tea with milk and sugar"):
+                await opened.add(text, "ann", infer=False)
+            yield opened
+
+    async def test_its_order_stands(self, memory: AsyncMemory, server: RerankServer) -> None:
+        found = await memory.search("tea", "ann")
+        assert [item["memory"] for item in found["results"]] == [
+            "tea with milk and sugar", "tea with milk", "tea",
+        ]  # fmt: skip
+        few = await memory.search("tea", "ann", threshold=0.9999)
+        assert [item["memory"] for item in few["results"]] == [
+            "tea with milk and sugar", "tea with milk",
+        ]  # fmt: skip
+        (best,) = (await memory.search("tea", "ann", limit=1))["results"]
+        assert best["memory"] == "tea with milk and sugar"  # all were judged, one was asked for
+        plain = len(server.asked)
+        await memory.search("tea", "ann", rerank=False)
+        assert len(server.asked) == plain  # the plain order asks nobody
+
+    async def test_if_it_fails_the_engines_order_stands_and_it_is_told(
+        self, memory: AsyncMemory, server: RerankServer
+    ) -> None:
+        server.status = 503
+        found = await memory.search("tea", "ann")
+        assert len(found["results"]) == 3
+        assert "not reranked" in found["message"]
+
+
+@pytest.mark.parametrize("spec", ["endpoint", "endpoint:m", "cross-encoder", "nobody:x"])
+def test_a_setting_must_name_one(spec: str) -> None:
+    with pytest.raises(InvalidArgument):
+        make_reranker(Settings(reranker=spec))
+    assert make_reranker(Settings()) is None
