@@ -17,8 +17,9 @@ _DENIES = re.compile(
     r"\b(?:not|no|never|none|cannot|nobody|nothing|without|hates?|dislikes?|despises?"
     r"|detests?|loathes?|avoids?|quit|stopped"
     r"|gave up|used to|former|formerly|ex|cancell?ed|called off|anymore|decided against|dropped"
-    r"|sold|gave away|got rid of)\b"
-    r"|不|没|无|别|讨厌|厌恶|反感|受不了|戒|取消|以前|曾经|不再|忌|卖掉|卖了|送人|送走|送给|扔了"
+    r"|sold|gave away|got rid of|cut out|gone off|went off|goes off|fed up with)\b"
+    r"|\bleft (?!for|the|to|a|an|their|home|early|late|it)[\w&'-]+(?: [\w&'-]+)?\.?$"
+    r"|放弃|不|没|无|别|讨厌|厌恶|反感|受不了|戒|取消|以前|曾经|不再|忌|卖掉|卖了|送人|送走|送给|扔了"
     r"|扔掉|弄丢|丢了",
     re.IGNORECASE,
 )
@@ -73,9 +74,9 @@ go goes going went gone plan plans planning planned trip travel has have had get
 want wants would eat eats drink drinks own owns keep keeps quit stop stopped gave give
 cancel cancelled canceled decide decided use uses used study studies studying learn learning
 allergic allergy severely speak speaks years year old turn turned assistant make sure please
-someday soon since stand bear avoid avoids take takes married single again every instead
-switch switched change changed sold sell gave away rid drop dropped against play plays playing
-played
+someday soon since stand bear avoid avoids take takes again every instead
+leave left switch switched change changed sold sell gave away rid drop dropped against
+play plays playing played
 """
 _LIGHT_ZH = (
     "用户住在搬到去来回喜欢爱讨厌受不了养有叫名字是一只条个了的不再没今年岁对现已经打算计"

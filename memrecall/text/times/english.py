@@ -134,6 +134,10 @@ def _day_month(now: datetime, day: str, name: str) -> Cycle:
     return _month_day(now, name, day)
 
 
+def _days_month(now: datetime, day: str, final: str, name: str) -> Cycle:
+    return _month_day(now, name, day, final)
+
+
 def _month_year(now: datetime, name: str, year: str) -> Range:
     return month(_month_number(name)).at(_year(now, year))
 
@@ -178,9 +182,15 @@ _CALENDAR = (
         rf"(?![a-z]){_NOT_DECIMAL}{_NOT_COUNTING}",
         _month_day,
     ),
+    Rule(
+        rf"(?<!\d[.])(\d\d?){_ORDINAL}?(?: ?[-–] ?| to (?:the )?|(?<=between\s\d) and (?:the )?"
+        rf"|(?<=between\s\d\d) and (?:the )?)(\d\d?){_ORDINAL}?(?: of)?"
+        rf" ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?|{_SHY_MONTH}(?=,? {_YEAR}|$|[.,;!?]))",
+        _days_month,
+    ),
     Rule(rf"(\d\d?){_ORDINAL}(?: of)? ({_MONTH})", _day_month),
     Rule(rf"(?<!\d[.])(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
-    Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?])", _day_month),
+    Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?]| to \d)", _day_month),
     Rule(
         rf"(?<=on\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])",
         lambda _now, day: day_of_month(int(day)),
@@ -245,6 +255,7 @@ _OPENINGS = any_of(
         f"{any_of(_PARTS)} of ",
         COUNT_STARTS,
         f"{_YEAR} {_MONTH}",
+        rf"\d\d?(?: ?[-–] ?| to (?:the )?)\d\d?{_ORDINAL}?(?: of)? {_MONTH}",
         rf"\d\d?(?:{_ORDINAL}| ?[ap][.]?m| o'clock|(?: of)? {_MONTH})",
     )
 )

@@ -6,6 +6,15 @@ EVENTS_EN: list[tuple[str, list[str]]] = [
         ["User is flying to Tokyo on 2026-03-13 at 15:00."],
     ),
     ("I have a dentist appointment tomorrow.", ["User has a dentist appointment on 2026-03-11."]),
+    (
+        "I'll be in Chicago from the 3rd to the 7th of April.",
+        ["User will be in Chicago from 2026-04-03 to 2026-04-07."],
+    ),
+    (
+        "The offsite will be in Lisbon, from 4 to 6 May.",
+        ["The offsite will be in Lisbon, from 2026-05-04 to 2026-05-06."],
+    ),
+    ("I'm in Lisbon, from 4 to 6 May.", []),
     ("I used to live in Paris.", ["User used to live in Paris."]),
     (
         "My flight to Rome is on Sunday evening.",

@@ -46,6 +46,23 @@ async def test_the_example_of_the_specification(ending: str) -> None:
         ("I live in Berlin.", [("user", "lives_in", "Berlin")]),
         ("I'm from Norway.", [("user", "from", "Norway")]),
         ("I work at Siemens.", [("user", "works_at", "Siemens")]),
+        (
+            "My sister Clara works at Siemens in Munich.",
+            [
+                ("user", "sibling_of", "Clara"),
+                ("Clara", "works_at", "Siemens"),
+                ("Siemens", "located_in", "Munich"),
+            ],
+        ),
+        (
+            "I study physics at ETH in Zurich.",
+            [("user", "studies_at", "ETH"), ("ETH", "located_in", "Zurich")],
+        ),
+        (
+            "我在杭州的阿里巴巴上班。",
+            [("user", "works_at", "阿里巴巴"), ("阿里巴巴", "located_in", "杭州")],
+        ),
+        ("我在中国的大学工作。", [("user", "works_at", "中国的大学")]),
         ("I work for a startup called Lumen.", [("user", "works_at", "Lumen")]),
         ("I work for a small company.", []),
         ("I work as a nurse.", [("user", "works_as", "nurse")]),

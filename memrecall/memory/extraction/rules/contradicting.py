@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from memrecall.memory.extraction.facts import Fact, Known
 from memrecall.memory.extraction.gist import Gist, gist, overlap
+from memrecall.memory.extraction.rules.chinese.kinship import ONLY_ONE as CHINESE_PERSONS
+from memrecall.memory.extraction.rules.english.kinship import ONLY_ONE as ENGLISH_PERSONS
 from memrecall.memory.extraction.rules.frames import words
 from memrecall.text.normalize import normalize
 
@@ -22,6 +24,7 @@ SINGLE = words(
 _TASTES = words("likes prefers avoids hobby supports diet uses")
 _POSSESSED = words("owns uses pet vehicle phone_model computer_model")
 _COUNTED = words("family pet owns")
+_PERSONS = ENGLISH_PERSONS | CHINESE_PERSONS
 _SAME_SLOT = {"partner": "marital_status"}
 # Slots of things in general that are not named by a noun, and may hold several values.
 _SEVERAL = words("owns experience expertise travel")
@@ -37,6 +40,7 @@ _LEFT_WORK = re.compile(
     re.IGNORECASE,
 )
 _RETIRED = re.compile(r"\bretired\b|退休", re.IGNORECASE)
+_LISTS = re.compile(r", | and | & |、|和|以及|还有", re.IGNORECASE)
 _YET_TO_COME = re.compile(
     r"\b(?:will|going to|plans?|planning|wants?|thinking|considering)\b|打算|准备|计划|想|考虑",
     re.IGNORECASE,
@@ -123,8 +127,9 @@ def _is_single(fact: Fact) -> bool:
         field in SINGLE or field.startswith(("favourite_", "最喜欢的")) or field.endswith("_name")
     )
     of_a_noun = fact.memory_type == "general" and field not in _SEVERAL
+    person = fact.memory_type == "relationship" and field in _PERSONS
     set_up = fact.memory_type == "configuration" and field != "command"
-    return bool(field) and (named or of_a_noun or set_up)
+    return bool(field) and (named or of_a_noun or person or set_up)
 
 
 def _takes_back(fact: Fact, told: Gist, entry: Entry) -> bool:
@@ -135,6 +140,8 @@ def _takes_back(fact: Fact, told: Gist, entry: Entry) -> bool:
     same = told.terms == known.terms
     finer = known.terms < told.terms and told.changes
     broader = told.terms < known.terms and (told.denies or told.changes)
+    if broader and _LISTS.search(entry.known.text):
+        return False  # the rest of "tea and coffee" still holds
     if not (same or finer or broader) or not (alike(fact, entry) or _both_tastes(fact, entry)):
         return _both_possessed(fact, entry) and (same or finer or broader)
     if told.denies and entry.known.memory_type == "event" and fact.memory_type != "event":
@@ -158,7 +165,7 @@ def _is_instead(fact: Fact, told: Gist, entry: Entry) -> bool:
         return entry.known.field == "prefers" and bool(turned)
     if not told.instead or known.denies or _YET_TO_COME.search(fact.text):
         return False
-    if "event" in (entry.known.memory_type,) or fact.memory_type == "plan":
+    if entry.known.memory_type == "event" or fact.memory_type == "plan":
         return False
     return told.instead <= known.terms or known.terms <= told.instead
 

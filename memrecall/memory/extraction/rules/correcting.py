@@ -8,7 +8,8 @@ from memrecall.memory.extraction.rules.speech import Sentence
 from memrecall.memory.extraction.rules.statements import Statement
 
 _ENGLISH = re.compile(
-    r"(?:(?:actually|no|nope|sorry|wait|correction|oops|my bad|scratch that|hmm|well)[,.:! -]*)*"
+    r"(?:(?:actually|no|nope|sorry|wait|correction|oops|my bad|scratch that|hmm|well"
+    r"|i was wrong|i misspoke|my mistake|typo)[,.:! -]*)*"
     r"(?:(?:no,? )?(?:it'?s|it is|it will be|it'll be|that'?s|that is|they'?re|i "
     r"mean(?:t)?|make (?:it|that)|it (?:was|got|has been) (?:moved|changed|rescheduled"
     r"|pushed)"
@@ -18,19 +19,20 @@ _ENGLISH = re.compile(
     re.IGNORECASE,
 )
 _CUE = re.compile(
-    r"^(?:actually|no\b|nope|sorry|wait|correction|oops|my bad|scratch that|i mean|make "
+    r"^(?:actually|no\b|nope|sorry|wait|correction|oops|my bad|scratch that"
+    r"|i was wrong|i misspoke|my mistake|typo|i mean|make "
     r"(?:it|that)|it'?s|it is|it'll|it will|it (?:was|got|has been) "
     r"(?:moved|changed|rescheduled|pushed)|they moved it|we moved it|should be|it should|that'?s)",
     re.IGNORECASE,
 )
 _CHINESE = re.compile(
-    "(?:(?:不对|不是|说错了?|打错了?|更正(?:一下)?|纠正(?:一下)?|哦不|啊不|记错了?"
-    "|搞错了?|抱歉|不好意思|等等|其实)[，,。!！ ]*)*"
+    "(?:(?:不对|不是|我?(?:刚才)?[说打记搞写弄]错了?|更正(?:一下)?|纠正(?:一下)?|哦不|啊不"
+    "|抱歉|不好意思|等等|其实)[，,。!！ ]*)*"
     "(?:应该是|应该|其实是|是|改成了?|改到了?|改为|换成|推迟到了?"
     "|提前到了?)*(?P<new>[^，,]{1,16}?)(?:[，,]?(?:而?不是|不是)(?P<old>[^，,]{1,16}))?了?"
 )
 _CUE_ZH = re.compile(
-    "^(?:不对|不是|说错|打错|更正|纠正|哦不|啊不|记错|搞错|应该是|其实是|改成|改到|改为"
+    "^(?:不对|不是|我?(?:刚才)?[说打记搞写弄]错|更正|纠正|哦不|啊不|不好意思|抱歉|应该是|其实是|改成|改到|改为"
     "|推迟到|提前到|是.{1,12}不是)"
 )
 

@@ -154,6 +154,10 @@ _OBJECT_FIRST = re.compile(
 # How a clause that does not begin with its subject reads when it does.
 _TURNED = (
     (
+        re.compile("(?P<what>[^我你他她，是]{1,6})我(?:已经|早就|终于|都)*戒掉?了"),
+        r"我戒了\g<what>",
+    ),
+    (
         re.compile(
             "(?P<what>[^我你他她，是]{1,6})我一?(?P<did>[吃喝闻碰])了?(?:就|会)?(?P<then>拉肚子|过敏"
             "|起疹子|头疼|头痛|胃疼|不舒服|睡不着|心慌|恶心)"

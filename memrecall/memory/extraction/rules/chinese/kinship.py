@@ -1,5 +1,7 @@
 """People and animals that belong to somebody, in Chinese: 我妹妹, 我家的猫."""
 
+from memrecall.memory.extraction.rules.frames import words
+
 _RELATIONS = {
     "married_to": "老公 老婆 丈夫 妻子 太太 先生 爱人 媳妇",
     "engaged_to": "未婚夫 未婚妻",
@@ -30,6 +32,14 @@ _PETS = """
 
 RELATION_OF = {word: name for name, words in _RELATIONS.items() for word in words.split()}
 """What somebody's sister, boss or teacher is to him, as a relation that begins with him."""
+
+ONLY_ONE = words(
+    """
+    老公 老婆 丈夫 妻子 太太 未婚夫 未婚妻 男朋友 女朋友 男友 女友 对象 老板 领导 上司 导师 班主任
+    牙医 主治医生 房东 保姆 家教
+    """
+)
+"""Of whom one has one at a time: a new landlord takes the place of the old."""
 
 PETS = frozenset(_PETS.split())
 KIN_WORD = "|".join(sorted(RELATION_OF, key=len, reverse=True))

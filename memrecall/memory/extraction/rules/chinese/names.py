@@ -92,7 +92,13 @@ def is_bare_noun(text: str) -> bool:
     from rjieba import tag
 
     kinds = [kind for _, kind in tag(text)]
-    return len(text) <= 8 and kinds[:1] != [] and all(kind[0] in "nrmqbuj" for kind in kinds)
+    told = text.endswith("了")  # 换公司了 tells something, whatever its words are tagged
+    return (
+        not told
+        and len(text) <= 8
+        and kinds[:1] != []
+        and all(kind[0] in "nrmqbuj" for kind in kinds)
+    )
 
 
 def opens_with_name(text: str, name: str) -> bool:

@@ -5,8 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.memory.extraction.rules.chinese.clauses import Clause
-from memrecall.memory.extraction.rules.chinese.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
-from memrecall.memory.extraction.rules.chinese.names import is_name
+from memrecall.memory.extraction.rules.chinese.kinship import (
+    KIN_WORD,
+    ONLY_ONE,
+    PET_WORD,
+    PETS,
+    RELATION_OF,
+)
+from memrecall.memory.extraction.rules.chinese.names import is_name, is_place
 from memrecall.memory.extraction.rules.chinese.table import frame
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.frames import Frame, Told
@@ -69,10 +75,15 @@ def introduced(clause: Clause, core: str) -> Told | None:
         return None
     if "叫" not in core[:3] and not is_name(match["value"]):
         return None
-    frame = replace(_KIN_IS, field="pet") if clause.noun.removeprefix("一只") in PETS else _KIN_IS
-    return Told(frame, match["value"], negated=False)
+    noun = clause.noun.removeprefix("一只")
+    field = "pet" if noun in PETS else noun if noun in ONLY_ONE else _KIN_IS.field
+    return Told(replace(_KIN_IS, field=field), match["value"], negated=False)
 
 
+# 杭州的阿里巴巴 is a city and a company.
+_ORGANISATION_IN = re.compile(
+    "(?P<place>[^的]{2,6})的(?P<firm>(?!(?:大学|公司|医院|学校|银行|工厂|企业|单位|酒店|餐厅)$)[^的]{2,20})"
+)
 # 一家, 一家小公司, 那个地方: what has no name is nothing that a graph could find again.
 _NAMELESS = re.compile(
     "(?:[一某这那几两]|好几)[家个所间座](?![^，]*叫)"
@@ -88,7 +99,7 @@ _NAMING = re.compile(
 def naming_of(piece: str, last: Statement | None) -> Clause | None:
     """叫周悦 behind 我有个姐姐: the name of whom the statement before told of."""
     match = _NAMING.match(piece)
-    if match is None or last is None or last.field not in ("family", "pet"):
+    if match is None or last is None or last.field not in ("family", "pet", *ONLY_ONE):
         return None
     nouns = _KIND.findall(last.value)
     if not nouns:
@@ -151,6 +162,14 @@ def _value_edges(told: Told, source: str | None, core: str) -> list[Edge]:
     if told.frame.kind == "organization" and called:
         value = called["name"]
     value = _FANS.sub("", value)
+    if told.frame.kind == "organization" and (within := _ORGANISATION_IN.fullmatch(value)):
+        place, firm = within["place"], within["firm"]
+        if is_place(place):
+            edges = [
+                Edge(relation, firm, told.frame.kind, source, ended=ended),
+                Edge("located_in", place, "place", firm, "organization"),
+            ]
+            return edges + _second_edges(told, source, core)
     values = _AND.split(_DOING.sub("", value)) if relation in _LISTED else [value]
     named = (one for one in values if one and not _NAMELESS.fullmatch(one))
     edges = [Edge(relation, one, told.frame.kind, source, ended=ended) for one in named]

@@ -78,6 +78,9 @@ def read_predicate(clause: Clause, moment: Moment) -> Predicate:
     return Predicate(said, core, tense, habit)
 
 
+# 今天不喝了 tells nothing of what somebody likes.
+_FOR_ONCE = re.compile("今天|今晚|今早|今儿|明天|明晚|这次|这顿|这周|先不|暂时|待会|等会")
+_TASTE = frozenset({"likes", "avoids", "hobby"})
 _STEPS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
 _AGED = re.compile("今年.{0,4}$")
 _ORIGIN = frame("(?P<value>[^，]{2,6}?)人$", "user_profile", "origin", "from", "place")
@@ -111,6 +114,8 @@ def told_by(predicate: Predicate, clause: Clause, moment: Moment) -> Told | None
         ("不", "没")
     )
     told = _first((*PROFILE, *TASTES), predicate, moment) or _bare(predicate, clause)
+    if told is not None and told.negated and told.frame.field in _TASTE and _FOR_ONCE.search(said):
+        return None
     if told is not None and told.frame.field in _STEPS and is_ahead(said, moment, "present"):
         told = Told(replace(_HABIT_FRAME, memory_type="plan"), core, negated=False)
     if told is None and clause.kind == "self":

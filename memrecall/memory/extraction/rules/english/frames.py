@@ -13,6 +13,7 @@ from memrecall.memory.extraction.rules.english.plans import (
     FUTURE_STEPS,
     HABIT_ADVERBS,
     HABIT_TIME,
+    LEFT,
     PLANS,
     STEPS_WITH_TIME,
     TIMETABLE,
@@ -38,6 +39,12 @@ _NO_HABIT = re.compile(
     r"(?:feel|think|wonder|want|need to|find|know|mean|hope|wish|believe|guess|seem|be"
     r"|say|forget|worry)\b|\w+ (?:it|that|this|them)\b"
 )
+# "I am not drinking tonight" tells nothing of what somebody likes.
+_FOR_ONCE = re.compile(
+    r"\b(?:today|tonight|tomorrow|this (?:time|morning|evening|week)|right now|for now"
+    r"|at the moment|yet)\b",
+    re.IGNORECASE,
+)
 _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
 
 
@@ -50,6 +57,8 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
             else None
         )
     denied = _first(_denials(predicate), predicate, moment, lead) if predicate.negated else None
+    if denied is not None and _FOR_ONCE.search(_said(predicate, lead)):
+        return None
     if denied is not None:
         return replace(denied, negated=True, ended=predicate.ended)
     if predicate.ended and predicate.tense == "past":
@@ -60,7 +69,7 @@ def told_by(predicate: Predicate, moment: Moment, *, of_speaker: bool, lead: str
     if of_speaker and told is None:
         told = _first(SELF_NAME, predicate, moment, lead)
     told = told or _habit(predicate, lead)
-    told = told or _first((*TASTES, *DECISIONS, *CANCELLED, *PLANS), predicate, moment, lead)
+    told = told or _first((*TASTES, *DECISIONS, *CANCELLED, *LEFT, *PLANS), predicate, moment, lead)
     told = told or _step(predicate, moment, lead)
     told = told or _first(WHAT_ELSE, predicate, moment, lead)
     return _denied(told, predicate) if told else None

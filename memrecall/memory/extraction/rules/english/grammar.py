@@ -46,6 +46,8 @@ _ADVERBS = words(
     """
 )
 _RATHER_PAST = words("quit split")  # said of oneself, they are told when they are over
+_PLAIN_TOO = words("set cut put left")
+_OBJECT_NEXT = words("my our the out down back off up")
 _DETERMINERS = words("the a an my our his her their this that")
 _BE = {"am", "is", "are"}
 _WAS = {"was", "were"}
@@ -181,7 +183,8 @@ class _Reader:
             self.at += 1
             return f"have {self._rest()}".strip()
         verb, form = lemma(word)
-        if form in ("part", "past") and word not in ("set", "cut", "put", "left"):
+        over = form in ("part", "past") or looks_past(verb)
+        if over and (word not in _PLAIN_TOO or self._has_object()):
             # "Have moved" tells a step that is over; "have always loved" something that goes on.
             goes_on = "always" in self.adverbs or _SINCE.search(self._rest())
             self.tense = "present" if verb in _STATES and goes_on else "past"
@@ -189,6 +192,11 @@ class _Reader:
             return f"{verb} {self._rest()}".strip()
         self.at = start + 1
         return f"have {self._rest()}".strip()
+
+    def _has_object(self) -> bool:
+        """Whether "have left" has left something: "I have left Siemens", not "I have left"."""
+        after = self.words[self.at + 1 : self.at + 2]
+        return bool(after) and (after[0][0].isupper() or after[0].lower() in _OBJECT_NEXT)
 
     def _read_do(self, *, past: bool) -> str:
         self.at += 1

@@ -1,5 +1,7 @@
 """People, animals and other things that belong to somebody, in English: "my sister", "our cat"."""
 
+from memrecall.memory.extraction.rules.frames import words
+
 _RELATIONS = {
     "married_to": "wife husband spouse",
     "engaged_to": "fiance fiancee fiancé fiancée",
@@ -33,6 +35,14 @@ shepherd bulldog pug greyhound tabby hedgehog budgie canary
 
 RELATION_OF = {word: name for name, words in _RELATIONS.items() for word in words.split()}
 """What somebody's sister, boss or dentist is to him, as a relation that begins with him."""
+
+ONLY_ONE = words(
+    """
+    wife husband spouse fiance fiancee fiancé fiancée partner girlfriend boyfriend boss manager
+    supervisor dentist doctor gp therapist landlord landlady advisor adviser accountant lawyer
+    """
+)
+"""Of whom one has one at a time: a new dentist takes the place of the old."""
 
 PETS = frozenset(_PETS.split())
 MANY = frozenset(

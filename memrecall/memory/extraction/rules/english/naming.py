@@ -7,7 +7,13 @@ from dataclasses import replace
 from memrecall.memory.extraction.rules.dating import Dates
 from memrecall.memory.extraction.rules.english.clauses import Clause
 from memrecall.memory.extraction.rules.english.grammar import Predicate
-from memrecall.memory.extraction.rules.english.kinship import KIN_WORD, PET_WORD, PETS, RELATION_OF
+from memrecall.memory.extraction.rules.english.kinship import (
+    KIN_WORD,
+    ONLY_ONE,
+    PET_WORD,
+    PETS,
+    RELATION_OF,
+)
 from memrecall.memory.extraction.rules.english.table import NAME, frame
 from memrecall.memory.extraction.rules.english.work import JOB
 from memrecall.memory.extraction.rules.frames import Frame, Told
@@ -117,6 +123,13 @@ _LONGEST_VALUE = 60
 _NAMELESS = re.compile(r"an? [^A-Z]+$")
 
 
+# "Siemens in Munich" is a company and a city.
+_ORGANISATION_IN = re.compile(
+    r"(?P<firm>[A-Z0-9][\w&.'-]*(?: (?:[A-Z0-9&][\w&.'-]*|of|for|and|the))*?) in "
+    r"(?P<place>[A-Z][\w.'-]*(?: [A-Z][\w.'-]*){0,3})"
+)
+
+
 def unfold(text: str) -> str:
     """Appositions as clauses: "I'm Anna, a nurse" as "I am Anna, I am a nurse"."""
     for pattern, full in _UNFOLDING:
@@ -144,8 +157,9 @@ def introduced(clause: Clause, predicate: Predicate) -> Told | None:
     match = _KIN_IS.pattern.match(predicate.core)
     if match is None or predicate.tense != "present":
         return None
-    frame = replace(_KIN_IS, field="pet") if clause.noun.split()[-1] in PETS else _KIN_IS
-    return Told(frame, match["value"], predicate.negated)
+    noun = clause.noun.split()[-1]
+    field = "pet" if noun in PETS else noun if clause.noun in ONLY_ONE else _KIN_IS.field
+    return Told(replace(_KIN_IS, field=field), match["value"], predicate.negated)
 
 
 def dates_of(frame: Frame, predicate: Predicate) -> Dates:
@@ -204,6 +218,9 @@ def _value_edges(told: Told, source: str | None, clause: Clause) -> list[Edge]:
     elif relation == "works_at" and _NAMELESS.match(told.value):
         return []
     ended = told.ended or (told.negated and relation not in ("dislikes", "avoids"))
+    if told.frame.kind == "organization" and (within := _ORGANISATION_IN.fullmatch(value)):
+        place = Edge("located_in", within["place"], "place", within["firm"], "organization")
+        return [Edge(relation, within["firm"], told.frame.kind, source, ended=ended), place]
     values = _AND.split(value) if relation in _LISTED else [value]
     return [
         Edge(relation, _ARTICLE.sub("", one), told.frame.kind, source, ended=ended)

@@ -161,6 +161,16 @@ DECISIONS = (
         tenses=PAST,
     ),
 )
+LEFT = (
+    frame(
+        r"leave (?P<value>[A-Z][\w&.'-]*(?: [A-Z][\w&.'-]*){0,2})$",
+        "event",
+        tenses=PAST,
+        ended=True,
+    ),
+)
+"""Whatever it was, a firm or a city: what is known tells."""
+
 CANCELLED = (
     frame(
         r"(?:cancel|call off|drop|skip|give up on) (?P<value>(?:my|our|the|that) .+)",

@@ -66,6 +66,16 @@ LIKES = (
 )
 AVOIDED = (
     frame(
+        r"(?:go off|be (?:fed up with|sick of|bored (?:of|with)|done with)) "
+        r"(?P<value>(?!the\b|to\b|on\b|at\b|with\b|for\b|in\b|and\b|it\b|this\b|that\b|topic\b|my\b"
+        r"|you\b)\w+(?: \w+){0,2})$",
+        T,
+        "likes",
+        "dislikes",
+        tenses=NOW_OR_BEFORE,
+        negated=True,
+    ),
+    frame(
         r"avoid (?P<value>(?!it\b|that\b|this\b|these\b|those\b).+)",
         T,
         "avoids",

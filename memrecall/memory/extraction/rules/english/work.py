@@ -149,6 +149,14 @@ WORK = (
         "works_as",
         "field",
     ),
+    frame(
+        rf"become (?:an? )(?P<value>(?:[\w/-]+ ){{0,3}}?{JOB}(?:,? (?:at|for|in|with) \S.*)?)$",
+        P,
+        "job",
+        "works_as",
+        "field",
+        tenses=NOW_OR_BEFORE,
+    ),
     frame(r"(?:teach|coach|tutor) (?P<value>(?!me|you|us|him|her|them|it|that)\S.*)", P, "job"),
 )
 SCHOOL = (
