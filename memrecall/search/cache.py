@@ -125,9 +125,9 @@ class IndexCache:
         """The saved columns if they fit this user's history, else empty ones."""
         slot.saved_rows = 0
         fresh = Columns(mark.epoch)
-        if self._outside is not None and isinstance(feed, ChangeFeed):
-            if await self._outside.wants(feed.owner):
-                fresh.vectors = OutsideVectors(feed.owner)
+        outside = self._outside if isinstance(feed, ChangeFeed) else None
+        if outside is not None and await outside.wants(feed.owner):
+            fresh.vectors = OutsideVectors(feed.owner)
         if self._snapshots is None:
             return fresh
         title = self._title(fresh)
