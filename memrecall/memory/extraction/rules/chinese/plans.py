@@ -110,7 +110,7 @@ DECIDED = (
         tenses=ANY,
     ),
     frame(
-        "[把将](?P<old>[^，我你]{1,12}?)(?:换成|改成)了(?P<value>[^，]{1,16}?)了?$",
+        "[把将](?P<old>[^，我你]{1,12}?)换成了(?P<value>[^，]{1,16}?)了?$",
         "decision",
         tenses=ANY,
     ),

@@ -149,7 +149,7 @@ DECISIONS = (
     frame(
         r"(?:switch|change|migrate)(?: over)?(?: from .+?)? to "
         r"(?P<value>(?!(?:the|an?) (?:other|next|previous|last|first|second|different)\b|another\b"
-        r"|it\b|that\b|this\b|you\b|plan b\b).+)",
+        r"|it\b|that\b|this\b|you\b|plan [bB]\b).+)",
         "decision",
         tenses=ANY,
     ),
@@ -200,7 +200,7 @@ SCHEDULED = (
 EVENTS = (
     frame(
         rf"(?P<value>{_MILESTONE} (?!it\b|that\b|this\b|them\b|you\b|(?:seats|places|sides|tabs"
-        rf"|to the (?:other|next|previous))\b)\S.*)",
+        rf"|to the (?:other|next|previous)|to plan)\b)\S.*)",
         "event",
         tenses=PAST,
     ),
