@@ -166,29 +166,62 @@ def write_search(
 
     It matches the first characters of what may become a match, as many as are there. `word` is the
     state where no word goes on before, `sentence` the one where none has begun; near the beginning
-    of a text, of which more may stand before it, it finds both. Each branch begins with a character
-    of its own: that lets `re` leap over all others.
+    of a text, of which more may stand before it, it finds both.
     """
-    sentence = word if sentence is None else sentence
-    if sentence[OTHER].alive:
+    branches = _branches(anywhere, word)
+    ends = f"[{SENTENCE_ENDS}]"
+    for char, after in _more_branches(word, word if sentence is None else sentence):
+        begins = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
+        branches.append(f"{char}(?:{begins}){after}")
+    return re.compile("|".join(branches), re.DOTALL)
+
+
+def write_stops(
+    stops: str, anywhere: State[T], word: State[T], sentence: State[T], line: State[T]
+) -> re.Pattern[str]:
+    """An expression for the same that finds some stops, too, and is faster in prose.
+
+    What may begin a sentence is found from the end of the one before it on. In the `stops`, which
+    are an expression, "OPENINGS" stands for what may begin on a line.
+    """
+    openings = "|".join(f"{char}{after}" for char, after in _more_branches(word, sentence))
+    ends = [re.escape(end) for end in SENTENCE_ENDS if end != "\n"]
+    sentences = [rf"{end} ?(?:{openings}|\Z)" for end in ends]
+    openings = "|".join(f"{char}{after}" for char, after in _more_branches(None, line))
+    stops = stops.replace("OPENINGS", openings)
+    return re.compile("|".join([stops, *_branches(anywhere, word), *sentences]), re.DOTALL)
+
+
+def _branches(anywhere: State[T], word: State[T]) -> list[str]:
+    """An expression for each character that a match can begin with.
+
+    Where all begin with a character, and not with a set of them, `re` leaps over all others.
+    """
+    if word[OTHER].alive:
         raise ValueError("a pattern that may begin with any character cannot be searched for")
     known: dict[tuple[int, int], str | None] = {}
     branches = []
     for first in sorted(anywhere.characters):
         char = re.escape(first)
-        ends = f"[{re.escape(SENTENCE_ENDS)}]"
-        begins = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
-        written: set[str | None] = {None}
-        for state, place in (
-            (anywhere, ""),
-            (word, f"(?<![A-Za-z0-9_]{char})"),
-            (sentence, f"(?:{begins})"),
-        ):
-            after = _openings(state[first], DEPTH - 1, known)
-            if after not in written:
-                branches.append(f"{char}{place}{after}")
-            written.add(after)
-    return re.compile("|".join(branches), re.DOTALL)
+        after = _openings(anywhere[first], DEPTH - 1, known)
+        after_word = _openings(word[first], DEPTH - 1, known)
+        if after is not None:
+            branches.append(f"{char}{after}")
+        if after_word is not None and after_word != after:
+            branches.append(f"{char}(?<![A-Za-z0-9_]{char}){after_word}")
+    return branches
+
+
+def _more_branches(less: State[T] | None, more: State[T]) -> list[tuple[str, str]]:
+    """The characters that matches of one state begin with and those of another do not."""
+    known: dict[tuple[int, int], str | None] = {}
+    branches = []
+    for first in sorted(more.characters):
+        after = _openings(more[first], DEPTH - 1, known)
+        known_after = None if less is None else _openings(less[first], DEPTH - 1, known)
+        if after is not None and after != known_after:
+            branches.append((re.escape(first), after))
+    return branches
 
 
 def _openings(state: State[T], depth: int, known: dict[tuple[int, int], str | None]) -> str | None:

@@ -5,16 +5,27 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 
 from memrecall.errors import InvalidArgument
+from memrecall.text.leaks.automaton import SENTENCE_ENDS
 from memrecall.text.leaks.candidates import Candidate
 from memrecall.text.leaks.formats import TAG_TOLD, Kind, Place, Thought
 from memrecall.text.leaks.json_calls import Verdict
-from memrecall.text.leaks.markdown import FENCE, INDENT, Fence, Indentation, Span, count_marks
+from memrecall.text.leaks.markdown import (
+    FENCE,
+    INDENT,
+    LONGEST_SPAN,
+    Fence,
+    Indentation,
+    Lines,
+    Span,
+    count_marks,
+    is_indent,
+)
 from memrecall.text.leaks.reports import Filtered, Hidden, Leak
 from memrecall.text.leaks.watches import Form, Reasoning, Watch, formats_for
 from memrecall.text.leaks.window import Window
 
 _NEWLINE = re.compile(r"\n")
-_STOPS = "`\n"
+_STOPS = frozenset("`" + SENTENCE_ENDS)  # what nothing that is held begins with
 LONGEST_DOUBT = 32_768  # characters: what goes on for so long without an answer is a thought
 
 
@@ -25,6 +36,14 @@ def filter_leaks(
     leaks = LeakFilter(tool_names, reasoning=reasoning)
     visible = leaks.feed(text) + leaks.close()
     return Filtered(visible, leaks.leaks)
+
+
+def _behind_end(found: re.Match[str]) -> int:
+    """Where that begins which was found: behind the end of a sentence, if it is found with it."""
+    start, text = found.start(), found[0]
+    if text[0] not in SENTENCE_ENDS or text == "\n":
+        return start
+    return start + (2 if text[1:2] == " " else 1)
 
 
 class _Mode(Enum):
@@ -90,15 +109,72 @@ class LeakFilter:
             text = window.text + chunk
             found = self._wakes(text)
             if found is None:
+                shown, window.shown = window.shown, 0
                 window.text = ""
                 window.base += len(text)
                 window.earlier, window.before = window.before, text
-                return text
-            if found.end() == len(text) and found.start() > 1 and found[0] not in _STOPS:
-                return window.pass_over(text, found.start())
+                return text[shown:]
+            at = found.start()
+            if at > 0 and found.end() == len(text) and text[at] not in _STOPS:
+                return window.pass_over(text, at, at)
+            visible = self._pass_over(text, found)
+            if visible is not None:
+                return visible
+        elif self._span is not None and chunk:
+            visible = self._pass_in_span(self._span, window.text + chunk)
+            if visible is not None:
+                return visible
         if window.last:
             raise ValueError("the filter is closed: each answer needs a new one")
         return self._work(chunk)
+
+    def _pass_over(self, text: str, found: re.Match[str]) -> str | None:
+        """Show a text in which something begins, if that needs no work yet."""
+        window, at = self._window, found.start()
+        if found[0] == "`":
+            end = at + count_marks(text, at)
+            if end == len(text):  # the run may go on
+                return window.pass_over(text, at, end)
+            more = self._watch.search[Lines.CODE].search(text, end)
+            if more is not None and _behind_end(more) < len(text):
+                return None
+            self._mode, self._wakes = _Mode.SPAN, None
+            self._span = Span(0, end - at, fence=False, looked=len(text) - end)
+            return window.pass_over(text, end, len(text))
+        start = _behind_end(found)
+        if start > at and found.end() == len(text):
+            return window.pass_over(text, at, start)
+        if found[0] == "\n" and is_indent(text[at:]):
+            return window.pass_over(text, at, len(text))
+        return None
+
+    def _pass_in_span(self, span: Span, text: str) -> str | None:
+        """Show a text that goes on with a span, if nothing that needs work begins in it."""
+        at = len(self._window.text)
+        if span.hunted < at or len(text) >= span.start + LONGEST_SPAN:
+            return None
+        if span.looked < at or "`" in text[at:]:
+            end = span.decide(text, last=False)
+            if end is not None:
+                return self._pass_behind_span(text, end) if type(end) is int and end > 0 else None
+        else:
+            span.looked = len(text)
+        found = self._watch.search[Lines.CODE].search(text, max(at - 2, 0))
+        if found and _behind_end(found) < len(text) and text[found.start() :].strip("`"):
+            span.looked = min(span.looked, at)
+            return None
+        span.hunted = len(text)
+        return self._window.extend(text)
+
+    def _pass_behind_span(self, text: str, end: int) -> str | None:
+        search = self._search.search
+        found = search(text, end)
+        mode, span = self._mode, self._span
+        self._mode, self._span, self._wakes = _Mode.PROSE, None, search
+        visible = self._window.pass_all(text) if found is None else self._pass_over(text, found)
+        if visible is None:
+            self._mode, self._span, self._wakes = mode, span, None
+        return visible
 
     def close(self) -> str:
         """End the text; the rest of what is visible."""
@@ -120,13 +196,13 @@ class LeakFilter:
             self._candidate.move(cut)
         if self._span is not None:
             self._span.move(cut)
-        self._wakes = None if window.text or window.last else self._waking()
+        self._wakes = None if window.held or window.last else self._waking()
         return window.take_pieces()
 
     def _waking(self) -> Callable[[str], re.Match[str] | None] | None:
         """What finds the pieces that need work, where others can be shown as they come."""
-        if self._mode is _Mode.PROSE and not self._fresh:
-            return self._watch.search.search
+        if self._in_line:
+            return self._search.search
         in_line = self._fence is not None and not self._fence.at_line
         if in_line or self._mode is _Mode.INDENTED:
             return _NEWLINE.search
@@ -154,7 +230,7 @@ class LeakFilter:
     def _read_prose(self) -> bool:
         window = self._window
         candidate = self._candidate or self._seek()
-        if self._mode is _Mode.INDENTED:
+        if self._mode is not _Mode.PROSE:
             return True
         if candidate is None:
             window.show(len(window.text))
@@ -172,29 +248,57 @@ class LeakFilter:
         window = self._window
         while True:
             if self._fresh:
-                if (indent := INDENT.match(window.text, window.at)) and indent[0]:
-                    self._indentation.read(indent[0])
-                    window.at = indent.end()
-                if window.at == len(window.text):
-                    return None
-                place = Place.START if self._blank else Place.LINE
-                self._fresh = self._blank = False
-                char = window.text[window.at]
-                if self._indentation.begin_line(char) and place is Place.LINE:
-                    self._mode = _Mode.INDENTED
-                    return None
-                if self._watch.starts[place][char].alive or char in "`~":
-                    return self._begin(self._watch, window.at, place)
-                continue
-            found = self._watch.search.search(window.text, window.at)
+                candidate = self._begin_line()
+                if candidate is not None or not self._in_line:
+                    return candidate
+            found = self._search.search(window.text, window.at)
             if found is None:
                 window.at = len(window.text)
                 return None
             window.at = found.start()
+            start = _behind_end(found)
+            if start == len(window.text):
+                return None  # a sentence may begin there
+            if start > window.at:
+                window.at = start
+                return self._begin(self._watch, start, Place.SENTENCE)
+            if found[0] == "`":
+                self._mode, self._place = _Mode.MARKS, Place.WORD
+                return None
+            if found[0] == "\n" and not window.last and is_indent(window.text[window.at :]):
+                return None
             if found[0] != "\n":
                 return self._begin(self._watch, window.at, window.place_at(window.at))
             window.at += 1
             self._fresh = True
+
+    def _begin_line(self) -> Candidate | None:
+        """Read the indentation; what begins with the first word of a line, if that has come."""
+        window = self._window
+        if (indent := INDENT.match(window.text, window.at)) and indent[0]:
+            self._indentation.read(indent[0])
+            window.at = indent.end()
+        if window.at == len(window.text):
+            return None
+        place = Place.START if self._blank else Place.LINE
+        self._fresh = self._blank = False
+        char = window.text[window.at]
+        if self._indentation.begin_line(char) and place is Place.LINE:
+            self._mode = _Mode.INDENTED
+        elif self._watch.starts[place][char].alive:
+            return self._begin(self._watch, window.at, place)
+        elif char in "`~":
+            self._mode, self._place = _Mode.MARKS, place
+        return None
+
+    @property
+    def _in_line(self) -> bool:
+        """Whether the text goes on inside a line of prose."""
+        return self._mode is _Mode.PROSE and not self._fresh
+
+    @property
+    def _search(self) -> re.Pattern[str]:
+        return self._watch.search[self._indentation.lines]
 
     def _begin(self, watch: Watch, at: int, place: Place) -> Candidate:
         is_data = self._window.base + at < self._data_end
@@ -265,7 +369,7 @@ class LeakFilter:
         window.at = end
         may_be_fence = self._place >= Place.LINE and end - start >= FENCE
         if mark == "`":
-            self._mode, self._span = _Mode.SPAN, Span(end, end - start, may_be_fence)
+            self._mode, self._span = _Mode.SPAN, Span(end, end - start, may_be_fence, looked=end)
         elif may_be_fence:
             self._mode, self._fence = _Mode.FENCE, Fence(mark, end - start)
         else:

@@ -141,7 +141,7 @@ TOKENS = (
     Row("minimax_m3", r"\]\L\]mini§max\[\G\["),
     Row("mistral", r"\[/?(END_)?TOOL_§(CALLS?|RESULTS?|USE|REQUEST)\]", exact=True),
     Row("mistral", r"\[(ARGS|CALL_ID)\][a-zA-Z0-9]*(\[ARGS\])?\s*\{", exact=True),
-    Row("mistral", r"\T\s?\[(ARGS|CALL_ID)\]", _WORD, exact=True),
+    Row("mistral", r"\T\s?\[(ARGS|CALL_ID)\]", _SENTENCE, exact=True),
     Row("qwen_agent", r"✿(FUNCTION|ARGS|RESULT)✿", exact=True),
     Row("functionary", r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\G\s*([^a\s]|a[^l\s])"),
     Row(
@@ -167,7 +167,7 @@ HARMONY = (
     Row("harmony_stripped", r"(assistant|commentary|analysis)\s*to=\T(\s|\L|\{)", _WORD),
     Row("harmony_stripped", r"assistant\s?to=functions\.\N", _WORD),
     Row("harmony_stripped", r"to=functions\.\N", _LINE),
-    Row("harmony_stripped", r"to=functions\.\T", _WORD),
+    Row("harmony_stripped", r"to=functions\.\T", _SENTENCE),
     Row("harmony_stripped", r"assistant\s?commentary\s?(to=|(json\s?)?\{)", _WORD),
 )
 
@@ -229,7 +229,7 @@ TAGS = (
 
 # What is left where an opener was eaten.
 CLOSERS = (
-    Row("hermes_json", r"\W\G\s*(\[\s*)?\{\s*\Q(name|tool|tool_name|function)\Q\s*:", _WORD),
+    Row("hermes_json", r"\W\G\s*(\[\s*)?\{\s*\Q(name|tool|tool_name|function)\Q\s*:", _SENTENCE),
     Row(
         "orphan_close",
         r"\L ?\P?parameter\s+name\s*=[^<>]*\G[^<>]*\L/\P?parameter\G\s*\L/\P?(invoke|function|\W)",

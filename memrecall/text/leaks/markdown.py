@@ -6,6 +6,7 @@ that arrives in pieces: nothing here looks further than a line's beginning or a 
 
 import re
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 LONGEST_SPAN = 1000  # a backtick that nothing closes within so many characters opens no span
 LONGEST_RUN = 64
@@ -13,28 +14,35 @@ FENCE = 3  # marks at least
 CODE_COLUMNS = 4  # of the indentation of code, at least; a tab is as wide
 INDENT = re.compile(r"[\s>*+\-]*")  # what may stand before a fence on its line
 _ENDS = re.compile(rf"`{{1,{LONGEST_RUN}}}|\n")
+_LONGEST_INDENT = 64
 _REST = 64  # blanks around a closing fence
 _RUN = re.compile(rf"`{{1,{LONGEST_RUN}}}|~{{1,{LONGEST_RUN}}}")
 
 
+def is_indent(text: str) -> bool:
+    """Whether a text may go on with indentation, and is not long."""
+    return len(text) <= _LONGEST_INDENT and not text.strip(" \t\n>*+-")
+
+
 def count_marks(text: str, at: int) -> int:
     """How many equal marks stand at a place; a longer run is taken for several."""
+    if text[at + 1 : at + 2] not in ("`", "~"):
+        return 1
     run = _RUN.match(text, at)
     return len(run[0]) if run else 0
 
 
-@dataclass(slots=True)
 class Span:
     """A run of backticks that may have opened a span, or a fence if it may be one."""
 
-    start: int  # behind the run
-    run: int
-    fence: bool
-    looked: int = field(init=False)  # how far its end was looked for
-    hunted: int = field(init=False)  # how far calls were looked for in it
+    __slots__ = ("fence", "hunted", "looked", "run", "start")
 
-    def __post_init__(self) -> None:
-        self.looked = self.hunted = self.start
+    def __init__(self, start: int, run: int, fence: bool, looked: int) -> None:
+        self.start = start  # behind the run
+        self.run = run
+        self.fence = fence
+        self.looked = looked  # how far its end was looked for
+        self.hunted = looked  # how far calls were looked for in it
 
     def move(self, by: int) -> None:
         """Follow a text whose beginning was cut off."""
@@ -99,6 +107,26 @@ class Fence:
         return not line.strip(" \t\r>").strip(self.mark)
 
 
+class Lines(IntEnum):
+    """What a line may go on with."""
+
+    TEXT = 0
+    LIST = 1
+    CODE = 2
+
+
+_FIRST = r"~|`(?:`(?:`|\Z)|\Z)|OPENINGS|\Z"  # what a first word begins with that needs a look
+STOPS = {
+    Lines.TEXT: rf"\n(?=[ \t]*(?:[^\S \t]|[>*+\-0-9]|{_FIRST}))",
+    Lines.LIST: (
+        r"\n(?!(?:[ \t]+|[ \t]*[*+\-][ \t>*+\-]*|(?=[0-9]))"
+        rf"(?!\s|[>*+\-]|{_FIRST}))"
+    ),
+    Lines.CODE: r"\n",
+}
+"""Ends of lines, but not where the next line changes nothing and nothing can begin on it."""
+
+
 @dataclass(slots=True)
 class Indentation:
     """What stands before the first word of a line, and whether that makes the line code.
@@ -113,22 +141,27 @@ class Indentation:
     _in_code: bool = False
     _in_list: bool = False
 
+    @property
+    def lines(self) -> Lines:
+        """What the lines before are."""
+        return Lines.CODE if self._in_code else Lines.LIST if self._in_list else Lines.TEXT
+
     def read(self, blanks: str) -> None:
         """Take a piece of what `INDENT` matches, perhaps with ends of lines in it."""
-        _, newline, rest = blanks.rpartition("\n")
-        if newline:
-            self._columns, self._marked = 0, False
-            self._behind_empty = True
-        marks = rest.strip()
-        self._marked = self._marked or bool(marks)
-        self._in_list = self._in_list or bool(marks.strip(">"))
-        self._columns += len(rest) + (CODE_COLUMNS - 1) * rest.count("\t")
+        if "\n" in blanks:
+            self._columns, self._marked, self._behind_empty = 0, False, True
+            blanks = blanks[blanks.rindex("\n") + 1 :]
+        marks = blanks.strip()
+        if marks:
+            self._marked = True
+            self._in_list = self._in_list or bool(marks.strip(">"))
+        self._columns += len(blanks) + (CODE_COLUMNS - 1) * blanks.count("\t")
 
     def begin_line(self, char: str) -> bool:
         """Take the first character of the line; whether the line is code."""
         is_indented = not self._marked and self._columns >= CODE_COLUMNS
         if self._columns == 0:
-            self._in_list = char.isdigit()
+            self._in_list = char in "0123456789"
         is_code = is_indented and not self._in_list and (self._behind_empty or self._in_code)
         self._in_code, self._behind_empty = is_code, False
         self._columns, self._marked = 0, False

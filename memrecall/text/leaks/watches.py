@@ -7,7 +7,7 @@ from functools import cache, lru_cache
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.leaks.automaton import Automaton, State, write_search
+from memrecall.text.leaks.automaton import Automaton, State, write_search, write_stops
 from memrecall.text.leaks.formats import (
     ANSWERS,
     CALLS,
@@ -20,6 +20,7 @@ from memrecall.text.leaks.formats import (
     Thought,
 )
 from memrecall.text.leaks.json_calls import Names
+from memrecall.text.leaks.markdown import STOPS, Lines
 from memrecall.text.leaks.patterns import Node, one_of, parse
 
 Reasoning = Literal["keep", "strip", "open"]
@@ -41,7 +42,8 @@ class Watch:
 
     starts: tuple[State[Form], ...]  # by place
     hunt: re.Pattern[str]  # finds where one could begin
-    search: re.Pattern[str]  # finds that, a backtick, or a line's end
+    search: dict[Lines, re.Pattern[str]]
+    """Finds that, a backtick, or the end of a line where the next one needs a look."""
 
 
 class Formats:
@@ -110,8 +112,12 @@ class Formats:
             self._automaton.start(node for form, node in found if form.row.place <= place)
             for place in Place
         ]
-        hunt = write_search(*starts[: Place.LINE])
-        return Watch(tuple(starts), hunt, re.compile(f"`|\n|{hunt.pattern}", hunt.flags))
+        anywhere, word, sentence, line, _ = starts
+        search = {
+            lines: write_stops(f"`|{stop}", anywhere, word, sentence, line)
+            for lines, stop in STOPS.items()
+        }
+        return Watch(tuple(starts), write_search(anywhere, word, sentence), search)
 
     def _added(self, form: Form) -> tuple[Form, int]:
         node = parse(form.row.pattern, self._macros, exact=form.row.exact)

@@ -12,7 +12,7 @@ def _goes_on(char: str) -> bool:
 class Window:
     """The end of the text so far. What lies before it is done with."""
 
-    __slots__ = ("_pieces", "_shown", "at", "base", "before", "earlier", "last", "text")
+    __slots__ = ("_pieces", "at", "base", "before", "earlier", "last", "shown", "text")
 
     def __init__(self) -> None:
         self.text = ""
@@ -22,41 +22,62 @@ class Window:
         """How far the text is understood."""
         self.last = False
         """Whether nothing will follow."""
-        self._shown = 0
+        self.shown = 0
+        """How far the reader sees it."""
         self.before = ""
         """What was before the window, or the end of it."""
         self.earlier = ""
         """What was before that: each is empty only if nothing was there."""
         self._pieces: list[str] = []
 
-    def pass_over(self, text: str, to: int) -> str:
-        """Show a text up to a place and keep the rest: all that the window held, and more."""
-        shown = text[:to]
-        self.text = text[to:]
-        self.base += to
-        self.earlier, self.before = self.before, shown
-        return shown
+    def pass_over(self, text: str, to: int, shown: int) -> str:
+        """Be done with a longer text up to a place, and show it up to another behind that."""
+        visible = text[self.shown : shown]
+        if to:
+            self.earlier, self.before = self.before, text[:to][-2:]
+            self.text = text[to:]
+            self.base += to
+        else:
+            self.text = text
+        self.shown = shown - to
+        return visible
+
+    def pass_all(self, text: str) -> str:
+        """Be done with a longer text, and show all of it."""
+        visible = text[self.shown :] if self.shown else text
+        self.text = ""
+        self.base += len(text)
+        self.earlier, self.before = self.before, text
+        self.shown = 0
+        return visible
+
+    def extend(self, text: str) -> str:
+        """Take a longer text, show all of it, and understand no more of it than before."""
+        visible = text[self.shown :]
+        self.text = text
+        self.shown = len(text)
+        return visible
 
     def show(self, to: int) -> None:
         """Let the reader see the text up to a place."""
-        if to > self._shown:
-            self._pieces.append(self.text[self._shown : to])
-            self._shown = to
+        if to > self.shown:
+            self._pieces.append(self.text[self.shown : to])
+            self.shown = to
 
     def skip(self, to: int) -> str:
         """Understand the text up to a place, and hide what was not shown of it."""
-        hidden = self.text[self._shown : to]
-        self.at = self._shown = max(self._shown, to)
+        hidden = self.text[self.shown : to]
+        self.at = self.shown = max(self.shown, to)
         return hidden
 
     def rewind(self) -> None:
         """Go back behind the first character that is held: it was not what it seemed."""
-        self.at = self._shown + 1
+        self.at = self.shown + 1
 
     @property
     def held(self) -> str:
         """What was neither shown nor hidden."""
-        return self.text[self._shown :]
+        return self.text[self.shown :]
 
     def place_at(self, at: int) -> Place:
         """What a place inside a line is."""
@@ -80,11 +101,11 @@ class Window:
 
     def trim(self) -> int:
         """Forget what is understood and shown; by how much the window moved."""
-        cut = min(self.at, self._shown)
+        cut = min(self.at, self.shown)
         if cut:
             self.earlier, self.before = self.before, self.text[:cut][-2:]
             self.text = self.text[cut:]
             self.base += cut
             self.at -= cut
-            self._shown -= cut
+            self.shown -= cut
         return cut
