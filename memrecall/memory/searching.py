@@ -14,7 +14,6 @@ from memrecall.memory.shapes import hit_item
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
 from memrecall.store import Wanted, read_filter
-from memrecall.types import MemoryRecord
 
 Kinds = Literal["memory", "message", "all"]
 
@@ -47,9 +46,8 @@ async def search_memories(
         page = await library.search(scope, await _helped(library, scope, request))
     else:
         page = await _judged(library, scope, request, reranker)
-    hits = list(page.results)[: asked.limit]
-    records = await _records(library, scope, hits)
-    results = [hit_item(hit, records.get(hit.key), scope.user_id) for hit in hits]
+    hits = page.results[: asked.limit]
+    results = [hit_item(hit, page.records.get(hit.key), scope.user_id) for hit in hits]
     return Found(results=results, total_found=page.total_found, message=page.message)
 
 
@@ -100,7 +98,8 @@ async def _plain_order(library: Library, scope: Scope, request: SearchRequest) -
     good = [key for key in scores if scores[key] >= request.threshold]
     ordered = sorted(good, key=lambda key: (-scores[key], key))
     found = tuple(replace(hits[key], score=scores[key], probability=None) for key in ordered)
-    return SearchPage(results=found[: request.limit], total_found=len(found))
+    records = {key: record for page in pages for key, record in page.records.items()}
+    return SearchPage(found[: request.limit], len(found), records=records)
 
 
 async def _judged(
@@ -131,11 +130,3 @@ async def _judged(
     ordered += [replace(hit, score=min(hit.score, least), probability=None) for hit in rest]
     good = tuple(hit for hit in ordered if hit.score >= request.threshold)
     return replace(page, results=good, total_found=page.total_found - len(ordered) + len(good))
-
-
-async def _records(library: Library, scope: Scope, hits: list[Hit]) -> dict[str, MemoryRecord]:
-    keys = [hit.key for hit in hits if hit.kind == "memory"]
-    if not keys:
-        return {}
-    found = await library.store.memories(scope).get_many(keys)
-    return {record.memory_key: record for record in found}

@@ -81,9 +81,10 @@ class SearchEngine:
             else:
                 ranked = rank(*work)
             cursor = self._cursor(scope, request, mark, start, columns, ranked)
-            hits = await fetch_hits(self._store, scope, columns, ranked)
+            hits, records = await fetch_hits(self._store, scope, columns, ranked)
         return SearchPage(
             results=tuple(hits),
+            records=records,
             total_found=ranked.total_found,
             message="; ".join(filter(None, (ranked.explanation, note, *_notes(ranked)))),
             withheld=ranked.withheld,

@@ -15,8 +15,11 @@ async def fetch_hits(
     scope: Scope,
     columns: Columns,
     ranked: Ranked,
-) -> list[Hit]:
-    """The hits of the ranked rows, in their order. A row erased meanwhile is left out."""
+) -> tuple[list[Hit], dict[str, MemoryRecord]]:
+    """The hits of the ranked rows, in their order, and the memories among them whole.
+
+    A row erased meanwhile is left out.
+    """
     named = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
     messages: dict[str, Message] = {}
     memories: dict[str, MemoryRecord] = {}
@@ -39,7 +42,7 @@ async def fetch_hits(
             hits.append(_memory_hit(memories[key], total, why, chance))
         elif kind == "knowledge" and key in known:
             hits.append(_knowledge_hit(known[key], total, why, chance))
-    return hits
+    return hits, memories
 
 
 def _message_hit(message: Message, total: float, why: Why, chance: float | None) -> Hit:

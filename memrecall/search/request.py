@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
-from memrecall.types import Role, check_range, check_text, check_time_zone
+from memrecall.types import MemoryRecord, Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
 Syntax = Literal["plain", "query"]
@@ -135,6 +135,8 @@ class SearchPage:
     unembedded: int = 0  # rows that only their words could find, this time
     next_cursor: str | None = None
     searched: int = 0  # rows that passed the filters
+    # The memories among the results as they are stored.
+    records: Mapping[str, MemoryRecord] = field(default_factory=dict, repr=False, compare=False)
     told_of: Mapping[str, float] = field(default_factory=dict)  # how much of it of whom: `about`
 
     def _repr_html_(self) -> str:

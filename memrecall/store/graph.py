@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, delete, insert, or_, select, update
+from sqlalchemy import Select, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
@@ -69,6 +69,13 @@ def fold_name(name: str) -> str:
     return fold_text(name)[:NAME_LENGTH]
 
 
+# Asked at every search: built once, because building costs as much as asking.
+_NAMED = select(aliases.c.entity_id, aliases.c.agent_id).where(
+    aliases.c.user_id == bindparam("of_user"),
+    aliases.c.alias.in_(bindparam("names", expanding=True)),
+)
+
+
 class Graph:
     """Writes and reads the graph of one scope."""
 
@@ -97,14 +104,16 @@ class Graph:
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
         """Entities by any of their names; it costs the names, not the size of the graph."""
-        wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
-        known = self._of_scope(select(aliases.c.entity_id), aliases)
-        rows: dict[str, Any] = {}
+        found: set[str] = set()
         for part in chunks(sorted({fold_name(name) for name in names} - {""})):
-            named = known.where(aliases.c.alias.in_(list(part)))
-            found = await self._database.fetch(wanted.where(entities.c.entity_id.in_(named)))
-            rows |= {row.entity_id: row for row in found}
-        return await self._with_names(list(rows.values()))
+            given = {"of_user": self._scope.user_id, "names": list(part)}
+            rows = await self._database.fetch(_NAMED, given)
+            found |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
+        if not found:
+            return []  # as mostly, when a question is looked through for names
+        wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
+        of_ids = wanted.where(entities.c.entity_id.in_(sorted(found)))
+        return await self._with_names(await self._database.fetch(of_ids))
 
     async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
         """So many entities, the earliest first, beginning after the one of that id."""

@@ -3,13 +3,14 @@
 import hashlib
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
-from memrecall.scope import Scope
+from memrecall.scope import Permission, Scope
 from memrecall.store.claims import Claims, agent_of, claim, claim_known
 from memrecall.store.edits import Edit, only_visible, write_edits
 from memrecall.store.engine import Database
@@ -55,10 +56,11 @@ class Memories:
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Those of the memories that exist and may be seen, in no particular order."""
-        wanted = only_visible(select(memories), self._scope).where(memories.c.deleted_at.is_(None))
+        wanted = _by_key(self._scope.agent_id is None, self._scope.allows(Permission.SENSITIVE))
+        given = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
         found: list[MemoryRecord] = []
         for part in chunks(keys):
-            rows = await self._database.fetch(wanted.where(memories.c.memory_key.in_(list(part))))
+            rows = await self._database.fetch(wanted, {**given, "keys": list(part)})
             found += [MemoryRecord.model_validate(dict(row._mapping)) for row in rows]
         return found
 
@@ -191,6 +193,19 @@ class Memories:
             "updated_at": now,
             "search_text": memory_search_text(memory.summary, content, memory.keywords),
         }
+
+
+@cache
+def _by_key(any_agent: bool, sensitive_too: bool) -> Any:
+    """The statement that every search ends with: building it costs as much as asking it."""
+    wanted = select(memories).where(
+        memories.c.user_id == bindparam("of_user"),
+        memories.c.memory_key.in_(bindparam("keys", expanding=True)),
+        memories.c.deleted_at.is_(None),
+    )
+    if not any_agent:
+        wanted = wanted.where(memories.c.agent_id == bindparam("of_agent"))
+    return wanted if sensitive_too else wanted.where(memories.c.sensitive.is_(False))
 
 
 def memory_search_text(summary: str, content: str, keywords: Sequence[Any]) -> str:

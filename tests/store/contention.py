@@ -1,6 +1,7 @@
 """Somebody else at work on the same rows."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -22,15 +23,19 @@ async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIte
 
     It holds Ann's row; or it has made a new user whom nobody else can see yet.
     """
-    begun, enough = asyncio.Event(), asyncio.Event()
+    loop = asyncio.get_running_loop()
+    begun, enough, enough_here = asyncio.Event(), asyncio.Event(), threading.Event()
 
     async def work(connection: Any) -> None:
         if newcomer:
             await claim(connection, [Scope(newcomer)], MORNING, with_sessions=False)
         else:
             await lock_users(connection, ["ann"])
-        begun.set()
-        await enough.wait()
+        loop.call_soon_threadsafe(begun.set)
+        if other.database.is_sqlite:  # a transaction of SQLite has a thread to itself
+            enough_here.wait(60)
+        else:
+            await enough.wait()
         raise ThoughtBetter
 
     async with await Store.open(location) as other:
@@ -40,5 +45,6 @@ async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIte
             yield
         finally:
             enough.set()
+            enough_here.set()
             with suppress(ThoughtBetter):
                 await writing

@@ -25,7 +25,11 @@ only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=Tru
 
 
 async def tell(store: Store, statement: str) -> None:
-    """Say something to the one connection that the pool has so far."""
+    """Say something to the one connection that writes so far."""
+    if store.database.is_sqlite:
+        with store.database.writing.connect() as direct:
+            direct.exec_driver_sql(statement)
+        return
     async with store.database.peek() as connection:
         await connection.exec_driver_sql(statement)
 
@@ -147,7 +151,7 @@ async def test_a_server_that_hangs_up_in_the_middle_of_a_write(
         if statement.startswith("INSERT INTO messages"):
             hang_up(postgresql_server, store)
 
-    engine = store.database._engine.sync_engine
+    engine = store.database.writing
     event.listen(engine, "before_cursor_execute", interfere)
     with pytest.raises(StorageUnreachable):
         await store.timeline(ANN).add([said("n")])

@@ -80,7 +80,7 @@ async def state(store: Store) -> Rows:
 @contextmanager
 def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
     """Do something just before the database gets its n-th statement from now on."""
-    engine = database._engine.sync_engine
+    engine = database.writing
     seen = count(1)
 
     def hook(*_: Any) -> None:
@@ -97,11 +97,11 @@ def at_statement(database: Database, number: int, action: Callable[[], object]) 
 @contextmanager
 def at_commit(database: Database, action: Callable[[Any], object]) -> Iterator[None]:
     """Do something just before each commit."""
-    event.listen(database._engine.sync_engine, "commit", action)
+    event.listen(database.writing, "commit", action)
     try:
         yield
     finally:
-        event.remove(database._engine.sync_engine, "commit", action)
+        event.remove(database.writing, "commit", action)
 
 
 def fail(*_: object) -> None:
@@ -109,7 +109,7 @@ def fail(*_: object) -> None:
 
 
 def connections_out(store: Store) -> int:
-    pool: Any = store.database._engine.sync_engine.pool
+    pool: Any = store.database.writing.pool
     return int(pool.checkedout())
 
 

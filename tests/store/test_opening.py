@@ -1,9 +1,11 @@
 """What cannot be opened says so in one line: typed, naming the place, never the password."""
 
+import asyncio
 import sqlite3
 import stat
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +129,20 @@ class TestFiles:
                     other.execute("BEGIN IMMEDIATE")
 
             await store.database.transact(work)
+
+    async def test_a_transaction_waits_for_its_database_alone(self, tmp_path: Path) -> None:
+        """It has a thread, and no event loop: what would never come is refused, and undone."""
+        async with await Store.open(str(tmp_path / "memrecall.db")) as store:
+
+            async def work(connection: Any) -> None:
+                await connection.exec_driver_sql("CREATE TABLE half (done TEXT)")
+                await asyncio.sleep(0)
+
+            with pytest.raises(RuntimeError, match="waited for something else"):
+                await store.database.transact(work)
+            with closing(sqlite3.connect(tmp_path / "memrecall.db")) as other:
+                found = other.execute("SELECT name FROM sqlite_master WHERE name = 'half'")
+                assert found.fetchall() == []
 
 
 @pytest.mark.parametrize(

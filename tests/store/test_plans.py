@@ -21,7 +21,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
 
     statements: list[tuple[str, Any]] = []
     async with await Store.open(str(tmp_path / "chat.db")) as store:
-        engine = store.database._engine.sync_engine
+        engine = store.database.writing
 
         @event.listens_for(engine, "before_cursor_execute")
         def note(_c: Any, _u: Any, statement: str, given: Any, _x: Any, many: bool) -> None:

@@ -199,7 +199,7 @@ async def test_any_conversation_reads_as_the_plainest_walk_does(
 def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """What the database is asked meanwhile."""
     database = store.database
-    engine: Engine = database._reader or database._engine.sync_engine
+    engine: Engine = database.writing
     asked: list[tuple[str, Any]] = []
 
     def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
