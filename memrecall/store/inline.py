@@ -42,6 +42,12 @@ class InlineConnection:
         result = self._connection.exec_driver_sql(statement, given)
         return result.freeze()() if result.returns_rows else result
 
+    @asynccontextmanager
+    async def begin_nested(self) -> AsyncIterator[None]:
+        """A part of the transaction that can fail alone."""
+        with self._connection.begin_nested():
+            yield
+
     async def run_sync(self, work: Callable[..., Result], *args: Any) -> Result:
         """Hand the plain connection to a function."""
         return work(self._connection, *args)

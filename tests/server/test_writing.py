@@ -62,7 +62,7 @@ async def test_what_is_read_can_be_written_back(lite: Site) -> None:
 
 WORDED: list[tuple[Any, str]] = [
     ([said(1)], "body: must be a JSON object"),
-    ({"messages": []}, "messages: must have at least 1 items, and has 0"),
+    ({"messages": []}, "messages: must have at least 1 item, and has 0"),
     ({"messages": [5]}, "messages.0: must be a JSON object"),
     ({"messages": [{"role": "user"}]}, "messages.0.content: is missing"),
     ({"messages": [said(1)], "mesages": 1}, "mesages: is not known here; /docs lists what is"),
