@@ -29,7 +29,7 @@ class Case:
     def at_start(self) -> bool:
         """Whether it is one only where nothing stands before."""
         return self.text.startswith(
-            ("```", "analysis", '{"search_memory": {', '{"name": "search_memory"}')
+            ("```", "    ", "analysis", '{"search_memory": {', '{"name": "search_memory"}')
         )
 
     def filter(self) -> LeakFilter:

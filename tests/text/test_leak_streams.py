@@ -1,5 +1,6 @@
 """Random documents: however they are cut, what is seen and what is told stay the same."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from memrecall.text.leaks.watches import Reasoning
 from tests.text.leak_cases import CASES, TOOLS
 
 PROSE = [
+    *(". ", "。", ": ", "1. ", "\n\n", "\n    ", "\n\n    x", "\t"),
     "The plan",
     "我们昨天",
     "说好了。",
@@ -95,6 +97,15 @@ PIECES = [
         "assistantfinal",
         "functions.search_memory",
     ),
+    *(
+        "analysisWe need",
+        "analysis\n打",
+        "search_memory(query=",
+        "is_mentioned()",
+        "](",
+        " returns",
+    ),
+    *('[{"search_memory": {', '```\n{"name": "search_memory", "arguments": {}}\n```\n', "[ARGS]{"),
 ]
 
 
@@ -122,15 +133,28 @@ def cut_documents(draw: st.DrawFn) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-@settings(max_examples=1500)
+@settings(max_examples=600)
 @given(cut_documents(), NAMES, MODES)
 def test_cuts_change_nothing(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
+    check_cuts(chunks, tools, mode)
+
+
+def check_cuts(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
     visible = "".join([leaks.feed(chunk) for chunk in chunks]) + leaks.close()
     assert (visible, leaks.leaks) == filter_leaks("".join(chunks), tools, reasoning=mode)
 
 
-@settings(max_examples=500)
+@pytest.mark.long
+@settings(max_examples=30_000)
+@given(cut_documents(), NAMES, MODES)
+def test_cuts_of_very_many_documents_change_nothing(
+    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
+) -> None:
+    check_cuts(chunks, tools, mode)
+
+
+@settings(max_examples=200)
 @given(DOCUMENTS, NAMES, MODES)
 def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reasoning) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
@@ -138,7 +162,7 @@ def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reason
     assert (visible, leaks.leaks) == filter_leaks(text, tools, reasoning=mode)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(DOCUMENTS, st.text(max_size=20))
 def test_what_was_shown_stays_shown(text: str, more: str) -> None:
     shown = LeakFilter(TOOLS).feed(text)
@@ -146,14 +170,14 @@ def test_what_was_shown_stays_shown(text: str, more: str) -> None:
     assert visible.startswith(shown)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(DOCUMENTS)
 def test_what_is_seen_is_in_the_text_in_its_order(text: str) -> None:
     rest = iter(text)
     assert all(char in rest for char in filter_leaks(text, TOOLS).visible)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(cut_documents())
 def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
     leaks = LeakFilter(TOOLS)
@@ -165,7 +189,7 @@ def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
         told = now
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(cut_documents(), NAMES, MODES)
 def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
@@ -176,7 +200,7 @@ def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Re
     assert leaks.held == ""
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.text(), st.integers(1, 5))
 def test_any_text_at_all(text: str, size: int) -> None:
     leaks = LeakFilter(TOOLS)

@@ -154,14 +154,16 @@ class Indentation:
         marks = blanks.strip()
         if marks:
             self._marked = True
-            self._in_list = self._in_list or bool(marks.strip(">"))
+            self._in_list = self._in_list or bool(marks.strip("> \t"))
         self._columns += len(blanks) + (CODE_COLUMNS - 1) * blanks.count("\t")
 
     def begin_line(self, char: str) -> bool:
         """Take the first character of the line; whether the line is code."""
         is_indented = not self._marked and self._columns >= CODE_COLUMNS
-        if self._columns == 0:
-            self._in_list = char in "0123456789"
+        if char in "0123456789":
+            self._in_list = True
+        elif self._columns == 0:
+            self._in_list = False
         is_code = is_indented and not self._in_list and (self._behind_empty or self._in_code)
         self._in_code, self._behind_empty = is_code, False
         self._columns, self._marked = 0, False

@@ -29,7 +29,7 @@ _WAYS = tuple(
         rf"<\s?(?:tool|function)[_-]?(?:call|use)s?\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
         rf"\bAction:\s*{_NAME}(?=\s)",
         rf"<(?:tool_name|function_name|tool|function)>\s*{_NAME}\s*<",
-        rf"(?:\[|\b\w+>|,\s*|^|\n|print\(){_NAME}\((?=\s*(?:\w+\s*=|[){{\"'\[]))",
+        rf"(?:\[|\b\w+>|[,;)]\s*|^|\n|print\(|await ){_NAME}\((?=\s*(?:\w+\s*=|[){{\"'\[]))",
     )
 )
 _JSON_BEGIN = re.compile(r"[\[{](?=\s*[\[{\"'])")
