@@ -5,7 +5,8 @@ cost more than the statements, and on a busy machine many times more. Here the w
 one trip: the same code, whose every `await` is answered at once.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Dialect, Executable
