@@ -285,7 +285,7 @@ class TestModelFailures:
         self, library: Library
     ) -> None:
         client = ScriptedClient([wait(30, hand_off())])
-        recalled = await play(library, client=client, limits=Limits(seconds=2.0))
+        recalled = await play(library, client=client, limits=Limits(seconds=4.0))
         assert recalled.stop_reason is StopReason.MODEL_FAILED
         assert recalled.fallback
         assert recalled.queries
