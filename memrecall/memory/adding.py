@@ -17,7 +17,7 @@ from memrecall.memory.processing import Processes, run_processes
 from memrecall.memory.shapes import outcome_item
 from memrecall.memory.summaries import SessionSummaries
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import Entry, NewRelation, Outcome, RowKey
+from memrecall.store import Entry, NewRelation, Outcome, PendingText, RowKey
 from memrecall.types import NAME_LENGTH, NewMemory, NewMessage, Origin, Role
 
 Result = TypeVar("Result")
@@ -66,12 +66,12 @@ class Adder:
             [Entry(scope, message) for message in addition.messages], kept, actor=ACTOR
         )
         outcomes: list[Outcome] = []
-        rows: list[tuple[RowKey, str]] = []
+        rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, written.ids, keys, strict=True):
             if key is not None:
                 outcomes.append(Outcome("ADD", key, message.content))
-                rows.append((RowKey(scope.user_id, "message", name), message.content))
-                rows.append((RowKey(scope.user_id, "memory", key), message.content))
+                rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
+                rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
         return Stored(written.ids, written.stored, tuple(outcomes))
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
 from memrecall.progress import Advance, Progress, shown
-from memrecall.store import RowKey, Store, VectorStore
+from memrecall.store import PendingText, Store, VectorStore
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,11 @@ class VectorWriter:
         self._embedder = embedder
         self._claimed = False
         self._jobs: dict[asyncio.Task[None], set[str]] = {}
-        self._lingering: list[tuple[RowKey, str]] = []
+        self._lingering: list[PendingText] = []
         self._lingering_users: set[str] = set()
         self._hurry = asyncio.Event()
+        self._topping_up: set[str] = set()  # users with such a job
+        self._top_up_wanted: set[str] = set()
         self._left = 0  # rows under way
         self._watchers: list[Advance] = []
         self.failure = ""
@@ -44,7 +46,7 @@ class VectorWriter:
             await self._store.vectors(self._embedder.model).claim_model()
             self._claimed = True
 
-    async def submit(self, rows: Sequence[tuple[RowKey, str]]) -> None:
+    async def submit(self, rows: Sequence[PendingText]) -> None:
         """Have these rows embedded soon. Waits only while large jobs are under way already."""
         if self._embedder is None or not rows:
             return
@@ -55,13 +57,18 @@ class VectorWriter:
             return
         while len(self._jobs) >= _AT_ONCE:
             await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
-        self._start(self._embed(vectors, self._embedder, list(rows)), {r.user_id for r, _ in rows})
+        self._start(
+            self._embed(vectors, self._embedder, list(rows)), {item.row.user_id for item in rows}
+        )
 
     async def top_up(self, user_id: str) -> None:
-        """Have a few of a user's left-over rows embedded, unless a job for the user is running."""
-        if self._embedder is None or any(user_id in users for users in self._jobs.values()):
+        """Embed a few of a user's left-over rows in the background, one job per user."""
+        if self._embedder is None:
             return
-        self._start(self._top_up(user_id), {user_id})
+        self._top_up_wanted.add(user_id)
+        if user_id not in self._topping_up:
+            self._topping_up.add(user_id)
+            self._start(self._top_up(user_id), {user_id})
 
     async def embed_left_over(self, user_ids: Iterable[str]) -> None:
         """Embed all rows of some users that have been left over, after the jobs under way."""
@@ -97,10 +104,10 @@ class VectorWriter:
         return done
 
     def _linger(
-        self, vectors: VectorStore, embedder: Embedder, rows: Sequence[tuple[RowKey, str]]
+        self, vectors: VectorStore, embedder: Embedder, rows: Sequence[PendingText]
     ) -> None:
         """Rows of several turns become one write: a transaction costs more than what is in it."""
-        users = {row.user_id for row, _ in rows}
+        users = {item.row.user_id for item in rows}
         if not self._lingering:
             self._hurry.clear()
             self._lingering_users = users
@@ -120,19 +127,21 @@ class VectorWriter:
         job.add_done_callback(self._jobs.pop)
 
     async def _embed(
-        self, vectors: VectorStore, embedder: Embedder, rows: list[tuple[RowKey, str]]
+        self, vectors: VectorStore, embedder: Embedder, rows: list[PendingText]
     ) -> None:
         left = len(rows)
         try:
             for start in range(0, len(rows), BATCH):
                 part = rows[start : start + BATCH]
                 # A message that is kept as a memory has its words twice, and one vector.
-                texts = list(dict.fromkeys(text for _, text in part))
+                texts = list(dict.fromkeys(item.text for item in part))
                 matrix = await embedder.embed(texts)
                 places = {text: at for at, text in enumerate(texts)}
-                await vectors.write([row for row, _ in part], matrix[[places[t] for _, t in part]])
+                stale = await vectors.write(part, matrix[[places[item.text] for item in part]])
                 left -= len(part)
                 self._tell(len(part))
+                for user_id in sorted({row.user_id for row in stale}):
+                    await self._embed_left_over(user_id, TOP_UP)
         except (EmbedderFailed, StorageError) as error:
             self._leave_for_later(error)
         finally:
@@ -144,7 +153,13 @@ class VectorWriter:
             advance(count)
 
     async def _top_up(self, user_id: str) -> None:
-        await self._embed_left_over(user_id, TOP_UP)
+        try:
+            # Rows that were left over after a round has looked for them need another round.
+            while user_id in self._top_up_wanted:
+                self._top_up_wanted.discard(user_id)
+                await self._embed_left_over(user_id, TOP_UP)
+        finally:
+            self._topping_up.discard(user_id)
 
     async def _embed_left_over(self, user_id: str, limit: int) -> int:
         """Embed up to `limit` of a user's rows; 0 if there are none, or it fails."""
@@ -164,7 +179,7 @@ class VectorWriter:
         pending = await vectors.pending(limit, user_id)
         if pending:
             matrix = await embedder.embed([item.text for item in pending])
-            await vectors.write([item.row for item in pending], matrix)
+            await vectors.write(pending, matrix)
         return len(pending)
 
     def _leave_for_later(self, error: EmbedderFailed | StorageError) -> None:

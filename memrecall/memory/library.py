@@ -39,6 +39,7 @@ from memrecall.store import (
     GraphDB,
     GraphRoom,
     Outcome,
+    PendingText,
     RowKey,
     Step,
     Store,
@@ -160,7 +161,7 @@ class Library:
         await self.vectors.prepare()
         written = await self.store.write_messages(list(entries))
         rows = [
-            (RowKey(entry.scope.user_id, "message", key), entry.message.content)
+            PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
             for entry, key, fresh in zip(entries, written.ids, written.fresh, strict=True)
             if fresh
         ]
@@ -174,7 +175,9 @@ class Library:
         await self.vectors.prepare()
         written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         rows = [
-            (RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip())
+            PendingText(
+                RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip()
+            )
             for memory, key, fresh in zip(batch, written.ids, written.fresh, strict=True)
             if fresh
         ]
@@ -186,7 +189,7 @@ class Library:
         await self.vectors.prepare()
         outcomes = await self.store.apply_plan(scope, steps, actor=actor)
         rows = [
-            (RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
+            PendingText(RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
             for outcome in outcomes
             if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
         ]

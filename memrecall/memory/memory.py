@@ -15,7 +15,7 @@ from memrecall.memory.reading import ListRequest, get_item, list_items
 from memrecall.memory.searching import Kinds, Search, search_memories
 from memrecall.memory.sessions import SessionFace
 from memrecall.memory.shapes import memory_item, revision_item
-from memrecall.store import RowKey, Wanted, read_filter
+from memrecall.store import PendingText, RowKey, Wanted, read_filter
 from memrecall.types import parse_time
 
 
@@ -148,7 +148,8 @@ class AsyncMemory(SessionFace, CareFace):
         record = await library.store.memories(scope).get(memory_id)
         text = f"{record.summary}\n{record.content}".strip()
         if values.keys() & {"content", "summary"}:
-            await library.vectors.submit([(RowKey(scope.user_id, "memory", memory_id), text)])
+            row = RowKey(scope.user_id, "memory", memory_id)
+            await library.vectors.submit([PendingText(row, text)])
         return MemoryItem(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:

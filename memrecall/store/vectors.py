@@ -5,13 +5,13 @@ vectors moves by less than 0.001.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, and_, func, literal, select, union_all
+from sqlalchemy import Select, and_, func, literal, null, select, union_all
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -22,6 +22,7 @@ from memrecall.store.statements import insert_missing, select_by_keys
 from memrecall.store.tables import memories, messages, meta, vectors
 
 STORED_AS = np.float16
+_MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class RowKey:
 
 @dataclass(frozen=True, slots=True)
 class PendingText:
-    """A row that has no vector of the wanted model yet, and the text to make it from."""
+    """A row that needs a vector, and the text to make it from."""
 
     row: RowKey
     text: str
@@ -76,36 +77,44 @@ class VectorStore:
             meta.update().where(meta.c.name == "embedding_model").values(value=self.model)
         )
 
-    async def write(self, rows: Sequence[RowKey], matrix: npt.NDArray[np.float32]) -> None:
-        """Store a vector for each row that still exists, replacing an older one."""
-        if rows:
-            await self._database.transact(lambda c: self._write(c, rows, matrix))
+    async def write(
+        self, items: Sequence[PendingText], matrix: npt.NDArray[np.float32]
+    ) -> list[RowKey]:
+        """Store a vector for each row that still has the text it was made from.
+
+        Returns the rows whose text has changed meanwhile; rows that are gone are skipped.
+        """
+        if not items:
+            return []
+        return await self._database.transact(lambda c: self._write(c, items, matrix))
 
     async def _write(
-        self, connection: AsyncConnection, rows: Sequence[RowKey], matrix: npt.NDArray[np.float32]
-    ) -> None:
+        self,
+        connection: AsyncConnection,
+        items: Sequence[PendingText],
+        matrix: npt.NDArray[np.float32],
+    ) -> list[RowKey]:
         now = datetime.now(UTC)
-        locked = await lock_users(connection, {row.user_id for row in rows})
+        locked = await lock_users(connection, {item.row.user_id for item in items})
         claims = Claims(now, {user: state.version for user, state in locked.items()}, {})
-        # A row may have been erased while it was being embedded, perhaps with its user.
-        present = await _existing(connection, rows)
+        # A row may have been erased or reworded while it was being embedded.
+        current = await _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(STORED_AS)
         values = [
             {
-                "user_id": row.user_id,
-                "kind": row.kind,
-                "key": row.key,
+                **asdict(item.row),
                 "model": self.model,
                 "dimensions": packed.shape[1],
                 "vector": packed[at].tobytes(),
-                "change_no": claims.next_change(row.user_id),
+                "change_no": claims.next_change(item.row.user_id),
             }
-            for at, row in enumerate(rows)
-            if row in present
+            for at, item in enumerate(items)
+            if item.row in current and current[item.row] in (None, item.text)
         ]
         if values:
             await connection.execute(_upsert(connection), values)
             await claims.release(connection, active=False)
+        return [item.row for item in items if current.get(item.row) not in (None, item.text)]
 
     async def pending(self, limit: int, user_id: str | None = None) -> list[PendingText]:
         """Rows without a vector of this model: one user's, or anybody's for an operator."""
@@ -130,10 +139,9 @@ class VectorStore:
             return int(await connection.scalar(wanted) or 0)
 
     def _pending(self, user_id: str | None) -> Select[Any]:
-        summary = memories.c.summary + "\n" + memories.c.content
         parts = [
             self._without_vector("message", messages, messages.c.message_id, messages.c.content),
-            self._without_vector("memory", memories, memories.c.memory_key, summary).where(
+            self._without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT).where(
                 memories.c.deleted_at.is_(None)
             ),
         ]
@@ -158,17 +166,21 @@ async def _stored_model(connection: AsyncConnection) -> str | None:
     return await connection.scalar(select(meta.c.value).where(meta.c.name == "embedding_model"))
 
 
-async def _existing(connection: AsyncConnection, rows: Sequence[RowKey]) -> set[RowKey]:
-    present: set[RowKey] = set()
-    for kind, table, key in (
-        ("message", messages, messages.c.message_id),
-        ("memory", memories, memories.c.memory_key),
+async def _current_texts(
+    connection: AsyncConnection, rows: Sequence[RowKey]
+) -> dict[RowKey, str | None]:
+    """The text of each row that exists; None for messages, which never change."""
+    texts: dict[RowKey, str | None] = {}
+    for kind, table, key, text in (
+        ("message", messages, messages.c.message_id, null()),
+        ("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
     ):
         keys = [(row.user_id, row.key) for row in rows if row.kind == kind]
-        wanted = select(table.c.user_id, key.label("key"))
+        wanted = select(table.c.user_id, key.label("key"), text.label("text"))
         for row in await select_by_keys(connection, wanted, [table.c.user_id, key], keys):
-            present.add(RowKey(row["user_id"], kind, row["key"]))
-    return present
+            stored = row["text"]
+            texts[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
+    return texts
 
 
 def _upsert(connection: AsyncConnection) -> Any:

@@ -1,5 +1,7 @@
 """Reading, correcting, deleting, bringing back: on both databases, and with bad input."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -329,6 +331,36 @@ class TestProcess:
         for wrong in ({"name": "count"}, {"name": ""}, {"name": "n", "timeout": 0}):
             with pytest.raises(InvalidArgument):
                 memory.register(**{"function": len, **wrong})  # type: ignore[arg-type]
+
+
+async def test_the_next_search_by_meaning_knows_what_an_undo_brought_back(location: str) -> None:
+    """Also if a job for the same user, begun before, is still under way."""
+    async with AsyncMemory(settings=settings_for(location)) as memory:
+        key = await remember(memory, "black tea from Assam")
+        other = await remember(memory, "plays the oboe")
+        library = (await memory._parts()).library
+        assert library.embedder is not None
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        embed = library.embedder.embed
+
+        async def held(texts: Sequence[str]) -> Any:
+            begun.set()
+            await go_on.wait()
+            return await embed(texts)
+
+        await memory.update(key, "coffee from Kenya")
+        await library.vectors.settle()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(library.embedder, "embed", held)
+            await memory.update(other, "plays the cello")
+            await library.vectors.top_up("ann")
+            await begun.wait()
+            await memory.undo(key)
+            go_on.set()
+            await library.vectors.settle()
+
+        assert library.embedder is not None
+        assert await library.store.vectors(library.embedder.model).pending(9) == []
 
 
 async def test_an_index_that_has_grown_finds_like_one_made_anew(location: str) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from sqlalchemy import Table, select
 
 from memrecall.scope import Scope
-from memrecall.store import MessageFilter, NewTrace, Store, Timeline
+from memrecall.store import MessageFilter, NewTrace, PendingText, RowKey, Store, Timeline
 from memrecall.store.engine import Database
 from memrecall.store.tables import metadata
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
@@ -41,6 +41,11 @@ async def remember(
     """Store one memory that the user told of."""
     memory = NewMemory(memory_key=key, content=content, **fields)
     await store.memories(scope).add([memory], origin=Origin.USER)
+
+
+def pending(*rows: RowKey, text: str = "likes tea") -> list[PendingText]:
+    """Rows to embed; only a memory's text is compared with what is stored."""
+    return [PendingText(row, text) for row in rows]
 
 
 def recalled(trace_id: str | None = None, query: str = "which tea?", **fields: Any) -> NewTrace:

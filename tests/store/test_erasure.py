@@ -20,6 +20,7 @@ from .samples import (
     dump,
     ids,
     numbered,
+    pending,
     recalled,
     remember,
     rows_of,
@@ -42,7 +43,7 @@ async def fill(store: Store) -> None:
                 RowKey(user, "message", f"{session}0"),
                 RowKey(user, "memory", f"memory-{session}"),
             ]
-            await store.vectors("embedder-1").write(rows, np.ones((2, 4), np.float32))
+            await store.vectors("embedder-1").write(pending(*rows), np.ones((2, 4), np.float32))
             await derive(store, scope)
         await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
     await remember(store, "unlabelled")

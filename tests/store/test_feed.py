@@ -13,7 +13,7 @@ from memrecall.store import Entry, RowKey, Store
 from memrecall.store.statements import new_id
 from memrecall.types import NewMemory, Origin
 
-from .samples import ANN, BEN, numbered, remember, said
+from .samples import ANN, BEN, numbered, pending, remember, said
 
 MODEL = "embedder-1"
 Change = tuple[int, str, str]
@@ -42,7 +42,7 @@ async def changes(
 
 
 async def embed(store: Store, *rows: RowKey) -> None:
-    await store.vectors(MODEL).write(list(rows), np.ones((len(rows), 2), np.float32))
+    await store.vectors(MODEL).write(pending(*rows), np.ones((len(rows), 2), np.float32))
 
 
 async def test_an_unknown_user_has_no_mark(store: Store) -> None:

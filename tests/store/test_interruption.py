@@ -19,7 +19,7 @@ from memrecall.types import NewMemory, Origin
 
 from ..conftest import Databases
 from .contention import writer_at_work
-from .samples import ANN, BEN, MORNING, Rows, dump, ids, numbered, recalled, remember, said
+from .samples import ANN, BEN, MORNING, Rows, dump, ids, numbered, pending, recalled, remember, said
 
 TEA = Scope("ann", session_id="tea")
 VOLATILE = {"epoch", "provenance", "created_at", "updated_at"}
@@ -42,7 +42,7 @@ VERBS: dict[str, Verb] = {
         [NewMemory(memory_key=key, content="new") for key in ("k1", "k2")], origin=Origin.USER
     ),
     "write vectors": lambda store: store.vectors("embedder-2").write(
-        [RowKey("ann", "message", "m0"), RowKey("ben", "message", "m1")],
+        pending(RowKey("ann", "message", "m0"), RowKey("ben", "message", "m1")),
         np.ones((2, 3), np.float32),
     ),
     "add trace": lambda store: store.traces(Scope("ann", agent_id="a3")).add(
@@ -59,7 +59,7 @@ async def fill(store: Store) -> None:
         await store.timeline(Scope(user, session_id="tea")).add(numbered("m", 3))
         await remember(store, "k", scope=Scope(user, session_id="tea"))
         rows = [RowKey(user, "message", "m0"), RowKey(user, "memory", "k")]
-        await store.vectors("embedder-1").write(rows, np.zeros((2, 3), np.float32))
+        await store.vectors("embedder-1").write(pending(*rows), np.zeros((2, 3), np.float32))
         old = recalled("old", created_at=MORNING - timedelta(days=365))
         await store.traces(Scope(user, session_id="tea")).add(old, keep_days=30)
 

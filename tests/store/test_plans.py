@@ -11,7 +11,7 @@ from memrecall.scope import Scope
 from memrecall.store import Entry, RowKey, Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
-from .samples import recalled
+from .samples import pending, recalled
 
 TABLES = "messages|memories|vectors|sessions|users|traces"
 
@@ -34,7 +34,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         ]
         written = await store.write_messages(entries)
         rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(written.ids)]
-        await store.vectors("m").write(rows, np.ones((6, 4), dtype=np.float32))
+        await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
         await store.traces(Scope("u1", session_id="s1")).add(recalled(), keep_days=1)

@@ -10,7 +10,7 @@ import pytest
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store import STORED_AS, PendingText, RowKey, Store
 
-from .samples import ANN, BEN, dump, numbered, remember, said
+from .samples import ANN, BEN, dump, numbered, pending, remember, said
 
 MODEL = "embedder-1"
 HELLO = RowKey("ann", "message", "m")
@@ -95,17 +95,17 @@ class TestWriting:
     async def test_a_vector_is_kept_in_half_precision(self, store: Store) -> None:
         await store.timeline(ANN).add([said("m")])
 
-        await store.vectors(MODEL).write([HELLO], matrix([0.1, -0.5, 1.0]))
+        await store.vectors(MODEL).write(pending(HELLO), matrix([0.1, -0.5, 1.0]))
 
         kept = (await stored(store))["message m"]
         assert kept == np.array([0.1, -0.5, 1.0], STORED_AS).tolist()
 
     async def test_a_second_vector_replaces_the_first(self, store: Store) -> None:
         await store.timeline(ANN).add([said("m")])
-        await store.vectors(MODEL).write([HELLO], matrix([1.0, 0.0]))
+        await store.vectors(MODEL).write(pending(HELLO), matrix([1.0, 0.0]))
         before = await versions(store)
 
-        await store.vectors("embedder-2").write([HELLO], matrix([0.0, 1.0, 0.5]))
+        await store.vectors("embedder-2").write(pending(HELLO), matrix([0.0, 1.0, 0.5]))
 
         assert await stored(store) == {}
         assert await stored(store, model="embedder-2") == {"message m": [0.0, 1.0, 0.5]}
@@ -121,7 +121,7 @@ class TestWriting:
         await remember(store, "k")
         rows = [RowKey("ben", "message", "m"), RowKey("ann", "memory", "k"), HELLO]
 
-        await store.vectors(MODEL).write(rows, matrix([1.0], [2.0], [3.0]))
+        await store.vectors(MODEL).write(pending(*rows), matrix([1.0], [2.0], [3.0]))
 
         assert await stored(store) == {"memory k": [2.0], "message m": [3.0]}
         assert await stored(store, "ben") == {"message m": [1.0]}
@@ -137,16 +137,29 @@ class TestWriting:
             HELLO,
         ]
 
-        await store.vectors(MODEL).write(rows, matrix([1.0], [2.0], [3.0], [4.0]))
+        await store.vectors(MODEL).write(pending(*rows), matrix([1.0], [2.0], [3.0], [4.0]))
 
         assert await stored(store) == {"message m": [4.0]}
         assert (await store.count())["vectors"] == 1
+
+    async def test_a_row_reworded_meanwhile_keeps_waiting(self, store: Store) -> None:
+        await store.timeline(ANN).add([said("m")])
+        await remember(store, "k", "likes tea")
+        await remember(store, "same", "likes tea")
+        await store.changes(ANN).update("k", {"content": "likes coffee"}, actor="test")
+        row, same = RowKey("ann", "memory", "k"), RowKey("ann", "memory", "same")
+
+        stale = await store.vectors(MODEL).write(pending(row, same, HELLO), matrix(*[[1.0]] * 3))
+
+        assert stale == [row]
+        assert await stored(store) == {"memory same": [1.0], "message m": [1.0]}
+        assert await store.vectors(MODEL).pending(9) == [PendingText(row, "likes coffee")]
 
     async def test_when_all_rows_are_erased_nothing_changes(self, store: Store) -> None:
         await store.timeline(ANN).add([said("m")])
         before = await dump(store.database)
 
-        await store.vectors(MODEL).write([RowKey("ann", "message", "erased")], matrix([1.0]))
+        await store.vectors(MODEL).write(pending(RowKey("ann", "message", "erased")), matrix([1.0]))
         await store.vectors(MODEL).write([], matrix())
 
         assert await dump(store.database) == before
@@ -155,7 +168,7 @@ class TestWriting:
         await store.timeline(ANN).add([said("m")])
         (before,) = (await store.owners.list_users()).items
 
-        await store.vectors(MODEL).write([HELLO], matrix([1.0]))
+        await store.vectors(MODEL).write(pending(HELLO), matrix([1.0]))
 
         assert (await store.owners.list_users()).items == (before,)
 
@@ -166,9 +179,9 @@ class TestPending:
         await remember(store, "k", "likes tea", summary="Tea")
         vectors = store.vectors(MODEL)
 
-        pending = {p.row: p.text for p in await vectors.pending(10)}
+        texts = {p.row: p.text for p in await vectors.pending(10)}
 
-        assert pending == {
+        assert texts == {
             HELLO: "hello",
             RowKey("ann", "message", "n"): "bye",
             RowKey("ann", "memory", "k"): "Tea\nlikes tea",
@@ -179,7 +192,7 @@ class TestPending:
         self, store: Store
     ) -> None:
         await store.timeline(ANN).add([said("m")])
-        await store.vectors(MODEL).write([HELLO], matrix([1.0]))
+        await store.vectors(MODEL).write(pending(HELLO), matrix([1.0]))
 
         assert await store.vectors(MODEL).pending(10) == []
         assert await store.vectors(MODEL).count_pending() == 0
@@ -201,7 +214,7 @@ class TestPending:
 
         done: list[Any] = []
         while batch := await vectors.pending(3):
-            await vectors.write([p.row for p in batch], matrix(*([1.0] for _ in batch)))
+            await vectors.write(batch, matrix(*([1.0] for _ in batch)))
             done += [p.row.key for p in batch]
 
         assert sorted(done) == [f"a{n}" for n in range(7)]
