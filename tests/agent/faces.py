@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -15,7 +14,8 @@ from memrecall.testing import Step, open_library
 
 from .stage import ASKED, fill, hand_off
 
-AT_ONCE = 1.0  # seconds within which a cancelled recall must have ended
+# What tests cancel would go on for a minute; a busy machine may need seconds to stop it.
+STOPPED_WITHIN = 30.0
 
 
 @asynccontextmanager
@@ -46,8 +46,6 @@ def blocks(messages: Sequence[LLMMessage]) -> list[str]:
 
 @asynccontextmanager
 async def at_once() -> AsyncIterator[None]:
-    """Fail if what is inside takes longer than a second, or never ends."""
-    begun = time.monotonic()
-    async with asyncio.timeout(10 * AT_ONCE):
+    """Fail if what is inside waits for what it should have stopped."""
+    async with asyncio.timeout(STOPPED_WITHIN):
         yield
-    assert time.monotonic() - begun < AT_ONCE
