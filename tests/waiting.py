@@ -1,0 +1,27 @@
+"""Waiting for a condition, with a limit that only something stuck reaches."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from inspect import isawaitable
+
+LIMIT = 60.0  # seconds; a busy machine needs some, a stuck program all of them
+_PAUSE = 0.01
+
+
+async def wait_until(condition: Callable[[], object | Awaitable[object]]) -> None:
+    """Return when the condition (plain or awaited) holds; fail after a minute."""
+    async with asyncio.timeout(LIMIT):
+        while True:
+            value = condition()
+            if await value if isawaitable(value) else value:
+                return
+            await asyncio.sleep(_PAUSE)
+
+
+def block_until(condition: Callable[[], object]) -> None:
+    """Like `wait_until`, outside an event loop."""
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline, f"{condition} did not hold within {LIMIT:.0f} s"
+        time.sleep(_PAUSE)
