@@ -9,6 +9,9 @@ from memrecall.embedding.hashing import HashEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
+from tests.store.recycling import databases, recycled, sqlite_template
+
+__all__ = ["databases", "library", "recycled", "sqlite_template"]
 
 
 async def open_library(location: str, folder: Path, *, snapshots: bool = True) -> Library:

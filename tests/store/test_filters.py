@@ -1,6 +1,5 @@
 """Filters mean the same in SQLite, in PostgreSQL and in plain Python."""
 
-import asyncio
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,9 +8,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
+from memrecall.scope import Scope
 from memrecall.store import Store, Wanted, matches, read_filter
+from memrecall.store.statements import new_id
 
-from ..conftest import Databases
+from ..cases import check_each
 from .samples import ANN, BEN, MORNING, at, remember
 
 NAMES = st.sampled_from(["a", "b", "城市", 'q"t', "x.y", "back\\slash", "pinned"])
@@ -57,53 +58,50 @@ ROWS = st.lists(
 )
 
 
-def test_both_databases_and_plain_python_agree(databases: Databases) -> None:
-    """Many filters on one set of rows, then on another."""
-
-    @settings(max_examples=6, suppress_health_check=list(HealthCheck))
-    @given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
-    def agree(rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
-        asyncio.run(compare(databases.fresh(), rows, filters))
-
-    agree()
-
-
-async def compare(location: str, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
-    async with await Store.open(location) as store:
-        for number, row in enumerate(rows):
-            await remember(store, f"k{number}", **row)
-        for written in filters:
-            wanted = read_filter(written)
-            expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
-            found = await store.memory_list(ANN).keys(Wanted(wanted, superseded=True))
-            assert found == expected, written
+@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
+async def test_both_databases_and_plain_python_agree(
+    store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
+) -> None:
+    """Many filters on one user's rows, then on another's."""
+    scope = Scope(new_id("user"))
+    for number, row in enumerate(rows):
+        await remember(store, f"k{number}", scope=scope, **row)
+    for written in filters:
+        wanted = read_filter(written)
+        expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
+        found = await store.memory_list(scope).keys(Wanted(wanted, superseded=True))
+        assert found == expected, written
 
 
-@pytest.mark.parametrize(
-    ("wrong", "named"),
-    [
-        ({"a": {"like": "t%"}}, "'like'"),
-        ({"a": {"$gt": 1}}, "'\\$gt'"),
-        ({"and": {"a": 1}}, "'and'"),
-        ({"or": "x"}, "'or'"),
-        ({"not": 1}, "1"),
-        ({"a": {"in": 5}}, "'in'"),
-        ({"a": {"gt": None}}, "no order"),
-        ({"a": {"lt": True}}, "no order"),
-        ({"a": {"eq": [1]}}, "no plain value"),
-        ({"a": float("nan")}, "nan"),
-        ({"a": 2**60}, "numbers up to"),
-        ({"a": "\0"}, "NUL"),
-        ({"created_at": "yesterday"}, "not a time"),
-        ({"a": datetime(2026, 1, 1, tzinfo=UTC)}, "not a time"),
-        ({1: 2}, "1"),
-        ([1], r"\[1\]"),
-        ({"a": 1, "or": [{"a": {"in": list(range(201))}}]}, "200 conditions"),
-    ],
-)
-def test_what_cannot_be_understood_is_refused_by_name(wrong: Any, named: str) -> None:
-    with pytest.raises(InvalidArgument, match=named):
-        read_filter(wrong)
+REFUSED: list[tuple[Any, str]] = [
+    ({"a": {"like": "t%"}}, "'like'"),
+    ({"a": {"$gt": 1}}, "'\\$gt'"),
+    ({"and": {"a": 1}}, "'and'"),
+    ({"or": "x"}, "'or'"),
+    ({"not": 1}, "1"),
+    ({"a": {"in": 5}}, "'in'"),
+    ({"a": {"gt": None}}, "no order"),
+    ({"a": {"lt": True}}, "no order"),
+    ({"a": {"eq": [1]}}, "no plain value"),
+    ({"a": float("nan")}, "nan"),
+    ({"a": 2**60}, "numbers up to"),
+    ({"a": "\0"}, "NUL"),
+    ({"created_at": "yesterday"}, "not a time"),
+    ({"a": datetime(2026, 1, 1, tzinfo=UTC)}, "not a time"),
+    ({1: 2}, "1"),
+    ([1], r"\[1\]"),
+    ({"a": 1, "or": [{"a": {"in": list(range(201))}}]}, "200 conditions"),
+]
+
+
+def test_what_cannot_be_understood_is_refused_by_name() -> None:
+    def refuse(case: tuple[Any, str]) -> None:
+        wrong, named = case
+        with pytest.raises(InvalidArgument, match=named):
+            read_filter(wrong)
+
+    check_each(REFUSED, refuse)
 
 
 def test_filters_cannot_be_nested_without_end() -> None:
