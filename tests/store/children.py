@@ -11,7 +11,6 @@ from types import TracebackType
 
 from . import process
 
-PATIENCE = 60.0
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload([process.__name__])
 
@@ -41,7 +40,7 @@ class Child:
 
     def hear(self) -> object:
         """What the process says next; EOFError when it is gone."""
-        assert self._pipe.poll(PATIENCE), "the process says nothing"
+        assert self._pipe.poll(process.PATIENCE), "the process says nothing"
         said: object = self._pipe.recv()
         return said
 
@@ -58,13 +57,13 @@ class Child:
             try:
                 heard.append(self.hear())
             except (EOFError, OSError):  # OSError: it was killed while it spoke
-                self._process.join(PATIENCE)
+                self._process.join(process.PATIENCE)
                 return heard
 
     def kill(self) -> None:
         """Send SIGKILL, which no process can catch."""
         self._process.kill()
-        self._process.join(PATIENCE)
+        self._process.join(process.PATIENCE)
 
     @property
     def exit_code(self) -> int | None:

@@ -6,11 +6,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
+from sqlalchemy import text
+
 from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.store.claims import claim, lock_users
 
+from ..waiting import wait_until
 from .samples import MORNING
+
+BLOCKED = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock'
+"""
 
 
 class ThoughtBetter(Exception):
@@ -33,7 +41,7 @@ async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIte
             await lock_users(connection, ["ann"])
         loop.call_soon_threadsafe(begun.set)
         if other.database.is_sqlite:  # a transaction of SQLite has a thread to itself
-            enough_here.wait(60)
+            enough_here.wait(100)
         else:
             await enough.wait()
         raise ThoughtBetter
@@ -48,3 +56,22 @@ async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIte
             enough_here.set()
             with suppress(ThoughtBetter):
                 await writing
+
+
+async def wait_for_blocked(store: Store, transactions: int) -> None:
+    """Return when so many transactions of the store wait for the other writer."""
+
+    async def blocked() -> bool:
+        return await count_blocked(store) >= transactions
+
+    await wait_until(blocked)
+
+
+async def count_blocked(store: Store) -> int:
+    """How many transactions of the store have begun and wait."""
+    database = store.database
+    if database.is_sqlite:  # one waits for the file, the others in line behind it
+        line: Any = database._write_lock
+        return int(line.locked()) + len(line._waiters or ())
+    async with database.peek() as connection:
+        return int(await connection.scalar(text(BLOCKED)) or 0)

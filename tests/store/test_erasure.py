@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,8 @@ from memrecall.scope import Scope
 from memrecall.store import Erased, Grant, NewRelation, RowKey, Store, StoredSummary
 from memrecall.types import NewMemory, Origin
 
-from .contention import writer_at_work
+from ..waiting import wait_until
+from .contention import count_blocked, wait_for_blocked, writer_at_work
 from .samples import (
     ANN,
     BEN,
@@ -165,6 +167,7 @@ class TestSession:
         assert await ids(store.timeline(ANN)) == ["work2", "work1", "tea0", "work0"]
 
 
+@pytest.mark.concurrent
 async def test_erasing_while_others_write(store: Store) -> None:
     await fill(store)
 
@@ -182,31 +185,36 @@ async def test_erasing_while_others_write(store: Store) -> None:
     assert (await store.count("ann"))["messages"] == (await store.count("ben"))["messages"] == 11
 
 
+@pytest.mark.concurrent
 async def test_who_is_erased_while_writing_begins_anew(store: Store, location: str) -> None:
-    """The write waits for the erasure (or, on a slow day, the other way round)."""
+    """The write waits for the erasure."""
     await fill(store)
     async with writer_at_work(location):
         erasing = asyncio.create_task(store.owners.erase_user("ann"))
-        await asyncio.sleep(0.2)
+        await wait_for_blocked(store, 1)
         writing = asyncio.create_task(store.timeline(TEA).add([said("late")]))
-        await asyncio.sleep(0.2)
+        await wait_for_blocked(store, 2)
 
     await erasing
     assert (await writing).stored == 1
-    assert await ids(store.timeline(ANN)) in (["late"], [])
+    assert await ids(store.timeline(ANN)) == ["late"]
 
 
+@pytest.mark.concurrent
 async def test_an_agent_erased_while_its_first_user_comes(store: Store, location: str) -> None:
     """One of the two may come too late, and then hears of it in memrecall's words."""
     helper = Scope("ann", agent_id="helper")
     await store.timeline(helper).add([said("m")])
     await store.owners.erase_user("ann")
 
+    async def waits_or_ends(erasing: asyncio.Task[None]) -> bool:
+        return erasing.done() or await count_blocked(store) > 1
+
     async with writer_at_work(location, newcomer="ann"):
         writing = asyncio.create_task(store.timeline(helper).add([said("late")]))
-        await asyncio.sleep(0.2)
+        await wait_for_blocked(store, 1)
         erasing = asyncio.create_task(store.owners.erase_agent("helper"))
-        await asyncio.sleep(0.2)
+        await wait_until(partial(waits_or_ends, erasing))
 
     outcomes = await asyncio.gather(writing, erasing, return_exceptions=True)
     raised = [outcome for outcome in outcomes if isinstance(outcome, BaseException)]

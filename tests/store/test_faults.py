@@ -17,7 +17,7 @@ from memrecall.errors import (
 from memrecall.store import Store
 
 from ..conftest import PostgresqlServer
-from .contention import writer_at_work
+from .contention import wait_for_blocked, writer_at_work
 from .samples import ANN, dump, ids, numbered, said
 from .test_crash import require_sound
 
@@ -64,6 +64,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
         assert (await store.timeline(ANN).get("later0")).sequence_no == 5 * written + 1
 
 
+@pytest.mark.concurrent
 @pytest.mark.parametrize("seconds", [0.2, 0])
 async def test_another_writer_for_longer_than_one_waits(location: str, seconds: float) -> None:
     async with await Store.open(location, lock_timeout=seconds) as store:
@@ -72,7 +73,7 @@ async def test_another_writer_for_longer_than_one_waits(location: str, seconds: 
 
         async with writer_at_work(location):
             blocked = asyncio.create_task(store.timeline(ANN).add([said("n")]))
-            await asyncio.wait([blocked], timeout=5)
+            await asyncio.wait([blocked], timeout=60)
             gave_up = blocked.done()
             assert await ids(store.timeline(ANN)) == ["m"]  # reading goes on meanwhile
 
@@ -84,13 +85,14 @@ async def test_another_writer_for_longer_than_one_waits(location: str, seconds: 
         assert (await store.timeline(ANN).add([said("n")])).stored == 1
 
 
+@pytest.mark.concurrent
 async def test_another_writer_for_a_shorter_time_is_waited_for(location: str) -> None:
-    async with await Store.open(location) as store:
+    async with await Store.open(location, lock_timeout=60) as store:
         await store.timeline(ANN).add([said("m")])
 
         async with writer_at_work(location):
             waiting = asyncio.create_task(store.timeline(ANN).add([said("n")]))
-            await asyncio.wait([waiting], timeout=0.3)
+            await wait_for_blocked(store, 1)
             assert not waiting.done()
 
         assert (await waiting).stored == 1
@@ -123,12 +125,13 @@ async def test_a_damaged_file(tmp_path: Path) -> None:
 
 
 def hang_up(server: PostgresqlServer, store: Store) -> None:
-    """Let the server end all connections of a store, as a restart would."""
+    """Let the server end all connections of a store, as a restart would, and wait for it."""
     name = store.database._engine.url.database
     wanted = f"FROM pg_stat_activity WHERE datname = '{name}'"
-    server.run(f"SELECT pg_terminate_backend(pid) {wanted}")
+    server.run(f"SELECT pg_terminate_backend(pid, 60000) {wanted}")
 
 
+@pytest.mark.concurrent
 @only_postgresql
 async def test_a_server_that_hung_up_between_two_requests(
     store: Store, postgresql_server: PostgresqlServer
@@ -140,6 +143,7 @@ async def test_a_server_that_hung_up_between_two_requests(
     assert await ids(store.timeline(ANN)) == ["m", "n"]
 
 
+@pytest.mark.concurrent
 @only_postgresql
 async def test_a_server_that_hangs_up_in_the_middle_of_a_write(
     store: Store, postgresql_server: PostgresqlServer

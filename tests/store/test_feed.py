@@ -202,6 +202,7 @@ async def test_long_feeds_are_read_in_parts(store: Store, monkeypatch: pytest.Mo
     assert len(await changes(store, 0, 10)) == 10
 
 
+@pytest.mark.concurrent
 async def test_a_reader_never_misses_a_change_of_eight_writers(store: Store) -> None:
     seen: list[Change] = []
     writing = True

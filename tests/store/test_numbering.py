@@ -37,6 +37,7 @@ async def test_each_session_counts_for_itself(store: Store) -> None:
     assert_numbered(await work.get_many([f"w{n}{part}" for n in range(3) for part in "ab"]))
 
 
+@pytest.mark.concurrent
 async def test_eight_tasks_write_to_one_session(store: Store) -> None:
     timeline = store.timeline(SESSION)
 
@@ -52,6 +53,7 @@ async def test_eight_tasks_write_to_one_session(store: Store) -> None:
     assert_numbered(messages)
 
 
+@pytest.mark.concurrent
 def test_eight_processes_write_to_one_session(location: str) -> None:
     heard = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
 
@@ -66,6 +68,7 @@ async def read_shared(location: str) -> list[Message]:
         return await walk(store.timeline(process.SCOPE))
 
 
+@pytest.mark.concurrent
 async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_other(
     store: Store,
 ) -> None:
@@ -85,6 +88,7 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
     assert (await store.count())["messages"] == 4 * 8 * 5
 
 
+@pytest.mark.concurrent
 async def test_many_first_messages_of_a_user_at_once(store: Store) -> None:
     await asyncio.gather(
         *(

@@ -13,7 +13,8 @@ from memrecall.scope import Scope
 from memrecall.store import BODY_BYTES, Store, measure_body
 from memrecall.store import owners as owners_module
 
-from .contention import writer_at_work
+from ..cases import check_each, check_each_async
+from .contention import wait_for_blocked, writer_at_work
 from .samples import ANN, BEN, dump, recalled, said
 
 KEPT = 30
@@ -128,17 +129,19 @@ class TestAdd:
         assert (await dump(store.database))["traces"] == before
         await store.traces(BEN).add(recalled("t", "else"), KEPT)
 
+    @pytest.mark.concurrent
     async def test_it_waits_for_another_writer(self, store: Store, location: str) -> None:
         await meet(store, ANN)
 
         async with writer_at_work(location):
             adding = asyncio.create_task(store.traces(ANN).add(recalled("t"), KEPT))
-            await asyncio.sleep(0.1)
+            await wait_for_blocked(store, 1)
             assert await names(store) == []
 
         await adding
         assert await names(store) == ["t"]
 
+    @pytest.mark.concurrent
     async def test_many_at_once_beside_messages(self, store: Store) -> None:
         await meet(store, ANN)
 
@@ -151,6 +154,26 @@ class TestAdd:
         mark = await store.feed("ann").mark()
         assert mark is not None
         assert mark.version == 9
+
+
+IMPOSSIBLE: list[dict[str, Any]] = [
+    {"query": "a\0b"},
+    {"query": "a\ud83d"},
+    {"trace_id": "x" * 65},
+    {"stop_reason": ""},
+    {"stop_reason": "x" * 51},
+    {"confidence": 1.01},
+    {"confidence": float("nan")},
+    {"seconds": float("inf")},
+    {"seconds": -1},
+    {"iterations": -1},
+    {"tool_calls": 2**31},
+    {"body": {"k": float("nan")}},
+    {"body": {"k": "a\0b"}},
+    {"body": []},
+    {"created_at": "yesterday"},
+    {"unknown": 1},
+]
 
 
 class TestInput:
@@ -171,45 +194,29 @@ class TestInput:
         assert (await store.traces(ANN).get("t")).body == largest
         assert await names(store) == ["t"]
 
-    @pytest.mark.parametrize("days", [0, -1, 36_501, 10**12])
-    async def test_days_out_of_range_are_refused(self, store: Store, days: int) -> None:
+    async def test_days_out_of_range_are_refused(self, store: Store) -> None:
         await meet(store, ANN)
 
-        with pytest.raises(InvalidArgument, match=str(days)):
-            await store.traces(ANN).add(recalled(), days)
+        async def refuse(days: int) -> None:
+            with pytest.raises(InvalidArgument, match=str(days)):
+                await store.traces(ANN).add(recalled(), days)
 
-    @pytest.mark.parametrize(
-        "fields",
-        [
-            {"query": "a\0b"},
-            {"query": "a\ud83d"},
-            {"trace_id": "x" * 65},
-            {"stop_reason": ""},
-            {"stop_reason": "x" * 51},
-            {"confidence": 1.01},
-            {"confidence": float("nan")},
-            {"seconds": float("inf")},
-            {"seconds": -1},
-            {"iterations": -1},
-            {"tool_calls": 2**31},
-            {"body": {"k": float("nan")}},
-            {"body": {"k": "a\0b"}},
-            {"body": []},
-            {"created_at": "yesterday"},
-            {"unknown": 1},
-        ],
-        ids=lambda fields: ascii(fields)[:40],
-    )
-    def test_a_trace_that_no_engine_could_keep_cannot_be_made(self, fields: dict[str, Any]) -> None:
-        with pytest.raises(ValidationError, match=next(iter(fields))):
-            recalled(**fields)
+        await check_each_async([0, -1, 36_501, 10**12], refuse)
+
+    def test_a_trace_that_no_engine_could_keep_cannot_be_made(self) -> None:
+        def refuse(fields: dict[str, Any]) -> None:
+            with pytest.raises(ValidationError, match=next(iter(fields))):
+                recalled(**fields)
+
+        check_each(IMPOSSIBLE, refuse, ascii)
 
 
 class TestRead:
     async def test_latest_first_and_ties_by_id_whatever_the_page(self, store: Store) -> None:
         await meet(store, ANN)
+        yesterday = days_ago(1)
         for number in reversed(range(7)):
-            made = days_ago(1).replace(hour=number % 3, microsecond=1)
+            made = yesterday.replace(hour=number % 3, microsecond=1)
             await store.traces(ANN).add(recalled(f"t{number}", created_at=made), KEPT)
 
         expected = ["t2", "t5", "t1", "t4", "t0", "t3", "t6"]
@@ -270,10 +277,12 @@ class TestRead:
             with pytest.raises(InvalidArgument, match="cursor"):
                 await store.traces(scope).page(1, foreign)
 
-    @pytest.mark.parametrize("limit", [0, -1, 201])
-    async def test_a_limit_out_of_range_is_refused(self, store: Store, limit: int) -> None:
-        with pytest.raises(InvalidArgument, match=str(limit)):
-            await store.traces(ANN).page(limit)
+    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+        async def refuse(limit: int) -> None:
+            with pytest.raises(InvalidArgument, match=str(limit)):
+                await store.traces(ANN).page(limit)
+
+        await check_each_async([0, -1, 201], refuse)
 
 
 class TestRetention:

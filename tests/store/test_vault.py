@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ from memrecall.store.locks import when_free
 from memrecall.store.staging import Stage
 from memrecall.store.vault import Vault
 
+from ..waiting import wait_until
 from .vaults import AGENT, LARGEST, Place, check_backups, read_state, write_state
 
 ROOT = Path(__file__).parents[2]
@@ -93,28 +95,31 @@ class TestBackup:
         assert len(set(paths)) == 5
         check_backups(place)
 
+    @pytest.mark.concurrent
     async def test_backups_while_others_write_are_of_one_moment(
         self, store: Store, place: Place
     ) -> None:
         room, vault = store.knowledge(AGENT), place.vault(store)
         stop = asyncio.Event()
+        written = 0
 
-        async def write() -> int:
-            number = 0
+        async def write() -> None:
+            nonlocal written
             while not stop.is_set():  # always a pair: the second says what the first says
-                pair = [NewKnowledge(str(number), key=f"kb-{name}") for name in "xy"]
+                pair = [NewKnowledge(str(written), key=f"kb-{name}") for name in "xy"]
                 for entry in pair:
                     await room.add(entry)
-                number += 1
-            return number
+                written += 1
 
         writing = asyncio.create_task(write())
+        await wait_until(lambda: written or writing.done())
         for _ in range(6):
             kept = json.loads((await vault.backup()).read_bytes())["knowledge"]
             first, second = (int(kept.get(f"kb-{n}", {"content": -1})["content"]) for n in "xy")
             assert first - second in (0, 1)
+        await wait_until(lambda: written > 1 or writing.done())
         stop.set()
-        assert await writing > 1
+        await writing
         check_backups(place)
 
     async def test_what_is_too_large_is_refused_and_leaves_nothing(
@@ -213,6 +218,7 @@ class TestRestore:
         assert "late" in {entry["content"] for entry in kept}
         assert len(list((place.home / "backups").iterdir())) == 3
 
+    @pytest.mark.concurrent
     async def test_restores_at_once_come_one_after_the_other(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
@@ -223,6 +229,7 @@ class TestRestore:
         assert await read_state(store, place) in ("a", "b")
         assert debris(place) == []
 
+    @pytest.mark.concurrent
     async def test_it_waits_only_so_long_for_others(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
@@ -232,6 +239,7 @@ class TestRestore:
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
 
+    @pytest.mark.concurrent
     async def test_many_that_wait_keep_nobody_from_going_on(
         self, store: Store, place: Place
     ) -> None:
@@ -239,23 +247,37 @@ class TestRestore:
         spaces, vault = place.workspaces(), place.vault(store)
         work: list[Any] = [vault.backup() for _ in range(20)]
         work += [
-            when_free(lambda n=n: spaces.create(f"t{n}"), 20)  # type: ignore[misc]
+            when_free(lambda n=n: spaces.create(f"t{n}"), 60)  # type: ignore[misc]
             for n in range(20)
         ]
         await asyncio.gather(*work)
         assert len(spaces.names()) == 20
         check_backups(place)
 
+    @pytest.mark.concurrent
     async def test_who_goes_away_does_not_leave_it_half_done(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
-        for delay in (0.0, 0.005, 0.02, 0.05):
-            task = asyncio.create_task(place.vault(store).restore(saved[0].name))
-            await asyncio.sleep(delay)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            assert await read_state(store, place) in ("a", "b")
-            assert debris(place) == []
+        steps: list[str] = []
+        await place.vault(store, steps.append).restore(saved[0].name)
+        assert "decided" in steps
+        for number, step in enumerate(dict.fromkeys(steps)):
+            await leave_at(step, store, place, saved[number % 2])
+            assert await read_state(store, place) == "ab"[number % 2], step
+            assert debris(place) == [], step
+
+
+async def leave_at(wanted: str, store: Store, place: Place, backup: Path) -> None:
+    """Restore a backup, and be gone at that step."""
+    loop = asyncio.get_running_loop()
+
+    def leave(step: str) -> None:
+        if step == wanted:  # some steps are taken in threads
+            loop.call_soon_threadsafe(task.cancel)
+
+    task = asyncio.create_task(place.vault(store, leave).restore(backup.name))
+    (outcome,) = await asyncio.gather(task, return_exceptions=True)
+    assert isinstance(outcome, asyncio.CancelledError)
 
 
 def changed(data: bytes, **members: Any) -> bytes:
@@ -435,12 +457,10 @@ class TestFailures:
         await place.vault(store).restore(saved[1].name)
         before = sorted(os.listdir(place.home / "backups"))
         for number in range(steps.index("decided")):
-            count = 0
+            seen = count()
 
-            def fail(_step: str, number: int = number) -> None:
-                nonlocal count
-                count += 1
-                if count == number + 1:
+            def fail(_step: str, number: int = number, seen: "count[int]" = seen) -> None:
+                if next(seen) == number:
                     raise OSError(errno.ENOSPC, "No space left on device")
 
             with pytest.raises(StorageFull):
@@ -455,12 +475,10 @@ class TestFailures:
         steps = await self.steps(store, place, saved[0].name)
         for number in range(steps.index("decided"), len(steps)):
             await place.vault(store).restore(saved[1].name)
-            count = 0
+            seen = count()
 
-            def fail(_step: str, number: int = number) -> None:
-                nonlocal count
-                count += 1
-                if count == number + 1:
+            def fail(_step: str, number: int = number, seen: "count[int]" = seen) -> None:
+                if next(seen) == number:
                     raise OSError(errno.EIO, "Input/output error")
 
             with pytest.raises(StorageError):
@@ -557,11 +575,12 @@ class Forker:
         return self._process.stdout.readline()
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=60)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def forker() -> Iterator[Forker]:
+    """One for all tests: its start takes as long as dozens of workers."""
     made = Forker()
     yield made
     made.close()
@@ -577,6 +596,7 @@ async def check_after_death(place: Place, expected: tuple[str, ...]) -> str:
         return name
 
 
+@pytest.mark.concurrent
 async def test_killed_at_every_step(
     store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
 ) -> None:
@@ -584,6 +604,8 @@ async def test_killed_at_every_step(
     await place.vault(store, seen.append).restore(saved[0].name)
     decided = seen.index("decided") + 1
     for number in range(1, len(seen) + 1):
+        if not store.database.is_sqlite and abs(number - decided) > 2 and number % 3:
+            continue  # far from the decision the database plays no part
         await place.vault(store).restore(saved[1].name)
         forker.start(place, number, saved[0])
         assert int(forker.hear()) == -signal.SIGKILL
@@ -603,11 +625,12 @@ async def kill_often(place: Place, saved: tuple[Path, Path], forker: Forker, tim
                 path.unlink()
 
 
+@pytest.mark.concurrent
 async def test_killed_at_random_moments(
     store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     del store
-    await kill_often(place, saved, forker, 10)
+    await kill_often(place, saved, forker, 6)
 
 
 @pytest.mark.long

@@ -74,6 +74,7 @@ class TestModel:
         with pytest.raises(EmbeddingModelMismatch):
             await store.vectors(MODEL).check_model()
 
+    @pytest.mark.concurrent
     async def test_of_several_models_that_come_at_once_one_is_taken(self, store: Store) -> None:
         outcomes = await asyncio.gather(
             *(store.vectors(f"embedder-{n}").claim_model() for n in range(4)),
