@@ -58,12 +58,28 @@ ROWS = st.lists(
 )
 
 
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
-@given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
+some = given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
+
+
+@settings(max_examples=3, suppress_health_check=list(HealthCheck))
+@some
 async def test_both_databases_and_plain_python_agree(
     store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
 ) -> None:
-    """Many filters on one user's rows, then on another's."""
+    await compare(store, rows, filters)
+
+
+@pytest.mark.long
+@settings(max_examples=50, suppress_health_check=list(HealthCheck))
+@some
+async def test_both_databases_and_plain_python_agree_for_long(
+    store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
+) -> None:
+    await compare(store, rows, filters)
+
+
+async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]) -> None:
+    """Ask the database and plain Python the same of one user's rows."""
     scope = Scope(new_id("user"))
     for number, row in enumerate(rows):
         await remember(store, f"k{number}", scope=scope, **row)

@@ -140,7 +140,7 @@ JSON_VALUES = st.recursive(
 
 @given(st.lists(st.dictionaries(st.text("ab界", max_size=2), JSON_VALUES), min_size=1, max_size=4))
 @settings(
-    max_examples=25,
+    max_examples=12,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

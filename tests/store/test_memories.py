@@ -11,6 +11,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import Store
 from memrecall.types import MEMORY_BYTES, Keyword, NewMemory, Origin
 
+from ..cases import check_each_async
 from .samples import ANN, BEN, MORNING, at, dump, remember, rows_of, said
 
 TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
@@ -79,20 +80,18 @@ async def test_the_same_again_is_no_new_row(store: Store) -> None:
     assert [row for row in after if row["memory_key"] == "k"] == before
 
 
-@pytest.mark.parametrize(
-    "other",
-    [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}],
-    ids=lambda other: next(iter(other)),
-)
-async def test_other_words_under_a_known_key_conflict(store: Store, other: dict[str, Any]) -> None:
+async def test_other_words_under_a_known_key_conflict(store: Store) -> None:
     await remember(store, "k", "likes tea")
     before = await dump(store.database)
 
-    with pytest.raises(Conflict, match="'k'") as conflict:
-        await remember(store, "k", **other)
+    async def refuse(other: dict[str, Any]) -> None:
+        with pytest.raises(Conflict, match="'k'") as conflict:
+            await remember(store, "k", **other)
+        assert next(iter(other)) in str(conflict.value)
+        assert await dump(store.database) == before
 
-    assert next(iter(other)) in str(conflict.value)
-    assert await dump(store.database) == before
+    others = [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}]
+    await check_each_async(others, refuse)
 
 
 async def test_a_conflict_in_the_middle_leaves_nothing_of_the_batch(store: Store) -> None:
@@ -128,27 +127,24 @@ async def test_a_source_must_be_a_message_of_the_user(store: Store) -> None:
     assert await dump(store.database) == before
 
 
-@pytest.mark.parametrize(
-    ("content", "kept"),
-    [
-        ("x" * MEMORY_BYTES, MEMORY_BYTES),
-        ("x" * (MEMORY_BYTES + 1), MEMORY_BYTES),
-        ("汉" * 40_000, MEMORY_BYTES // 3),
-        ("a" + "😀" * 30_000, 1 + (MEMORY_BYTES - 1) // 4),
-    ],
-    ids=["limit", "one over", "han", "emoji"],
-)
-async def test_a_long_memory_is_cut_between_characters_and_says_so(
-    store: Store, content: str, kept: int
-) -> None:
-    await remember(store, "long", content)
+async def test_a_long_memory_is_cut_between_characters_and_says_so(store: Store) -> None:
+    long = {
+        "limit": ("x" * MEMORY_BYTES, MEMORY_BYTES),
+        "one over": ("x" * (MEMORY_BYTES + 1), MEMORY_BYTES),
+        "han": ("汉" * 40_000, MEMORY_BYTES // 3),
+        "emoji": ("a" + "😀" * 30_000, 1 + (MEMORY_BYTES - 1) // 4),
+    }
 
-    memory = await store.memories(ANN).get("long")
+    async def keep(key: str) -> None:
+        content, kept = long[key]
+        await remember(store, key, content)
+        memory = await store.memories(ANN).get(key)
+        assert memory.content == content[:kept]
+        assert len(memory.content.encode()) <= MEMORY_BYTES
+        assert memory.truncated is (kept < len(content))
+        assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
 
-    assert memory.content == content[:kept]
-    assert len(memory.content.encode()) <= MEMORY_BYTES
-    assert memory.truncated is (kept < len(content))
-    assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
+    await check_each_async(long, keep)
 
 
 async def test_a_long_memory_again_is_no_new_row_but_another_one_conflicts(store: Store) -> None:

@@ -23,6 +23,7 @@ from memrecall.store.tables import meta
 from memrecall.text import analyze
 from memrecall.types import Origin, Role
 
+from ..cases import check_each_async
 from . import process
 from .children import run_together
 from .samples import ANN, BEN, Rows, dump, ids, recalled, said
@@ -53,12 +54,6 @@ async def make_old(location: str, version: int) -> None:
         await database.close()
 
 
-@pytest.fixture(params=range(1, LATEST + 1))
-async def old_location(request: pytest.FixtureRequest, empty_location: str) -> str:
-    await make_old(empty_location, request.param)
-    return empty_location
-
-
 async def test_an_empty_database_gets_the_latest_schema(empty_location: str) -> None:
     await make_old(empty_location, 0)
 
@@ -67,88 +62,82 @@ async def test_an_empty_database_gets_the_latest_schema(empty_location: str) -> 
         assert await store.count() == dict.fromkeys(await store.count(), 0)
 
 
-async def test_old_messages_are_read_unchanged(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        assert await store.schema_version() == LATEST
-        message = await store.timeline(ANN).get("m1")
+async def messages_are_read_unchanged(store: Store) -> None:
+    message = await store.timeline(ANN).get("m1")
 
-        assert message.model_dump() == {
-            "message_id": "m1",
-            "ts": datetime(2026, 1, 26, 10, 46, 0, 123456, tzinfo=UTC),
-            "user_id": "ann",
-            "role": Role.USER,
-            "content": "我不喝咖啡 ☕",
-            "speaker": "Ann",
-            "session_id": "open",
-            "agent_id": "helper",
-            "content_type": "text",
-            "parent_message_id": None,
-            "metadata": {"tokens": 7, "nested": {"list": [1, None, True]}},
-            "create_time": datetime(2026, 1, 26, 10, 47, tzinfo=UTC),
-            "sequence_no": 1,
-        }
-        assert await ids(store.timeline(ANN)) == ["m1", "m2", "m3"]
-        assert await ids(store.timeline(ANN), MessageFilter(session_id="closed")) == ["m3"]
-        assert await ids(store.timeline(BEN)) == ["m1"]
-        assert (await store.timeline(ANN).get("m2")).parent_message_id == "m1"
+    assert message.model_dump() == {
+        "message_id": "m1",
+        "ts": datetime(2026, 1, 26, 10, 46, 0, 123456, tzinfo=UTC),
+        "user_id": "ann",
+        "role": Role.USER,
+        "content": "我不喝咖啡 ☕",
+        "speaker": "Ann",
+        "session_id": "open",
+        "agent_id": "helper",
+        "content_type": "text",
+        "parent_message_id": None,
+        "metadata": {"tokens": 7, "nested": {"list": [1, None, True]}},
+        "create_time": datetime(2026, 1, 26, 10, 47, tzinfo=UTC),
+        "sequence_no": 1,
+    }
+    assert await ids(store.timeline(ANN)) == ["m1", "m2", "m3"]
+    assert await ids(store.timeline(ANN), MessageFilter(session_id="closed")) == ["m3"]
+    assert await ids(store.timeline(BEN)) == ["m1"]
+    assert (await store.timeline(ANN).get("m2")).parent_message_id == "m1"
 
 
-async def test_old_memories_are_read_unchanged(old_location: str) -> None:
+async def memories_are_read_unchanged(store: Store) -> None:
     trusted = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
+    drinks, secret = sorted(
+        await store.memories(trusted).get_many(["drinks", "secret"]),
+        key=lambda memory: memory.memory_key,
+    )
 
-    async with await Store.open(old_location) as store:
-        drinks, secret = sorted(
-            await store.memories(trusted).get_many(["drinks", "secret"]),
-            key=lambda memory: memory.memory_key,
-        )
-
-        assert (drinks.summary, drinks.content) == ("No coffee", "Ann drinks no coffee")
-        assert [(k.keyword, k.weight) for k in drinks.keywords] == [("coffee", 0.5)]
-        assert drinks.source_message_ids == ("m1",)
-        assert drinks.valid_from == datetime(2026, 1, 26, tzinfo=UTC)
-        assert drinks.provenance.origin == Origin.USER
-        assert drinks.created_at == datetime(2026, 1, 26, 10, 48, tzinfo=UTC)
-        assert (secret.layer, secret.sensitive, secret.truncated) == ("short", True, True)
-        assert len(await store.memories(ANN).get_many(["drinks", "secret"])) == 1
+    assert (drinks.summary, drinks.content) == ("No coffee", "Ann drinks no coffee")
+    assert [(k.keyword, k.weight) for k in drinks.keywords] == [("coffee", 0.5)]
+    assert drinks.source_message_ids == ("m1",)
+    assert drinks.valid_from == datetime(2026, 1, 26, tzinfo=UTC)
+    assert drinks.provenance.origin == Origin.USER
+    assert drinks.created_at == datetime(2026, 1, 26, 10, 48, tzinfo=UTC)
+    assert (secret.layer, secret.sensitive, secret.truncated) == ("short", True, True)
+    assert len(await store.memories(ANN).get_many(["drinks", "secret"])) == 1
 
 
-async def test_old_owners_and_vectors_are_read_unchanged(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        (agent,) = (await store.owners.list_agents()).items
-        ann, ben = (await store.owners.list_users()).items
-        closed, opened = (await store.owners.list_sessions("ann")).items
-        mark = await store.feed("ann").mark()
-        assert mark is not None
-        changes = [c async for c in store.feed("ann").changes(0, mark.version, "embedder-1")]
+async def owners_and_vectors_are_read_unchanged(store: Store) -> None:
+    (agent,) = (await store.owners.list_agents()).items
+    ann, ben = (await store.owners.list_users()).items
+    closed, opened = (await store.owners.list_sessions("ann")).items
+    mark = await store.feed("ann").mark()
+    assert mark is not None
+    changes = [c async for c in store.feed("ann").changes(0, mark.version, "embedder-1")]
 
-        assert (agent["agent_name"], agent["config"]) == ("The helper", {"model": "m"})
-        assert (ann["user_name"], ann["profile"]) == ("Ann 安", {"city": "北京"})
-        assert (ann["status"], ben["status"]) == (1, 0)
-        assert (closed["status"], opened["context"]) == (0, {"topic": "tea"})
-        assert (mark.version, mark.epoch, mark.time_zone) == (
-            6,
-            "0123456789abcdef",
-            "Asia/Shanghai",
-        )
-        (vector,) = changes[0].vectors
-        assert np.frombuffer(vector.vector, STORED_AS).tolist() == [1.0, 2.0]
+    assert (agent["agent_name"], agent["config"]) == ("The helper", {"model": "m"})
+    assert (ann["user_name"], ann["profile"]) == ("Ann 安", {"city": "北京"})
+    assert (ann["status"], ben["status"]) == (1, 0)
+    assert (closed["status"], opened["context"]) == (0, {"topic": "tea"})
+    assert (mark.version, mark.epoch, mark.time_zone) == (
+        6,
+        "0123456789abcdef",
+        "Asia/Shanghai",
+    )
+    (vector,) = changes[0].vectors
+    assert np.frombuffer(vector.vector, STORED_AS).tolist() == [1.0, 2.0]
 
 
-async def test_an_old_database_goes_on_where_it_stopped(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        timeline = store.timeline(Scope("ann", session_id="open"))
-        await timeline.add([said("m4")])
+async def messages_are_numbered_on(store: Store) -> None:
+    timeline = store.timeline(Scope("ann", session_id="open"))
+    await timeline.add([said("m4")])
 
-        message = await timeline.get("m4")
-        assert message.sequence_no == 3
-        assert message.create_time > datetime(2026, 1, 26, 10, 47, 0, 1, tzinfo=UTC)
-        mark = await store.feed("ann").mark()
-        assert mark is not None
-        assert mark.version == 7
-        with pytest.raises(Disabled):
-            await store.timeline(Scope("ann", session_id="closed")).add([said("m5")])
-        with pytest.raises(Disabled):
-            await store.timeline(BEN).add([said("m5")])
+    message = await timeline.get("m4")
+    assert message.sequence_no == 3
+    assert message.create_time > datetime(2026, 1, 26, 10, 47, 0, 1, tzinfo=UTC)
+    mark = await store.feed("ann").mark()
+    assert mark is not None
+    assert mark.version == 7
+    with pytest.raises(Disabled):
+        await store.timeline(Scope("ann", session_id="closed")).add([said("m5")])
+    with pytest.raises(Disabled):
+        await store.timeline(BEN).add([said("m5")])
 
 
 async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: str) -> None:
@@ -177,17 +166,16 @@ async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: st
         assert [trace.trace_id for trace in page.items] == ["t2", "t1"]
 
 
-async def test_an_old_database_takes_traces_and_follows_threads(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        before = await store.feed("ann").mark()
-        await store.traces(ANN).add(recalled("new"), keep_days=30)
+async def traces_are_taken_and_threads_followed(store: Store) -> None:
+    before = await store.feed("ann").mark()
+    await store.traces(ANN).add(recalled("new"), keep_days=30)
 
-        assert (await store.traces(ANN).get("new")).query == "which tea?"
-        assert await store.feed("ann").mark() == before
-        thread = await store.timeline(ANN).thread(session_id="open", limit=9)
-        assert [message.message_id for message in thread] == ["m1", "m2"]
-        with pytest.raises(Disabled):
-            await store.traces(BEN).add(recalled(), keep_days=30)
+    assert (await store.traces(ANN).get("new")).query == "which tea?"
+    assert await store.feed("ann").mark() == before
+    thread = await store.timeline(ANN).thread(session_id="open", limit=9)
+    assert [message.message_id for message in thread] == ["m1", "m2"]
+    with pytest.raises(Disabled):
+        await store.traces(BEN).add(recalled(), keep_days=30)
 
 
 async def test_keys_of_the_third_schema_open_what_they_did(empty_location: str) -> None:
@@ -267,18 +255,38 @@ async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: s
         assert await room.was_restored("re1")
 
 
-async def test_an_old_database_takes_what_surrounds_memories(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
-        assert [step.event for step in await store.history(ANN, "drinks")] == ["ADD", "UPDATE"]
-        await store.changes(ANN).undo("drinks", actor="ann")
-        assert (await store.memories(ANN).get("drinks")).content == "Ann drinks no coffee"
+async def memories_are_changed_and_changed_back(store: Store) -> None:
+    await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
+    assert [step.event for step in await store.history(ANN, "drinks")] == ["ADD", "UPDATE"]
+    await store.changes(ANN).undo("drinks", actor="ann")
+    assert (await store.memories(ANN).get("drinks")).content == "Ann drinks no coffee"
 
 
-async def test_an_old_database_takes_keys(old_location: str) -> None:
-    async with await Store.open(old_location) as store:
-        key, text = await store.keys.create(Grant(frozenset({"ann"})))
-        assert await store.keys.verify(text) == key
+async def keys_are_taken(store: Store) -> None:
+    key, text = await store.keys.create(Grant(frozenset({"ann"})))
+    assert await store.keys.verify(text) == key
+
+
+CHECKS = [  # those that only read come first
+    messages_are_read_unchanged,
+    memories_are_read_unchanged,
+    owners_and_vectors_are_read_unchanged,
+    traces_are_taken_and_threads_followed,
+    keys_are_taken,
+    messages_are_numbered_on,
+    memories_are_changed_and_changed_back,
+]
+
+
+@pytest.mark.parametrize("version", range(1, LATEST + 1))
+async def test_an_old_database_is_read_unchanged_and_goes_on(
+    empty_location: str, version: int
+) -> None:
+    await make_old(empty_location, version)
+
+    async with await Store.open(empty_location) as store:
+        assert await store.schema_version() == LATEST
+        await check_each_async(CHECKS, lambda check: check(store), lambda check: check.__name__)
 
 
 async def rewrite_meta(location: str, name: str, value: str) -> Rows:
@@ -319,6 +327,7 @@ async def test_a_database_of_another_application_is_refused_untouched(empty_loca
         await database.close()
 
 
+@pytest.mark.concurrent
 async def test_many_open_an_empty_database_at_once(empty_location: str) -> None:
     stores = await asyncio.gather(*(Store.open(empty_location) for _ in range(8)))
 
@@ -331,6 +340,7 @@ async def test_many_open_an_empty_database_at_once(empty_location: str) -> None:
     assert len(births) == 1
 
 
+@pytest.mark.concurrent
 def test_many_processes_open_an_empty_database_at_once(empty_location: str) -> None:
     heard = run_together(process.open_only, [[empty_location]] * 6)
 

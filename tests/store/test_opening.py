@@ -12,6 +12,7 @@ import pytest
 from memrecall.errors import InvalidArgument, MemrecallError, StorageUnreachable
 from memrecall.store import Store
 
+from ..cases import check_each_async
 from ..conftest import PostgresqlServer
 from .samples import ANN, ids, said
 
@@ -145,23 +146,24 @@ class TestFiles:
                 assert found.fetchall() == []
 
 
-@pytest.mark.parametrize(
-    "location",
-    [
-        "",
-        "  ",
-        "mysql://ann:hunter2@localhost/x",
-        "://",
-        "postgresql://ann:hunter2@localhost:port/x",
-        "sqlite://",
-        "sqlite:///:memory:",
-    ],
-)
-async def test_a_location_that_cannot_be_meant(location: str) -> None:
-    error = await refusal(location)
+MEANINGLESS = [
+    "",
+    "  ",
+    "mysql://ann:hunter2@localhost/x",
+    "://",
+    "postgresql://ann:hunter2@localhost:port/x",
+    "sqlite://",
+    "sqlite:///:memory:",
+]
 
-    assert isinstance(error, InvalidArgument)
-    assert error.hint
+
+async def test_a_location_that_cannot_be_meant() -> None:
+    async def refuse(location: str) -> None:
+        error = await refusal(location)
+        assert isinstance(error, InvalidArgument)
+        assert error.hint
+
+    await check_each_async(MEANINGLESS, refuse)
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from memrecall.errors import Conflict, Disabled, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store import OwnerList, Store
 
+from ..cases import check_each_async
 from .samples import ANN, BEN, ids, recalled, said
 
 NAMES = ["B", "a", "é", "甲", "😀"]
@@ -69,11 +70,13 @@ class TestLists:
         assert {"epoch", "version"} & set(user) == set()
         assert "last_create_time" not in session
 
-    @pytest.mark.parametrize("limit", [0, -1, 10_001])
-    async def test_a_limit_out_of_range_is_refused(self, store: Store, limit: int) -> None:
-        for read in (store.owners.list_agents, store.owners.list_users):
-            with pytest.raises(InvalidArgument, match=str(limit)):
-                await read(limit=limit)
+    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+        async def refuse(limit: int) -> None:
+            for read in (store.owners.list_agents, store.owners.list_users):
+                with pytest.raises(InvalidArgument, match=str(limit)):
+                    await read(limit=limit)
+
+        await check_each_async([0, -1, 10_001], refuse)
 
 
 class TestStatus:

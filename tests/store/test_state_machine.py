@@ -292,7 +292,7 @@ def check_conversations(
 
 
 def test_two_users_and_a_plain_dict_agree(databases: Databases, engine: str) -> None:
-    check_conversations(databases, examples=25 if engine == "sqlite" else 10, steps=20)
+    check_conversations(databases, examples=12 if engine == "sqlite" else 5, steps=20)
 
 
 @pytest.mark.long

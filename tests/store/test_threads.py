@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from memrecall.store import Store
 from memrecall.store.statements import new_id
 from memrecall.types import NewMessage
 
+from ..cases import check_each_async
 from .samples import ANN, BEN, at, said
 
 TEA = Scope("ann", session_id="tea")
@@ -68,10 +70,12 @@ class TestLinear:
 
         assert message == await store.timeline(ANN).get("m")
 
-    @pytest.mark.parametrize("limit", [0, -1, 1001])
-    async def test_a_limit_out_of_range_is_refused(self, store: Store, limit: int) -> None:
-        with pytest.raises(InvalidArgument, match=str(limit)):
-            await thread(store, limit=limit)
+    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+        async def refuse(limit: int) -> None:
+            with pytest.raises(InvalidArgument, match=str(limit)):
+                await thread(store, limit=limit)
+
+        await check_each_async([0, -1, 1001], refuse)
 
 
 class TestBranches:
@@ -167,16 +171,34 @@ def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> lis
     return found[::-1]
 
 
-@given(
+asked_for = given(
     CONVERSATIONS, st.none() | st.integers(0, 12), st.integers(1, 12), st.sampled_from([1, 2, 3, 9])
 )
-@settings(
-    max_examples=150,
-    deadline=None,
+few = settings(
+    max_examples=40,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
+
+
+@asked_for
+@few
 async def test_any_conversation_reads_as_the_plainest_walk_does(
+    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+) -> None:
+    await compare_with_plainest_walk(store, spoken, before, limit, page)
+
+
+@pytest.mark.long
+@asked_for
+@settings(few, max_examples=1_000, derandomize=False)
+async def test_many_conversations_read_as_the_plainest_walk_does(
+    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+) -> None:
+    await compare_with_plainest_walk(store, spoken, before, limit, page)
+
+
+async def compare_with_plainest_walk(
     store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
     scope = Scope(new_id("user"), session_id="tea")
@@ -212,22 +234,23 @@ def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", note)
 
 
-@pytest.mark.parametrize("linked", [False, True], ids=["unlinked", "linked"])
-@pytest.mark.parametrize("length", [600, 3000])
-async def test_a_long_session_costs_no_more_than_a_short_one(
-    store: Store, length: int, linked: bool
-) -> None:
-    links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
-    await store.timeline(TEA).add(chain(*links))
+async def test_a_long_session_costs_no_more_than_a_short_one(store: Store) -> None:
+    async def read(case: tuple[int, bool]) -> None:
+        length, linked = case
+        scope = Scope(f"user {length} {linked}", session_id="tea")
+        links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
+        await store.timeline(scope).add(chain(*links))
 
-    with statements_of(store) as asked:
-        found = await thread(store, f"{length - 1}", limit=500)
+        with statements_of(store) as asked:
+            found = await thread(store, f"{length - 1}", limit=500, scope=scope)
 
-    assert found == [f"{n}" for n in range(length - 501, length - 1)]
-    places = [said_ for said_, _ in asked if "messages.content" not in said_]
-    # The message itself, pages of two hundred, and the words of all.
-    assert len(places) == 1 + 3
-    assert len(asked) == len(places) + 1
+        assert found == [f"{n}" for n in range(length - 501, length - 1)]
+        places = [said_ for said_, _ in asked if "messages.content" not in said_]
+        # The message itself, pages of two hundred, and the words of all.
+        assert len(places) == 1 + 3
+        assert len(asked) == len(places) + 1
+
+    await check_each_async(product([600, 1800], [False, True]), read)
 
 
 async def test_sqlite_seeks_its_place_in_the_session_by_index(tmp_path: Path) -> None:

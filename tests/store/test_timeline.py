@@ -13,6 +13,7 @@ from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store, Timeline, seal_cursor
 from memrecall.types import Role
 
+from ..cases import check_each_async
 from .samples import ANN, BEN, MORNING, at, ids, numbered, said, walk
 
 # Bytes decide: capitals before small letters, and an emoji after a full-width letter.
@@ -70,24 +71,24 @@ class TestPages:
 
         assert len((await timeline.page()).items) == 50
 
-    @pytest.mark.parametrize("size", [1, 3])
     async def test_newer_messages_that_arrive_between_pages_change_nothing(
-        self, store: Store, size: int
+        self, store: Store
     ) -> None:
-        timeline = store.timeline(ANN)
-        expected = await write_ties(timeline)
+        for size in (1, 3):
+            timeline = store.timeline(Scope(f"user {size}"))
+            expected = await write_ties(timeline)
 
-        seen: list[str] = []
-        cursor = None
-        for number in count():
-            page = await timeline.page(page_size=size, cursor=cursor)
-            seen.extend(message.message_id for message in page.items)
-            cursor = page.next_cursor
-            if cursor is None:
-                break
-            await timeline.add([said(f"new{number}", ts=at(60 + number))])
+            seen: list[str] = []
+            cursor = None
+            for number in count():
+                page = await timeline.page(page_size=size, cursor=cursor)
+                seen.extend(message.message_id for message in page.items)
+                cursor = page.next_cursor
+                if cursor is None:
+                    break
+                await timeline.add([said(f"new{number}", ts=at(60 + number))])
 
-        assert seen == expected
+            assert seen == expected
 
     async def test_a_walk_goes_on_after_the_message_it_stopped_at_is_gone(
         self, store: Store
@@ -101,10 +102,12 @@ class TestPages:
 
         assert [m.message_id for m in rest.items] == ["a2", "a1", "a0"]
 
-    @pytest.mark.parametrize("size", [0, -1, 201])
-    async def test_a_page_size_out_of_range_is_refused(self, store: Store, size: int) -> None:
-        with pytest.raises(InvalidArgument, match=str(size)):
-            await store.timeline(ANN).page(page_size=size)
+    async def test_a_page_size_out_of_range_is_refused(self, store: Store) -> None:
+        async def refuse(size: int) -> None:
+            with pytest.raises(InvalidArgument, match=str(size)):
+                await store.timeline(ANN).page(page_size=size)
+
+        await check_each_async([0, -1, 201], refuse)
 
     async def test_an_unknown_user_has_an_empty_page(self, store: Store) -> None:
         page = await store.timeline(Scope("nobody")).page()
@@ -146,10 +149,12 @@ class TestCursors:
         with pytest.raises(InvalidArgument, match="cursor"):
             await store.timeline(ANN).page(MessageFilter(until=at(1)), cursor=page.next_cursor)
 
-    @pytest.mark.parametrize("forged", ["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b"])
-    async def test_a_forged_cursor_is_refused(self, store: Store, forged: str) -> None:
-        with pytest.raises(InvalidArgument, match="cursor"):
-            await store.timeline(ANN).page(cursor=forged)
+    async def test_a_forged_cursor_is_refused(self, store: Store) -> None:
+        async def refuse(forged: str) -> None:
+            with pytest.raises(InvalidArgument, match="cursor"):
+                await store.timeline(ANN).page(cursor=forged)
+
+        await check_each_async(["", "x", "!!", "é", "AAAA", "A" * 500, "=", "a\0b"], refuse)
 
     async def test_a_cursor_with_one_character_changed_is_refused(self, store: Store) -> None:
         timeline = store.timeline(ANN)
@@ -269,12 +274,13 @@ class TestNeighbors:
         assert [m.message_id for m in (await through_agent.neighbors("mine")).items] == ["mine"]
         assert len((await store.timeline(ANN).neighbors("mine")).items) == 2
 
-    @pytest.mark.parametrize(("before", "after"), [(-1, 0), (0, -1), (201, 0), (0, 201)])
-    async def test_counts_out_of_range_are_refused(
-        self, store: Store, before: int, after: int
-    ) -> None:
-        with pytest.raises(InvalidArgument, match="out of range"):
-            await store.timeline(ANN).neighbors("m", before=before, after=after)
+    async def test_counts_out_of_range_are_refused(self, store: Store) -> None:
+        async def refuse(counts: tuple[int, int]) -> None:
+            before, after = counts
+            with pytest.raises(InvalidArgument, match="out of range"):
+                await store.timeline(ANN).neighbors("m", before=before, after=after)
+
+        await check_each_async([(-1, 0), (0, -1), (201, 0), (0, 201)], refuse)
 
 
 class TestNotFound:
@@ -346,16 +352,16 @@ class TestLabelled:
         await store.timeline(BEN).add([said("y", metadata={"mentions": ["bot"]})])
         return store.timeline(scope)
 
-    @pytest.mark.parametrize(
-        ("label", "found"),
-        [("bot", ["m3", "m0"]), ("小深", ["m1"]), ("a_b", ["m1"]), ("nobody", []), ("%", [])],
-    )
-    async def test_the_latest_first_and_of_the_session_alone(
-        self, store: Store, label: str, found: list[str]
-    ) -> None:
+    async def test_the_latest_first_and_of_the_session_alone(self, store: Store) -> None:
         timeline = await self.written(store)
-        messages = await timeline.labelled(label, session_id="s", furthest=100)
-        assert [message.message_id for message in messages] == found
+
+        async def look(case: tuple[str, list[str]]) -> None:
+            label, found = case
+            messages = await timeline.labelled(label, session_id="s", furthest=100)
+            assert [message.message_id for message in messages] == found
+
+        cases = {"bot": ["m3", "m0"], "小深": ["m1"], "a_b": ["m1"], "nobody": [], "%": []}
+        await check_each_async(cases.items(), look)
 
     async def test_only_so_far_back_and_so_many(self, store: Store) -> None:
         timeline = await self.written(store)

@@ -15,6 +15,8 @@ from memrecall.store.task_ids import is_task_id
 from memrecall.store.workspace_files import ReadLimits, search_files, show_files
 from memrecall.store.workspaces import Workspaces, walk
 
+from ..cases import check_each
+
 HOSTILE = [
     "", ".", "..", "...", "../x", "..\\x", "a/b", "a\\b", "/etc", "/", "//x", "~", "~root", "a/",
     "./a", "a/..", "%2e%2e", "%2e%2e%2fx", "..%2f", "a\0b", "\0", "a\n", "\na", "a b", " a", "a ",
@@ -24,6 +26,9 @@ HOSTILE = [
     "a／b", "a＼b", "аdmin", "taßk", "e\u0301", "a\u200b", "a\u202eb", "\ufeffa", "任务", "١",
     "\ud800", "a\u2028",
 ]  # fmt: skip
+
+
+ORDINARY = ["a", "task-12345-abcde", "A_b.c-1", "0", "a" * 64, "console", "com10", "v1.2-rc_3"]
 
 
 @pytest.fixture
@@ -41,23 +46,27 @@ def everything(folder: Path) -> set[str]:
 
 
 class TestTaskIds:
-    @pytest.mark.parametrize("name", HOSTILE)
     def test_a_hostile_name_is_refused_and_touches_nothing(
-        self, spaces: Workspaces, root: Path, name: str
+        self, spaces: Workspaces, root: Path
     ) -> None:
         before = everything(root.parent)
-        with pytest.raises(InvalidArgument, match="not a name"):
-            spaces.create(name)
-        with pytest.raises(InvalidArgument, match="not a name"):
-            spaces.remove(name)
-        assert everything(root.parent) == before
 
-    @pytest.mark.parametrize(
-        "name", ["a", "task-12345-abcde", "A_b.c-1", "0", "a" * 64, "console", "com10", "v1.2-rc_3"]
-    )
-    def test_an_ordinary_name_is_taken(self, spaces: Workspaces, root: Path, name: str) -> None:
-        assert spaces.create(name) == root / name
-        assert spaces.names() == [name]
+        def refuse(name: str) -> None:
+            with pytest.raises(InvalidArgument, match="not a name"):
+                spaces.create(name)
+            with pytest.raises(InvalidArgument, match="not a name"):
+                spaces.remove(name)
+            assert everything(root.parent) == before
+
+        check_each(HOSTILE, refuse, ascii)
+
+    def test_an_ordinary_name_is_taken(self, spaces: Workspaces, root: Path) -> None:
+        def take(name: str) -> None:
+            assert spaces.create(name) == root / name
+            assert spaces.names() == [name]
+            spaces.remove(name)
+
+        check_each(ORDINARY, take)
 
     @given(st.text(max_size=70))
     def test_what_is_taken_is_one_plain_step(self, name: str) -> None:
@@ -142,9 +151,10 @@ class TestLife:
             with pytest.raises(StorageBusy), spaces.hold(alone=True):
                 pass
 
+    @pytest.mark.concurrent
     async def test_others_wait_for_their_turn(self, spaces: Workspaces) -> None:
         with spaces.hold(alone=True):
-            waiting = asyncio.create_task(when_free(lambda: spaces.create("t"), 10))
+            waiting = asyncio.create_task(when_free(lambda: spaces.create("t"), 60))
             with pytest.raises(StorageBusy):
                 await when_free(lambda: spaces.create("u"), 0.05)
             assert not waiting.done()
