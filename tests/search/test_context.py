@@ -31,6 +31,8 @@ from memrecall.text import analyze
 from memrecall.text.times import TimeSpan
 from memrecall.types import NewMessage, Role
 
+from ..cases import check_each_async
+
 START = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 HOUR = 3_600_000_000
 NOBODY = -2.0
@@ -246,19 +248,21 @@ def test_length_is_measured_by_the_rows_that_count() -> None:
 # The whole search
 
 
-@pytest.mark.parametrize(("zone", "first"), [("UTC", "late"), ("Asia/Shanghai", "early")])
-async def test_a_named_day_is_a_day_of_the_users_zone(
-    library: Library, zone: str, first: str
-) -> None:
-    scope = Scope("lin")
+async def test_a_named_day_is_a_day_of_the_users_zone(library: Library) -> None:
     moments = {"early": "2026-03-01T17:00:00+00:00", "late": "2026-03-02T17:00:00+00:00"}
     batch = [
         NewMessage(message_id=key, role=Role.USER, content="tea", ts=datetime.fromisoformat(ts))
         for key, ts in moments.items()
     ]
-    await library.add_messages(scope, batch)
-    await library.store.owners.set_time_zone("lin", zone)
     request = SearchRequest("tea on 2 March 2026", now=datetime(2026, 4, 1, tzinfo=UTC))
-    page = await library.search(scope, request)
-    assert page.results[0].key == first
-    assert page.results[0].why.time > page.results[1].why.time > 0
+
+    async def look(case: tuple[str, str]) -> None:
+        zone, first = case
+        scope = Scope(f"somebody in {zone}")
+        await library.add_messages(scope, batch)
+        await library.store.owners.set_time_zone(scope.user_id, zone)
+        page = await library.search(scope, request)
+        assert page.results[0].key == first
+        assert page.results[0].why.time > page.results[1].why.time > 0
+
+    await check_each_async([("UTC", "late"), ("Asia/Shanghai", "early")], look)

@@ -3,11 +3,10 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import pytest
-
 from memrecall.search import Hit, SearchPage
 from memrecall.search.request import Why
 
+from ..cases import check_each
 from ..inert import EVIL, assert_harmless
 
 WHY = Why(1.5, 0.25, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
@@ -51,13 +50,15 @@ def test_a_hit_tells_what_put_it_there() -> None:
     assert f"why it was found{told} · coverage +1.00 · cosine +0.40" in text
 
 
-@pytest.mark.parametrize("place", ["key", "role", "speaker", "content", "memory_type", "summary"])
-def test_nothing_that_a_user_wrote_is_html(place: str) -> None:
-    evil = {"role": None, "speaker": None, place: EVIL}
-    hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
-    page = SearchPage((hit,), total_found=1, message=EVIL)
-    for html in (hit._repr_html_(), page._repr_html_()):
-        assert EVIL in assert_harmless(html).text
+def test_nothing_that_a_user_wrote_is_html() -> None:
+    def show(place: str) -> None:
+        evil = {"role": None, "speaker": None, place: EVIL}
+        hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
+        page = SearchPage((hit,), total_found=1, message=EVIL)
+        for html in (hit._repr_html_(), page._repr_html_()):
+            assert EVIL in assert_harmless(html).text
+
+    check_each(["key", "role", "speaker", "content", "memory_type", "summary"], show)
 
 
 def test_a_long_content_is_cut() -> None:

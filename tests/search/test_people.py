@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from memrecall.search.people import in_first_person, named_in
 
+from ..cases import check_each
+
 SPEAKERS = ["Ann", "Bob", "leimingxuan", "张伟", "A", "李"]
 
 
@@ -13,26 +15,27 @@ def rewritten(question: str, speakers: list[str] = SPEAKERS) -> str:
     return in_first_person(question, list(named_in(question, speakers).values()))
 
 
-@pytest.mark.parametrize(
-    ("question", "named"),
-    [
-        ("When did Ann move?", {"Ann": "Ann"}),
-        ("when did ANN move?", {"Ann": "ANN"}),
-        ("What do Ann and Bob drink?", {"Ann": "Ann", "Bob": "Bob"}),
-        ("What did Lei Mingxuan buy?", {"leimingxuan": "Lei Mingxuan"}),
-        ("What did Leimingxuan buy?", {"leimingxuan": "Leimingxuan"}),
-        ("Where is Ann's cat?", {"Ann": "Ann"}),
-        ("张伟上周说了什么？", {"张伟": "张伟"}),
-        ("昨天和张伟去了哪里？", {"张伟": "张伟"}),
-        ("Annabel and Bobby came", {}),
-        ("nobody is named here", {}),
-        ("", {}),
-    ],
-)
-def test_named_speakers_are_found_with_the_words_that_name_them(
-    question: str, named: dict[str, str]
-) -> None:
-    assert named_in(question, SPEAKERS) == named
+NAMED: list[tuple[str, dict[str, str]]] = [
+    ("When did Ann move?", {"Ann": "Ann"}),
+    ("when did ANN move?", {"Ann": "ANN"}),
+    ("What do Ann and Bob drink?", {"Ann": "Ann", "Bob": "Bob"}),
+    ("What did Lei Mingxuan buy?", {"leimingxuan": "Lei Mingxuan"}),
+    ("What did Leimingxuan buy?", {"leimingxuan": "Leimingxuan"}),
+    ("Where is Ann's cat?", {"Ann": "Ann"}),
+    ("张伟上周说了什么？", {"张伟": "张伟"}),
+    ("昨天和张伟去了哪里？", {"张伟": "张伟"}),
+    ("Annabel and Bobby came", {}),
+    ("nobody is named here", {}),
+    ("", {}),
+]
+
+
+def test_named_speakers_are_found_with_the_words_that_name_them() -> None:
+    def find(case: tuple[str, dict[str, str]]) -> None:
+        question, named = case
+        assert named_in(question, SPEAKERS) == named
+
+    check_each(NAMED, find)
 
 
 @pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
@@ -40,23 +43,26 @@ def test_a_name_of_one_character_is_ignored(question: str) -> None:
     assert named_in(question, SPEAKERS) == {}
 
 
-@pytest.mark.parametrize(
-    ("question", "spoken"),
-    [
-        ("When did Ann move to Oslo?", "When did I move to Oslo?"),
-        ("Has ann seen the sea?", "Has I seen the sea?"),
-        ("What is Ann's favourite tea?", "What is my favourite tea?"),
-        ("What is Ann’s favourite tea?", "What is my favourite tea?"),
-        ("Was Ann's cat ill?", "Was my cat ill?"),
-        ("What did Lei Mingxuan buy?", "What did I buy?"),
-        ("What is Lei  Mingxuan's plan?", "What is my plan?"),
-        ("Did Ann meet Bob's sister?", "Did I meet my sister?"),
-        ("张伟上周说了什么？", "我上周说了什么？"),
-        ("张伟的猫和张伟的狗", "我的猫和我的狗"),
-    ],
-)
-def test_those_who_are_named_ask_themselves(question: str, spoken: str) -> None:
-    assert rewritten(question) == spoken
+SPOKEN: list[tuple[str, str]] = [
+    ("When did Ann move to Oslo?", "When did I move to Oslo?"),
+    ("Has ann seen the sea?", "Has I seen the sea?"),
+    ("What is Ann's favourite tea?", "What is my favourite tea?"),
+    ("What is Ann’s favourite tea?", "What is my favourite tea?"),
+    ("Was Ann's cat ill?", "Was my cat ill?"),
+    ("What did Lei Mingxuan buy?", "What did I buy?"),
+    ("What is Lei  Mingxuan's plan?", "What is my plan?"),
+    ("Did Ann meet Bob's sister?", "Did I meet my sister?"),
+    ("张伟上周说了什么？", "我上周说了什么？"),
+    ("张伟的猫和张伟的狗", "我的猫和我的狗"),
+]
+
+
+def test_those_who_are_named_ask_themselves() -> None:
+    def rewrite(case: tuple[str, str]) -> None:
+        question, spoken = case
+        assert rewritten(question) == spoken
+
+    check_each(SPOKEN, rewrite)
 
 
 @pytest.mark.parametrize(

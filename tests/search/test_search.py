@@ -1,6 +1,7 @@
 """Searching: modes, filters, order, pages, and what is said when nothing is found."""
 
 from datetime import UTC, datetime, timedelta
+from itertools import product
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
 from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..cases import check_each, check_each_async
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 LIN = Scope("lin")
@@ -43,27 +46,28 @@ async def find(library: Library, query: str, scope: Scope = LIN, **options: Any)
     return await library.search(scope, SearchRequest(query, **options))
 
 
-@pytest.mark.parametrize(
-    ("query", "first"),
-    [
-        ("火锅", "m1"),
-        ("db_config_001", "m3"),
-        ("config 5432", "m3"),
-        ("数据库配置", "m7"),
-        ("周末爬山记得带伞", "m5"),
-        ("C++", "m6"),
-        ("don't", "m6"),
-        ("connection pool", "m4"),
-    ],
-)
-@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_words_of_both_languages_are_found(
-    library: Library, query: str, first: str, mode: str
-) -> None:
+FOUND: list[tuple[str, str]] = [
+    ("火锅", "m1"),
+    ("db_config_001", "m3"),
+    ("config 5432", "m3"),
+    ("数据库配置", "m7"),
+    ("周末爬山记得带伞", "m5"),
+    ("C++", "m6"),
+    ("don't", "m6"),
+    ("connection pool", "m4"),
+]
+
+
+async def test_words_of_both_languages_are_found(library: Library) -> None:
     await chat(library)
-    page = await find(library, query, mode=mode)
-    assert keys(page)[0] == first
-    assert page.results[0].why.lexical > 0
+
+    async def look(case: tuple[str, tuple[str, str]]) -> None:
+        mode, (query, first) = case
+        page = await find(library, query, mode=mode)
+        assert keys(page)[0] == first
+        assert page.results[0].why.lexical > 0
+
+    await check_each_async(product(["keyword", "hybrid"], FOUND), look)
 
 
 async def test_a_memory_and_a_message_are_found_by_one_search(library: Library) -> None:
@@ -97,18 +101,16 @@ async def test_meaning_alone_ranks_by_cosine(library: Library) -> None:
     assert all(hit.why.lexical == 0 for hit in page.results)
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-async def test_filters_apply_before_ranking_so_that_pages_are_full(
-    library: Library, mode: str
-) -> None:
+async def test_filters_apply_before_ranking_so_that_pages_are_full(library: Library) -> None:
     # Thirty better matches by the assistant must not push the user's ten off the page.
     loud = [said(f"a{n}", "assistant", "tea tea tea tea", n) for n in range(30)]
     quiet = [said(f"u{n}", "user", f"some tea with a longer remark {n}", n) for n in range(10)]
     await library.add_messages(LIN, [*loud, *quiet])
-    page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
-    assert len(page.results) == 10
-    assert page.total_found == 10
-    assert {hit.role for hit in page.results} == {"user"}
+    for mode in ("keyword", "semantic", "hybrid"):
+        page = await find(library, "tea", mode=mode, role=Role.USER, limit=10)
+        assert len(page.results) == 10, mode
+        assert page.total_found == 10
+        assert {hit.role for hit in page.results} == {"user"}
 
 
 async def test_time_session_agent_and_keyword_filters(library: Library) -> None:
@@ -138,23 +140,27 @@ async def test_equal_scores_go_by_time_then_key(library: Library) -> None:
     assert keys(await find(library, "same words", mode="keyword")) == ["c", "a", "b"]
 
 
-@pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-async def test_pages_put_together_are_the_whole_list(library: Library, mode: str) -> None:
-    batch = [said(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
-    await library.add_messages(LIN, batch)
-    whole = keys(await find(library, "tea", mode=mode, limit=200))
-    assert len(whole) == 23
-    walked: list[str] = []
-    cursor = None
-    while True:
-        page = await find(library, "tea", mode=mode, limit=4, cursor=cursor)
-        walked += keys(page)
-        # What is written between two pages belongs to neither.
-        await library.add_messages(LIN, [said(f"new{len(walked)}", "user", "tea tea tea", 500)])
-        cursor = page.next_cursor
-        if cursor is None:
-            break
-    assert walked == whole
+async def test_pages_put_together_are_the_whole_list(library: Library) -> None:
+    async def walk(mode: str) -> None:
+        scope = Scope(f"reader by {mode}")
+        batch = [said(f"t{n}", "user", "tea " * (n % 3 + 1), n // 4) for n in range(23)]
+        await library.add_messages(scope, batch)
+        whole = keys(await find(library, "tea", scope, mode=mode, limit=200))
+        assert len(whole) == 23
+        walked: list[str] = []
+        cursor = None
+        while True:
+            page = await find(library, "tea", scope, mode=mode, limit=4, cursor=cursor)
+            walked += keys(page)
+            # What is written between two pages belongs to neither.
+            new = said(f"new{len(walked)}", "user", "tea tea tea", 500)
+            await library.add_messages(scope, [new])
+            cursor = page.next_cursor
+            if cursor is None:
+                break
+        assert walked == whole
+
+    await check_each_async(["keyword", "hybrid"], walk)
 
 
 async def test_a_cursor_of_another_search_or_user_is_refused(library: Library) -> None:
@@ -194,11 +200,15 @@ async def test_a_query_that_cannot_be_read_names_the_position(library: Library) 
     assert failure.value.code == "INVALID_ARGUMENT"
 
 
-@pytest.mark.parametrize("query", ["C++", "don't", "(:", '"', "a AND", "*", "NOT", "））", "😀"])
-async def test_plain_text_never_fails(library: Library, query: str) -> None:
+async def test_plain_text_never_fails(library: Library) -> None:
     await chat(library)
-    await find(library, query)
-    await find(library, query, mode="keyword")
+
+    async def ask(query: str) -> None:
+        await find(library, query)
+        await find(library, query, mode="keyword")
+
+    queries = ["C++", "don't", "(:", '"', "a AND", "*", "NOT", "））", "😀"]
+    await check_each_async(queries, ask)
 
 
 async def test_own_writes_are_found_at_once(library: Library) -> None:
@@ -333,20 +343,22 @@ async def test_disabled_users_and_agents_are_not_searched(library: Library) -> N
         await find(library, "火锅")
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"query": "  "},
-        {"query": "x" * 10_001},
-        {"query": "nul\0"},
-        {"query": "x", "limit": 0},
-        {"query": "x", "limit": 201},
-        {"query": "x", "threshold": 1.1},
-        {"query": "x", "mode": "magic"},
-        {"query": "x", "syntax": "sql"},
-        {"query": "x", "kind": "dream"},
-    ],
-)
-def test_a_wrong_request_is_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
-        SearchRequest(**wrong)
+WRONG: list[dict[str, Any]] = [
+    {"query": "  "},
+    {"query": "x" * 10_001},
+    {"query": "nul\0"},
+    {"query": "x", "limit": 0},
+    {"query": "x", "limit": 201},
+    {"query": "x", "threshold": 1.1},
+    {"query": "x", "mode": "magic"},
+    {"query": "x", "syntax": "sql"},
+    {"query": "x", "kind": "dream"},
+]
+
+
+def test_a_wrong_request_is_refused() -> None:
+    def refuse(wrong: dict[str, Any]) -> None:
+        with pytest.raises(InvalidArgument):
+            SearchRequest(**wrong)
+
+    check_each(WRONG, refuse, lambda wrong: repr(wrong)[:60])
