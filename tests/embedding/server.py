@@ -54,7 +54,7 @@ class EmbeddingServer(HTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: EmbeddingServer
-    timeout = 5
+    timeout = 30
 
     def do_POST(self) -> None:
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -87,4 +87,4 @@ def serve() -> Iterator[EmbeddingServer]:
         finally:
             server.stopping.set()
             server.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -3,12 +3,13 @@
 import asyncio
 import subprocess
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.batched import TEXT_CHARACTERS
+from memrecall.embedding.batched import TEXT_CHARACTERS, BatchedEmbedder
 from memrecall.embedding.hashing import HashEmbedder
 from memrecall.embedding.local import LocalEmbedder
 from memrecall.embedding.remote import RemoteEmbedder
@@ -35,20 +36,24 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def embedder(kind: str, local: LocalEmbedder, server: EmbeddingServer) -> Embedder:
-    return {
-        "local": local,
-        "hash": HashEmbedder(),
-        "remote": RemoteEmbedder(server.url, "m"),
-    }[kind]
+def embedder(kind: str, request: pytest.FixtureRequest) -> Embedder:
+    if kind == "local":
+        local: LocalEmbedder = request.getfixturevalue("local")
+        return local
+    return make_fresh(kind, request)
 
 
 @pytest.fixture
-def fresh(kind: str, server: EmbeddingServer) -> Embedder:
+def fresh(kind: str, request: pytest.FixtureRequest) -> Embedder:
     """An embedder that a test may close."""
-    if kind == "local":
-        return LocalEmbedder()
-    return HashEmbedder() if kind == "hash" else RemoteEmbedder(server.url, "m")
+    return LocalEmbedder() if kind == "local" else make_fresh(kind, request)
+
+
+def make_fresh(kind: str, request: pytest.FixtureRequest) -> Embedder:
+    if kind == "hash":
+        return HashEmbedder()
+    server: EmbeddingServer = request.getfixturevalue("server")
+    return RemoteEmbedder(server.url, "m")
 
 
 async def test_one_unit_row_for_each_text(embedder: Embedder, kind: str) -> None:
@@ -72,7 +77,7 @@ async def test_blank_texts_are_zeros_and_disturb_no_other(embedder: Embedder) ->
 
 
 async def test_rows_keep_the_order_of_the_texts(embedder: Embedder) -> None:
-    texts = [f"text {i} " + "long " * (i * 7 % 50) for i in range(150)]
+    texts = [f"text {i} " + "long " * (i * 7 % 50) for i in range(70)]
     whole = await embedder.embed(texts)
     backwards = await embedder.embed(texts[::-1])
     np.testing.assert_allclose(whole, backwards[::-1], atol=1e-6)
@@ -81,9 +86,9 @@ async def test_rows_keep_the_order_of_the_texts(embedder: Embedder) -> None:
 async def test_a_text_has_one_vector_whatever_its_neighbours(embedder: Embedder) -> None:
     together = await embedder.embed(TEXTS)
     alone = np.vstack([await embedder.embed([text]) for text in TEXTS])
-    repeated = await embedder.embed([text for text in TEXTS for _ in range(20)])
+    repeated = await embedder.embed([text for text in TEXTS for _ in range(9)])
     np.testing.assert_allclose(together, alone, atol=1e-6)
-    np.testing.assert_allclose(np.repeat(together, 20, axis=0), repeated, atol=1e-6)
+    np.testing.assert_allclose(np.repeat(together, 9, axis=0), repeated, atol=1e-6)
 
 
 async def test_only_the_beginning_of_a_long_text_counts(embedder: Embedder) -> None:
@@ -102,6 +107,7 @@ async def test_one_text_in_place_of_a_list_is_refused(embedder: Embedder) -> Non
         await embedder.embed("hello")
 
 
+@pytest.mark.concurrent
 async def test_many_callers_at_once_get_their_own_rows(embedder: Embedder) -> None:
     results = await asyncio.gather(*(embedder.embed([text, "x"]) for text in TEXTS))
     np.testing.assert_allclose(
@@ -109,10 +115,22 @@ async def test_many_callers_at_once_get_their_own_rows(embedder: Embedder) -> No
     )
 
 
-async def test_a_cancelled_call_does_not_break_later_ones(embedder: Embedder) -> None:
+@pytest.mark.concurrent
+async def test_a_cancelled_call_does_not_break_later_ones(
+    embedder: Embedder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert isinstance(embedder, BatchedEmbedder)
     before = await embedder.embed(TEXTS)
-    task = asyncio.create_task(embedder.embed([f"message {i} " * 5 for i in range(2000)]))
-    await asyncio.sleep(0.02)
+    begun = asyncio.Event()
+    embed_batch = embedder._embed_batch
+
+    async def note(texts: list[str]) -> Any:
+        begun.set()
+        return await embed_batch(texts)
+
+    monkeypatch.setattr(embedder, "_embed_batch", note)
+    task = asyncio.create_task(embedder.embed([f"message {i} " * 5 for i in range(200)]))
+    await begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -126,18 +144,20 @@ async def test_closing_is_final_and_may_be_repeated(fresh: Embedder) -> None:
         await fresh.embed(["x"])
 
 
+@pytest.mark.concurrent
 async def test_vectors_are_the_same_in_another_process() -> None:
     code = (
         "import asyncio; from memrecall.embedding.hashing import HashEmbedder as H;"
         "print(asyncio.run(H().embed(['我不吃辣'])).tobytes().hex())"
     )
     other = await asyncio.to_thread(
-        subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
+        subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True, timeout=100
     )
     here = (await HashEmbedder().embed(["我不吃辣"])).tobytes().hex()
     assert other.stdout.decode().strip() == here
 
 
+@pytest.mark.concurrent
 def test_importing_the_package_loads_nothing_heavy() -> None:
     # An empty memrecall stands in for the real one, whose own imports are not the matter here.
     code = (
@@ -151,6 +171,6 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
         "print(sorted(heavy & set(sys.modules)))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=60
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, timeout=100
     )
     assert done.stdout.strip() == "[]"

