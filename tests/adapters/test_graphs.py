@@ -1,13 +1,12 @@
 """What every graph database promises: the store's tables on both engines, and Ladybug."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.adapters.graphs import make_graphs
@@ -17,6 +16,7 @@ from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import GraphDB, NewRelation, Store, StoreGraphs
+from memrecall.store.statements import new_id
 
 from ..cases import check_each_async
 from ..conftest import Databases, SqliteDatabases
@@ -203,37 +203,36 @@ STEP = st.one_of(
 )
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-def test_ladybug_and_the_store_agree(databases: Databases, tmp_path: Path) -> None:
+@pytest.fixture
+async def homes(tmp_path: Path) -> AsyncIterator[list[GraphDB]]:
+    """A store's tables and Ladybug, side by side."""
+    async with await Store.open(str(tmp_path / "a.db"), durability="normal") as store:
+        ladybug = LadybugGraphs(tmp_path / "graphs", "d")
+        yield [StoreGraphs(store.database), ladybug]
+        await ladybug.close()
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(STEP, max_size=12))
+async def test_ladybug_and_the_store_agree(
+    homes: list[GraphDB], steps: list[tuple[Any, ...]]
+) -> None:
     """Whatever is told in whatever order, both know the same."""
-    number = iter(range(10_000))
-
-    @settings(max_examples=15)
-    @given(st.lists(STEP, max_size=12))
-    def run(steps: list[tuple[Any, ...]]) -> None:
-        asyncio.run(play(databases.fresh(), tmp_path / f"g{next(number)}", steps))
-
-    run()
-
-
-async def play(location: str, folder: Path, steps: list[tuple[Any, ...]]) -> None:
-    async with await Store.open(location, durability="normal") as store:
-        homes: list[GraphDB] = [StoreGraphs(store.database), LadybugGraphs(folder, "d")]
-        for home in homes:
-            room = home.room(ANN)
-            for verb, *rest in steps:
-                if verb == "merge":
-                    await room.merge(rest[0], rest[1])
-                else:
-                    source, kind, destination, ended = rest
-                    await room.add({}, [NewRelation(source, kind, destination, ended=ended)])
-        told = [await essence(home) for home in homes]
-        assert told[0] == told[1]
-        await homes[1].close()
+    scope = Scope(new_id("user"))
+    for home in homes:
+        room = home.room(scope)
+        for verb, *rest in steps:
+            if verb == "merge":
+                await room.merge(rest[0], rest[1])
+            else:
+                source, kind, destination, ended = rest
+                await room.add({}, [NewRelation(source, kind, destination, ended=ended)])
+    told = [await essence(home, scope) for home in homes]
+    assert told[0] == told[1]
 
 
-async def essence(home: GraphDB) -> Any:
-    room = home.room(ANN)
+async def essence(home: GraphDB, scope: Scope) -> Any:
+    room = home.room(scope)
     entities = await room.page(limit=100)
     relations = await room.around([entity.entity_id for entity in entities])
     known = sorted((e.name, e.type, e.aliases) for e in entities)

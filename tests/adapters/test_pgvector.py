@@ -39,7 +39,7 @@ def engine() -> str:
 
 
 def settings_of(location: str, folder: Path, **values: Any) -> Settings:
-    given = {"embedder": "local", "cache_dir": str(folder), "vector_db_rows": 5}
+    given = {"embedder": "hash", "cache_dir": str(folder), "vector_db_rows": 5}
     return Settings(db=location, **{**given, **values})
 
 

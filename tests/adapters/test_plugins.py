@@ -109,6 +109,7 @@ class TestASamplePlugin:
         assert "sample" in caught.value.hint
 
 
+@pytest.mark.concurrent
 async def test_the_command_line_takes_it_too(installed: Path, tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "a.db"), embedder="sample:3", snapshots=False)
     async with await Library.open(settings) as library:
