@@ -1,18 +1,19 @@
 """Whole recalls by rules, through the driver, over a small bilingual history."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from memrecall.agent.driver import Recaller
 from memrecall.agent.result import RecallResult
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.settings import Settings
+from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 NOW = START + timedelta(days=25)
@@ -34,16 +35,10 @@ HISTORY = (
 )
 
 
-@pytest.fixture(scope="module")
-def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file of a library with that history; recalls only read it."""
-    made = tmp_path_factory.mktemp("history") / "history.db"
-    asyncio.run(write_history(made))
-    return made
-
-
-async def write_history(file: Path) -> None:
-    async with await Library.open(Settings(db=str(file), embedder="local")) as opened:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def library() -> AsyncIterator[Library]:
+    """A library with that history and the embedder, which takes its time to load."""
+    async with open_library(embedder="local") as opened:
         for day, session, texts in HISTORY:
             said = [
                 NewMessage(
@@ -54,12 +49,6 @@ async def write_history(file: Path) -> None:
                 for at, text in enumerate(texts)
             ]
             await opened.add_messages(Scope("user", session_id=session), said)
-        await opened.vectors.settle()
-
-
-@pytest.fixture
-async def library(file: Path) -> AsyncIterator[Library]:
-    async with await Library.open(Settings(db=str(file), embedder="local")) as opened:
         yield opened
 
 
