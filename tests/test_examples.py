@@ -93,6 +93,7 @@ def test_autogen_memory(run: Runner) -> None:
     assert cleared == "cleared:   True"
 
 
+@pytest.mark.concurrent
 def test_chat_service(run: Runner) -> None:
     fed, *turns = run("chat_service.py")
     assert fed == "fed:       14 messages, and again 0"
