@@ -161,6 +161,7 @@ def assert_plain(text: str) -> None:
 
 
 @pytest.mark.concurrent
+@pytest.mark.timeout(600)  # starts a process for each command, one after the other
 def test_demo_commands_work_as_printed(shown: str, folder: Path) -> None:
     _, _, commands = shown.partition("Go on with\n")
     printed = [shlex.split(line) for line in commands.splitlines()]

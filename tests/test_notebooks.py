@@ -83,6 +83,7 @@ def with_marks(name: str) -> Any:
 
 
 @pytest.mark.concurrent
+@pytest.mark.timeout(600)  # a kernel starts, and runs every cell
 @pytest.mark.parametrize("name", map(with_marks, names()))
 def test_a_notebook_shows_what_was_committed(name: str) -> None:
     kept, now = list(outputs(read(name))), executed(name)

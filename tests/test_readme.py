@@ -74,6 +74,7 @@ def test_the_recall_is_real(folder: Path, chat: Path) -> None:
 
 
 @pytest.mark.concurrent
+@pytest.mark.timeout(600)  # starts several processes, one after the other
 @pytest.mark.skipif(None in (BASH, *BESIDE), reason="needs bash, curl and grep")
 def test_the_calls_over_http_are_real(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "shell")
@@ -140,6 +141,7 @@ def without_times(shown: str) -> str:
 
 
 @pytest.mark.concurrent
+@pytest.mark.timeout(600)
 def test_the_python_examples_run(folder: Path) -> None:
     told = []
     for example in blocks("README.md", "python"):
