@@ -84,7 +84,7 @@ def with_marks(name: str) -> Any:
 
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # a kernel starts, and runs every cell
-@pytest.mark.parametrize("name", map(with_marks, names()))
+@pytest.mark.parametrize("name", [with_marks(name) for name in names()])
 def test_a_notebook_shows_what_was_committed(name: str) -> None:
     kept, now = list(outputs(read(name))), executed(name)
     assert [number for number, _ in now] == [number for number, _ in kept]
