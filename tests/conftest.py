@@ -10,6 +10,7 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import count
 from pathlib import Path
 from typing import Protocol
@@ -164,6 +165,17 @@ async def store(location: str) -> AsyncIterator[Store]:
     """An open store on a database of its own."""
     async with await Store.open(location) as opened:
         yield opened
+
+
+@pytest.fixture(scope="session")
+def loaded_model() -> Iterator[None]:
+    """Load the weights of the local embedder once, for all libraries that are opened meanwhile."""
+    from memrecall.embedding.local import LocalEmbedder
+
+    load = cache(LocalEmbedder()._load)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(LocalEmbedder, "_load", lambda _: load())
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,14 +2,15 @@
 
 import json
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from memrecall.memory.importing import read_entry
 from memrecall.types import NewMemory, NewMessage, Role, parse_time
+
+from .cases import check_each
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "eval"
 FIELDS = ("query_id", "user_id", "query", "answer", "evidence", "category", "as_of", "language")
@@ -55,9 +56,20 @@ MESSAGES, MEMORIES = read_corpus()
 QUERIES = read_lines("queries.jsonl")
 ANSWERABLE = [row for row in QUERIES if row["category"] != "unanswerable"]
 
-each_user = pytest.mark.parametrize("user", sorted(MESSAGES))
-each_query = pytest.mark.parametrize("query", QUERIES, ids=lambda row: row["query_id"])
-each_answerable = pytest.mark.parametrize("query", ANSWERABLE, ids=lambda row: row["query_id"])
+
+def each_user(check: Callable[[str], None]) -> Callable[[], None]:
+    """Make one test of a check of every user."""
+    return lambda: check_each(sorted(MESSAGES), check)
+
+
+def each_query(check: Callable[[Json], None]) -> Callable[[], None]:
+    """Make one test of a check of every query."""
+    return lambda: check_each(QUERIES, check, lambda row: str(row["query_id"]))
+
+
+def each_answerable(check: Callable[[Json], None]) -> Callable[[], None]:
+    """Make one test of a check of every query that has an answer."""
+    return lambda: check_each(ANSWERABLE, check, lambda row: str(row["query_id"]))
 
 
 def said_at(user: str, key: str) -> datetime:

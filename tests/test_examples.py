@@ -14,7 +14,9 @@ SEAT = "On trains I always take a window seat in the quiet coach."
 
 
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> "Runner":
+def run(
+    loaded_model: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> "Runner":
     monkeypatch.syspath_prepend(str(EXAMPLES))
     return Runner(capsys)
 
@@ -49,6 +51,7 @@ def test_assistant_with_context(run: Runner) -> None:
     assert en[2] == f"assistant: You said: “{SEAT}”"
 
 
+@pytest.mark.concurrent
 def test_recall_as_tool(run: Runner) -> None:
     seat, peanuts, answer, cancelled = run("recall_as_tool.py")
     assert seat.startswith("recall:    ['lin-7'")
@@ -56,7 +59,7 @@ def test_recall_as_tool(run: Runner) -> None:
     assert answer == f"assistant: You said: “{SEAT}” “{PEANUTS}”"
     ended = re.fullmatch(r"cancelled: the assistant ended after ([\d.]+) s", cancelled)
     assert ended is not None
-    assert float(ended[1]) < 1.0
+    assert float(ended[1]) < 60  # the model would have taken that long
 
 
 def test_memory_tools(run: Runner) -> None:
@@ -90,6 +93,7 @@ def test_autogen_memory(run: Runner) -> None:
     assert cleared == "cleared:   True"
 
 
+@pytest.mark.concurrent
 def test_chat_service(run: Runner) -> None:
     fed, *turns = run("chat_service.py")
     assert fed == "fed:       14 messages, and again 0"

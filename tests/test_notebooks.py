@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import nbformat
@@ -12,6 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from notebooks.execute import HERE, ROOT, execute, names, read
 
+from .cases import check_each
 from .inert import Reader
 
 LARGEST = 100_000  # bytes
@@ -67,16 +69,30 @@ def assert_alike(kept: str, now: str, place: str) -> None:
     assert [float(found) for found in NUMBER.findall(now)] == pytest.approx(figures, abs=0.03)
 
 
-@pytest.mark.parametrize("name", names())
-def test_a_notebook_shows_what_was_committed(name: str) -> None:
-    kept = list(outputs(read(name)))
+@cache
+def executed(name: str) -> list[tuple[int, str]]:
+    """What a notebook shows when a clean kernel runs it, which takes its time."""
     folder = ROOT if name == "replay_a_cassette.ipynb" else HERE  # paths work in both
-    now = list(outputs(execute(read(name), folder, OFFLINE)))
+    return list(outputs(execute(read(name), folder, OFFLINE)))
+
+
+def with_marks(name: str) -> Any:
+    """The notebook that makes three runs of an evaluation takes its time."""
+    is_long = name == "compare_retrieval.ipynb"
+    return pytest.param(name, marks=pytest.mark.long) if is_long else name
+
+
+@pytest.mark.concurrent
+@pytest.mark.timeout(600)  # a kernel starts, and runs every cell
+@pytest.mark.parametrize("name", [with_marks(name) for name in names()])
+def test_a_notebook_shows_what_was_committed(name: str) -> None:
+    kept, now = list(outputs(read(name))), executed(name)
     assert [number for number, _ in now] == [number for number, _ in kept]
     for (number, before), (_, after) in zip(kept, now, strict=True):
         assert_alike(before, after, f"{name}, cell {number}")
 
 
+@pytest.mark.concurrent
 def test_an_error_is_raised_and_a_kernel_can_reach_nobody() -> None:
     calls_home = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
     notebook = new_notebook(cells=[new_code_cell(calls_home)])  # type: ignore[no-untyped-call]
@@ -84,28 +100,35 @@ def test_an_error_is_raised_and_a_kernel_can_reach_nobody() -> None:
         execute(notebook, setup=OFFLINE)
 
 
-@pytest.mark.parametrize("name", names())
-def test_what_is_committed_is_whole_small_and_nobodys(name: str) -> None:
-    text = (HERE / name).read_text("utf-8")
-    assert len(text.encode()) < LARGEST
-    cells = code_cells(json.loads(text, object_hook=nbformat.NotebookNode))
-    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-    shown = [output for cell in cells for output in cell.outputs]
-    assert {output.output_type for output in shown} <= {"stream", "display_data", "execute_result"}
-    assert not any(output.get("name") == "stderr" for output in shown)
-    assert not re.search(r"/(?:home|root|tmp|Users|work)/", text)
-    for output in shown:
-        rich = json.dumps(output.get("data", {}))
-        assert not re.search(r"<script|<iframe|<link|src=|https?://(?!www\.w3\.org/2000/svg)", rich)
+KINDS = {"stream", "display_data", "execute_result"}
+FOREIGN = re.compile(r"<script|<iframe|<link|src=|https?://(?!www\.w3\.org/2000/svg)")
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_notebook_asserts_and_shows_both_faces(name: str) -> None:
-    source = "\n".join(cell.source for cell in code_cells(read(name)))
-    assert "assert " in source
-    assert "await " in source
-    assert "Memory(" in source.replace("AsyncMemory(", "")
-    assert re.search("[\u4e00-\u9fff]", (HERE / name).read_text("utf-8"))
+def test_what_is_committed_is_whole_small_and_nobodys() -> None:
+    def check(name: str) -> None:
+        text = (HERE / name).read_text("utf-8")
+        assert len(text.encode()) < LARGEST
+        cells = code_cells(json.loads(text, object_hook=nbformat.NotebookNode))
+        assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+        shown = [output for cell in cells for output in cell.outputs]
+        assert {output.output_type for output in shown} <= KINDS
+        assert not any(output.get("name") == "stderr" for output in shown)
+        assert not re.search(r"/(?:home|root|tmp|Users|work)/", text)
+        for output in shown:
+            assert not FOREIGN.search(json.dumps(output.get("data", {})))
+
+    check_each(names(), check)
+
+
+def test_every_notebook_asserts_and_shows_both_faces() -> None:
+    def check(name: str) -> None:
+        source = "\n".join(cell.source for cell in code_cells(read(name)))
+        assert "assert " in source
+        assert "await " in source
+        assert "Memory(" in source.replace("AsyncMemory(", "")
+        assert re.search("[\u4e00-\u9fff]", (HERE / name).read_text("utf-8"))
+
+    check_each(names(), check)
 
 
 def test_every_notebook_is_listed() -> None:

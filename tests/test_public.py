@@ -6,6 +6,8 @@ import pytest
 
 import memrecall
 
+from .cases import check_each
+
 SURFACE = [
     "MEMRECALL_TOOLS",
     "AsyncMemory",
@@ -46,11 +48,13 @@ def test_the_public_names_are_these() -> None:
     assert dir(memrecall) == sorted(SURFACE)
 
 
-@pytest.mark.parametrize("name", [name for name in SURFACE if name not in CONSTANTS])
-def test_every_public_name_exists_and_promises_something(name: str) -> None:
-    thing = getattr(memrecall, name)
-    assert inspect.getdoc(thing)
-    assert thing.__name__ == name
+def test_every_public_name_exists_and_promises_something() -> None:
+    def check(name: str) -> None:
+        thing = getattr(memrecall, name)
+        assert inspect.getdoc(thing)
+        assert thing.__name__ == name
+
+    check_each([name for name in SURFACE if name not in CONSTANTS], check)
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:

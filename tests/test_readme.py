@@ -5,7 +5,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,7 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from memrecall.cli import main
+
+from .cases import check_each
+
 ROOT = Path(__file__).parent.parent
+MEMRECALL = (sys.executable, "-c", "from memrecall.cli import main; main()")
 READMES = ["README.md", "README.zh.md"]
 BASH, *BESIDE = (shutil.which(name) for name in ("bash", "curl", "grep"))
 DOCS = sorted(f"docs/{file.name}" for file in (ROOT / "docs").glob("*.md"))
@@ -27,68 +31,79 @@ def blocks(name: str, kind: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    shutil.copytree(ROOT / "fixtures", tmp_path / "fixtures")
+    (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
     return tmp_path
 
 
-def test_the_transcript_is_real(folder: Path) -> None:
+@pytest.fixture(scope="module")
+def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The database with the chat of the demo, which tests copy."""
+    file = tmp_path_factory.mktemp("chat") / "chat.db"
+    call = [*MEMRECALL, "import", "fixtures/demo/chat.jsonl", "--db", str(file)]
+    subprocess.run(call, cwd=ROOT, capture_output=True, check=True)
+    return file
+
+
+@pytest.mark.usefixtures("loaded_model")
+def test_the_transcript_is_real(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "120")
     transcript = "".join(blocks("README.md", "console"))
-    code = "from memrecall.cli import main; main()"
     steps = re.findall(r"^\$ memrecall (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
     assert len(steps) == 5
     for arguments, shown in steps:
-        call = [sys.executable, "-c", code, *shlex.split(arguments)]
-        environment = {**os.environ, "COLUMNS": "120"}
-        done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
-        assert (done.stdout, done.returncode) == (shown, 0), done.stderr
+        monkeypatch.setattr("sys.argv", ["memrecall", *shlex.split(arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        told = capsys.readouterr()
+        assert (told.out, ended.value.code or 0) == (shown, 0), told.err
 
 
-def test_the_recall_is_real(folder: Path) -> None:
+@pytest.mark.concurrent
+def test_the_recall_is_real(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "text")
     command, shown = transcript.split("\n", 1)
-    code = "from memrecall.cli import main; main()"
     environment = {**os.environ, "COLUMNS": "88"}
-    for arguments in (
-        ["import", "fixtures/demo/chat.jsonl", "--db", "chat.db"],
-        shlex.split(command.removeprefix("$ memrecall ")),
-    ):
-        call = [sys.executable, "-c", code, *arguments]
-        done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
+    shutil.copy(chat, folder)
+    call = [*MEMRECALL, *shlex.split(command.removeprefix("$ memrecall "))]
+    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
     assert without_times(done.stdout) == without_times(shown)
 
 
+@pytest.mark.concurrent
+@pytest.mark.timeout(600)  # starts several processes, one after the other
 @pytest.mark.skipif(None in (BASH, *BESIDE), reason="needs bash, curl and grep")
-def test_the_calls_over_http_are_real(folder: Path) -> None:
+def test_the_calls_over_http_are_real(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "shell")
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
     assert len(steps) == 6
-    import_chat(folder)
+    shutil.copy(chat, folder)
     with shell(folder) as run:
         for command, shown in steps:
             assert run(command, lines=shown.count("\n")) == shown, command
 
 
-def import_chat(folder: Path) -> None:
-    code = "from memrecall.cli import main; main()"
-    call = [sys.executable, "-c", code, "import", "fixtures/demo/chat.jsonl", "--db", "chat.db"]
-    subprocess.run(call, cwd=folder, capture_output=True, check=True)
-
-
 @contextmanager
 def shell(folder: Path) -> Iterator[Callable[..., str]]:
-    """A shell that has this memrecall; where README says 8765 it uses a port that is free."""
+    """A shell that has this memrecall; where README says 8765 it uses a port that is free.
+
+    The service itself chooses the port, so that nobody else can take it before.
+    """
     program = folder / "bin" / "memrecall"
     program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m memrecall "$@"\n')
+    python = shlex.quote(sys.executable)
+    program.write_text(
+        f'#!/bin/sh\n[ "$1" = serve ] && set -- "$@" --port 0\nexec {python} -m memrecall "$@"\n'
+    )
     program.chmod(0o755)
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
     path = f"{program.parent}:{os.environ['PATH']}"
     with subprocess.Popen(
         [str(BASH)],
         cwd=folder,
-        env={**os.environ, "PATH": path, "MEMRECALL_PORT": port, "COLUMNS": "120"},
+        env={**os.environ, "PATH": path, "COLUMNS": "120"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -99,11 +114,15 @@ def shell(folder: Path) -> Iterator[Callable[..., str]]:
         assert process.stdin is not None
         assert process.stdout is not None
         asked, told = process.stdin, process.stdout
+        port = "8765"  # until the service has told another
 
         def run(command: str, lines: int) -> str:
+            nonlocal port
             asked.write(command.replace("8765", port) + "\n")
             if command.endswith("&"):  # goes on saying things: what is shown is what comes first
                 said = [told.readline() for _ in range(lines)]
+                if listens := re.search(r"http://127\.0\.0\.1:(\d+)", said[0]):
+                    port = listens[1]
                 return "".join(said).replace(port, "8765")
             asked.write("printf '\\n%s\\n' --end--\n")
             said = list(iter(told.readline, "--end--\n"))
@@ -121,6 +140,8 @@ def without_times(shown: str) -> str:
     return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", shown)
 
 
+@pytest.mark.concurrent
+@pytest.mark.timeout(600)
 def test_the_python_examples_run(folder: Path) -> None:
     told = []
     for example in blocks("README.md", "python"):
@@ -133,16 +154,18 @@ def test_the_python_examples_run(folder: Path) -> None:
     assert remembered == "User lives in Milan now.\n"
 
 
-@pytest.mark.parametrize("kind", ["console", "json", "python", "text", "py", "shell"])
-def test_both_languages_show_the_same(kind: str) -> None:
-    english, chinese = (blocks(name, kind) for name in READMES)
-    assert english == chinese
+def test_both_languages_show_the_same() -> None:
+    def check(kind: str) -> None:
+        english, chinese = (blocks(name, kind) for name in READMES)
+        assert english == chinese
+
+    check_each(["console", "json", "python", "text", "py", "shell"], check)
 
 
-@pytest.mark.parametrize(
-    "name", [*READMES, "CONTRIBUTING.md", *map(str, Path("docs").glob("*.md"))]
-)
-def test_links_lead_somewhere(name: str) -> None:
-    file = ROOT / name
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text("utf-8")):
-        assert (file.parent / target).exists(), target
+def test_links_lead_somewhere() -> None:
+    def check(name: str) -> None:
+        file = ROOT / name
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text("utf-8")):
+            assert (file.parent / target).exists(), target
+
+    check_each([*READMES, "CONTRIBUTING.md", *DOCS], check)

@@ -3,6 +3,7 @@
 import json
 import re
 from collections import Counter
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import pytest
 
 from memrecall.memory.importing import read_entry
 from memrecall.types import NewMemory, NewMessage, Role, parse_time
+
+from .cases import check_each
 
 FOLDER = Path(__file__).resolve().parent.parent / "fixtures" / "recall"
 USERS = {"wei": "w", "nora": "n"}
@@ -71,8 +74,12 @@ SESSIONS = {(row["user_id"], row["session_id"]) for row in read_lines("history.j
 MEMORIES = read_memories()
 QUESTIONS = read_lines("questions.jsonl")
 
-each_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda row: row["id"])
 each_user = pytest.mark.parametrize("user", USERS)
+
+
+def each_question(check: Callable[[Json], None]) -> Callable[[], None]:
+    """Make one test of a check of every question."""
+    return lambda: check_each(QUESTIONS, check, lambda row: str(row["id"]))
 
 
 @each_user

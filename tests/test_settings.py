@@ -7,6 +7,8 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.settings import load_settings
 
+from .cases import check_each
+
 
 def write(folder: Path, text: str) -> Path:
     file = folder / "config.toml"
@@ -31,22 +33,25 @@ def test_an_empty_variable_counts_as_not_set(tmp_path: Path) -> None:
     assert loaded.settings.db == "file.db"
 
 
-@pytest.mark.parametrize(
-    ("environment", "said"),
-    [
-        ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
-        ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
-        ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
-        ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
-        ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
-        ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
-        ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
-    ],
+WRONG = (
+    ({"MEMRECALL_LOCK_TIMEOUT": "soon"}, "lock_timeout = 'soon' (from environment)"),
+    ({"MEMRECALL_LOCK_TIMEOUT": "-1"}, "must be above 0"),
+    ({"MEMRECALL_SNAPSHOTS": "perhaps"}, "snapshots"),
+    ({"MEMRECALL_DURABILITY": "none"}, "durability 'none'"),
+    ({"MEMRECALL_TOOL_CALLS": "xml"}, "tool_calls 'xml' is not known. Use native or json"),
+    ({"MEMRECALL_MODEL_TIMEOUT": "0"}, "model_timeout = '0' (from environment) must be above"),
+    ({"MEMRECALL_CONFIG": "/nowhere/config.toml"}, "/nowhere/config.toml"),
 )
-def test_a_wrong_value_names_itself(environment: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidArgument) as failure:
-        load_settings({}, environment)
-    assert said in str(failure.value)
+
+
+def test_a_wrong_value_names_itself() -> None:
+    def check(case: tuple[dict[str, str], str]) -> None:
+        environment, said = case
+        with pytest.raises(InvalidArgument) as failure:
+            load_settings({}, environment)
+        assert said in str(failure.value)
+
+    check_each(WRONG, check)
 
 
 def test_runs_lie_in_the_data_folder_unless_said_otherwise(

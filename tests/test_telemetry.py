@@ -152,6 +152,7 @@ def test_what_is_not_sampled_works_all_the_same() -> None:
         span.answer("GET", "/x", 500)
 
 
+@pytest.mark.concurrent
 async def test_tasks_and_threads_of_a_block_belong_to_it(told: Told) -> None:
     async def search() -> None:
         with trace_search("keyword", "x", 1):
@@ -172,6 +173,7 @@ async def test_tasks_and_threads_of_a_block_belong_to_it(told: Told) -> None:
     assert all(span.parent and span.parent.span_id == tool.context.span_id for span in searches)
 
 
+@pytest.mark.concurrent
 def test_nothing_is_imported_as_long_as_nobody_listens(tmp_path: Path) -> None:
     program = """
 import asyncio, sys
@@ -191,7 +193,7 @@ async def main():
 asyncio.run(main())
 """
     call = [sys.executable, "-c", program, str(tmp_path / "a.db")]
-    done = subprocess.run(call, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 

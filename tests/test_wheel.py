@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.concurrent
+
 ROOT = Path(__file__).parent.parent
 
 # A copy, because building writes into the folder it builds from.

@@ -4,26 +4,43 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
-from autogen_core.models import FunctionExecutionResultMessage, LLMMessage, UserMessage
+from autogen_core.models import (
+    CreateResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    UserMessage,
+)
 
 from memrecall.agent.block import CLOSE, OPEN
-from memrecall.memory import Library
 from memrecall.model.base import Request
-from memrecall.testing import Step, open_library
+from memrecall.testing import ScriptedClient, Step
 
-from .stage import ASKED, fill, hand_off
-
-# What tests cancel would go on for a minute; a busy machine may need seconds to stop it.
-STOPPED_WITHIN = 30.0
+from ..waiting import LIMIT
+from .stage import ASKED, hand_off
 
 
-@asynccontextmanager
-async def filled_library() -> AsyncIterator[Library]:
-    """A SQLite library with what the users of the stage said."""
-    async with open_library(snapshots=False) as library:
-        await fill(library)
-        yield library
+class HeldClient(ScriptedClient):
+    """Follows a script, but keeps back every answer after the first `free` ones until released."""
+
+    def __init__(self, *steps: Any, free: int = 0) -> None:
+        super().__init__(steps)
+        self.asked = asyncio.Event()  # for an answer that it keeps back
+        self.released = asyncio.Event()
+        self.stopped = False
+        self._free = free
+
+    async def _answer(self, request: Request) -> CreateResult:
+        result = await super()._answer(request)
+        if len(self.requests) > self._free:
+            self.asked.set()
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                self.stopped = True
+                raise
+        return result
 
 
 def user(text: str = ASKED, source: str = "user") -> UserMessage:
@@ -47,5 +64,5 @@ def blocks(messages: Sequence[LLMMessage]) -> list[str]:
 @asynccontextmanager
 async def at_once() -> AsyncIterator[None]:
     """Fail if what is inside waits for what it should have stopped."""
-    async with asyncio.timeout(STOPPED_WITHIN):
+    async with asyncio.timeout(LIMIT):
         yield

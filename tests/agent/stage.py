@@ -3,6 +3,8 @@
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
+
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.budget import Limits
 from memrecall.memory import Library
@@ -15,6 +17,8 @@ ANN = Scope("ann")
 LIN = Scope("lin")
 ASKED = "Set it up like my database config from before"
 ASKED_ZH = "按照我之前的数据库配置来"
+
+on_both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 
 _ANN = (
     ("a1", "user", 40, "My database config: PostgreSQL on port 5433, pool of 20 connections"),

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -26,24 +26,18 @@ from autogen_agentchat.messages import (
 )
 from autogen_agentchat.teams import RoundRobinGroupChat, SelectorGroupChat, Swarm
 from autogen_core import CancellationToken
-from autogen_core.models import CreateResult
 
 from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason, stream_recall
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
-from memrecall.model.base import BaseClient, Request
+from memrecall.model.base import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
 
-from .faces import at_once, filled_library
-from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, search
+from ..waiting import wait_until
+from .faces import HeldClient, at_once
+from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
 
 Said = BaseAgentEvent | BaseChatMessage
-
-
-@pytest.fixture
-async def quick() -> AsyncIterator[Library]:
-    async with filled_library() as library:
-        yield library
 
 
 def agent_of(library: Library, *steps: Any, name: str = "recall") -> MemRecallAgent:
@@ -57,24 +51,6 @@ def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
     assert isinstance(last, StructuredMessage)
     assert isinstance(last.content, RecallHandoff)
     return last.content
-
-
-class SlowClient(BaseClient):
-    """Thinks for ever, and knows whether it was stopped."""
-
-    def __init__(self) -> None:
-        super().__init__("slow", ScriptedClient([]).model_info)
-        self.asked = asyncio.Event()
-        self.stopped = False
-
-    async def _answer(self, request: Request) -> CreateResult:
-        self.asked.set()
-        try:
-            await asyncio.sleep(60)
-        except asyncio.CancelledError:
-            self.stopped = True
-            raise
-        raise AssertionError("nobody waits that long")
 
 
 # Alone
@@ -111,13 +87,14 @@ async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library:
     assert handoff_of(result).relevant_memory_keys == ["a1"]
 
 
-async def test_a_failed_call_is_told_as_one(quick: Library) -> None:
-    agent = agent_of(quick, call("no_such_tool"), search(), hand_off("a1"))
+async def test_a_failed_call_is_told_as_one(library: Library) -> None:
+    agent = agent_of(library, call("no_such_tool"), search(), hand_off("a1"))
     result = await agent.run(task=ASKED)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert [event.content[0].is_error for event in executed] == [True, False, False]
 
 
+@on_both_engines
 async def test_it_works_without_a_model(library: Library) -> None:
     result = await MemRecallAgent("recall", library, LIN).run(task=ASKED_ZH)
     assert result.messages[-1].metadata["stop_reason"] == "handoff"
@@ -126,8 +103,8 @@ async def test_it_works_without_a_model(library: Library) -> None:
     assert "端口 5433" in str(executed)
 
 
-async def test_a_response_carries_its_events(quick: Library) -> None:
-    agent = agent_of(quick, search(), hand_off("a1"))
+async def test_a_response_carries_its_events(library: Library) -> None:
+    agent = agent_of(library, search(), hand_off("a1"))
     said = [TextMessage(content=ASKED, source="user")]
     response = await agent.on_messages(said, CancellationToken())
     assert isinstance(response, Response)
@@ -136,25 +113,25 @@ async def test_a_response_carries_its_events(quick: Library) -> None:
     assert handoff_of([response.chat_message]).confidence == 0.9
 
 
-async def test_the_handoff_survives_json(quick: Library) -> None:
-    result = await agent_of(quick, search(), hand_off("a1")).run(task=ASKED)
+async def test_the_handoff_survives_json(library: Library) -> None:
+    result = await agent_of(library, search(), hand_off("a1")).run(task=ASKED)
     sent = json.loads(json.dumps(result.messages[-1].dump()))
     assert StructuredMessage[RecallHandoff].model_validate(sent) == result.messages[-1]
 
 
-async def test_the_caller_s_mistakes_are_raised(quick: Library) -> None:
+async def test_the_caller_s_mistakes_are_raised(library: Library) -> None:
     with pytest.raises(InvalidArgument):
-        await MemRecallAgent("recall", quick, ANN).run(task=" ")
-    await quick.store.owners.set_user_enabled("ann", False)
+        await MemRecallAgent("recall", library, ANN).run(task=" ")
+    await library.store.owners.set_user_enabled("ann", False)
     with pytest.raises(Disabled):
-        await MemRecallAgent("recall", quick, ANN).run(task=ASKED)
+        await MemRecallAgent("recall", library, ANN).run(task=ASKED)
 
 
 # It keeps nothing
 
 
-async def test_two_runs_give_equal_results(quick: Library) -> None:
-    agent = MemRecallAgent("recall", quick, ANN)
+async def test_two_runs_give_equal_results(library: Library) -> None:
+    agent = MemRecallAgent("recall", library, ANN)
     first = handoff_of(await agent.run(task=ASKED))
     second = handoff_of(await agent.run(task=ASKED))
     await agent.on_reset(CancellationToken())
@@ -162,17 +139,19 @@ async def test_two_runs_give_equal_results(quick: Library) -> None:
     assert first == second == third
 
 
-async def test_a_run_sees_nothing_of_the_one_before(quick: Library) -> None:
+async def test_a_run_sees_nothing_of_the_one_before(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
-    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+    agent = MemRecallAgent("recall", library, ANN, model_client=client)
     await agent.run(task=ASKED)
     second = handoff_of(await agent.run(task="Where did we have dinner last time?"))
     assert second.relevant_memory_keys == ["a3"]
     assert ASKED not in str(client.requests[2].messages)
     assert len(client.requests[2].messages) == len(client.requests[0].messages)
-    assert await agent.save_state() == await MemRecallAgent("recall", quick, ANN).save_state()
+    assert await agent.save_state() == await MemRecallAgent("recall", library, ANN).save_state()
 
 
+@pytest.mark.concurrent
+@on_both_engines
 async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> None:
     asked = {ASKED: "a1", "Where did we have dinner last time?": "a3", "And the garden plan?": "a4"}
 
@@ -199,41 +178,44 @@ async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> N
 # Stopping
 
 
-async def test_who_stops_to_listen_stops_the_recall(quick: Library) -> None:
-    client = ScriptedClient([search(), wait(60, then=hand_off("a1"))])
-    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+@pytest.mark.concurrent
+async def test_who_stops_to_listen_stops_the_recall(library: Library) -> None:
+    client = HeldClient(search(), hand_off("a1"), free=1)
+    agent = MemRecallAgent("recall", library, ANN, model_client=client)
     before = asyncio.all_tasks()
-    async with at_once():
-        async with aclosing(agent.run_stream(task=ASKED)) as stream:
-            async for item in stream:
-                if isinstance(item, ToolCallExecutionEvent):
-                    break
-        # AutoGen leaves the closing of the inner stream to the event loop.
-        while asyncio.all_tasks() - before:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    async with at_once(), aclosing(agent.run_stream(task=ASKED)) as stream:
+        async for item in stream:
+            if isinstance(item, ToolCallExecutionEvent):
+                break
+    # AutoGen leaves the closing of the inner stream to the event loop.
+    await wait_until(lambda: not asyncio.all_tasks() - before)
 
 
-async def test_the_model_is_stopped_with_its_listener(quick: Library) -> None:
-    slow = SlowClient()
-    stream = stream_recall(Recaller(quick, ANN, slow), ASKED)
+@pytest.mark.concurrent
+async def test_the_model_is_stopped_with_its_listener(library: Library) -> None:
+    slow = HeldClient(hand_off())
+    stream = stream_recall(Recaller(library, ANN, slow), ASKED)
     async with at_once():
-        while not slow.asked.is_set():
-            await anext(stream)
-            await asyncio.sleep(0)
+        await anext(stream)
+        await slow.asked.wait()
         await stream.aclose()
     assert slow.stopped
 
 
-async def test_an_error_that_nobody_waited_for_is_not_left_behind(quick: Library) -> None:
+@pytest.mark.concurrent
+async def test_an_error_that_nobody_waited_for_is_not_left_behind(library: Library) -> None:
+    before = asyncio.all_tasks()
     client = ScriptedClient([])  # asking it is an error
-    stream = stream_recall(Recaller(quick, ANN, client), ASKED)
+    stream = stream_recall(Recaller(library, ANN, client), ASKED)
     await anext(stream)
-    await asyncio.sleep(0.05)
+    await wait_until(lambda: not asyncio.all_tasks() - before)
+    assert client.requests
     await stream.aclose()
 
 
+@pytest.mark.concurrent
 async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) -> None:
-    slow = SlowClient()
+    slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     token = CancellationToken()
     running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=token))
@@ -246,9 +228,10 @@ async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) 
     assert slow.stopped
 
 
-async def test_what_was_found_before_the_cancellation_is_handed_over(quick: Library) -> None:
-    client = ScriptedClient([search(min_relevance_score=0.5), wait(60, then=hand_off("a1"))])
-    agent = MemRecallAgent("recall", quick, ANN, model_client=client)
+@pytest.mark.concurrent
+async def test_what_was_found_before_the_cancellation_is_handed_over(library: Library) -> None:
+    client = HeldClient(search(min_relevance_score=0.5), hand_off("a1"), free=1)
+    agent = MemRecallAgent("recall", library, ANN, model_client=client)
     token = CancellationToken()
     async with at_once():
         items = []
@@ -263,16 +246,18 @@ async def test_what_was_found_before_the_cancellation_is_handed_over(quick: Libr
     assert handed.confidence < 0.6
 
 
-async def test_a_token_cancelled_before_asks_nobody(quick: Library) -> None:
+async def test_a_token_cancelled_before_asks_nobody(library: Library) -> None:
     token = CancellationToken()
     token.cancel()
     async with at_once():
-        result = await agent_of(quick).run(task=ASKED, cancellation_token=token)
+        result = await agent_of(library).run(task=ASKED, cancellation_token=token)
     assert result.messages[-1].metadata["stop_reason"] == "cancelled"
 
 
+@pytest.mark.concurrent
+@on_both_engines
 async def test_a_cancelled_task_is_cancelled(library: Library) -> None:
-    slow = SlowClient()
+    slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     before = asyncio.all_tasks()
     running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=CancellationToken()))
@@ -282,7 +267,7 @@ async def test_a_cancelled_task_is_cancelled(library: Library) -> None:
         with pytest.raises(asyncio.CancelledError):
             await running
     assert slow.stopped
-    assert not asyncio.all_tasks() - before
+    await wait_until(lambda: not asyncio.all_tasks() - before)
     again = agent_of(library, search(), hand_off("a1"))  # the library is as good as before
     assert handoff_of(await again.run(task=ASKED)).relevant_memory_keys == ["a1"]
 
@@ -310,15 +295,15 @@ async def test_round_robin(library: Library) -> None:
     assert '"relevant_memory_keys":["a1"]' in str(client.requests[0].messages[-1].content)
 
 
-async def test_round_robin_where_the_model_fails(quick: Library) -> None:
-    team = RoundRobinGroupChat([agent_of(quick, fail("authentication"))], max_turns=1)
+async def test_round_robin_where_the_model_fails(library: Library) -> None:
+    team = RoundRobinGroupChat([agent_of(library, fail("authentication"))], max_turns=1)
     result = await team.run(task=ASKED)
     assert handoff_of(result).success  # the rules went on
     assert result.messages[-1].metadata["stop_reason"] == "model_failed"
 
 
-async def test_a_selector_that_picks_the_recall_agent(quick: Library) -> None:
-    recall = agent_of(quick, search(), hand_off("a1"))
+async def test_a_selector_that_picks_the_recall_agent(library: Library) -> None:
+    recall = agent_of(library, search(), hand_off("a1"))
     parent = parent_of(say("Port 5433, then."))
     selector = ScriptedClient([say("recall"), say("parent")])
     team = SelectorGroupChat(
@@ -332,12 +317,12 @@ async def test_a_selector_that_picks_the_recall_agent(quick: Library) -> None:
     assert recall.description in str(selector.requests[0].messages)
 
 
-async def test_a_selector_function_that_hands_back(quick: Library) -> None:
+async def test_a_selector_function_that_hands_back(library: Library) -> None:
     def back_and_forth(messages: Sequence[Said]) -> str:
         return "parent" if messages[-1].source == "recall" else "recall"
 
     team = SelectorGroupChat(
-        [parent_of(say("Port 5433, then.")), agent_of(quick, search(), hand_off("a1"))],
+        [parent_of(say("Port 5433, then.")), agent_of(library, search(), hand_off("a1"))],
         ScriptedClient([]),
         selector_func=back_and_forth,
         max_turns=2,
@@ -373,17 +358,17 @@ async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> 
     assert "## Memory search finished" in str(client.requests[1].messages[-1].content)
 
 
-async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(quick: Library) -> None:
+async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(library: Library) -> None:
     recall = ScriptedClient([search(), hand_off("a1")])
     parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
-    agent = MemRecallAgent("recall", quick, ANN, model_client=recall)
+    agent = MemRecallAgent("recall", library, ANN, model_client=recall)
     result = await Swarm([parent, agent], max_turns=2).run(task=ASKED)
-    stored = await quick.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
+    stored = await library.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
     assert stored.query == ASKED
 
 
-async def test_a_message_for_somebody_else_is_no_handoff(quick: Library) -> None:
-    agent = agent_of(quick, search(), hand_off("a1"))
+async def test_a_message_for_somebody_else_is_no_handoff(library: Library) -> None:
+    agent = agent_of(library, search(), hand_off("a1"))
     said = [
         TextMessage(content=ASKED, source="user"),
         HandoffMessage(content="over to you", source="parent", target="planner"),
@@ -392,6 +377,7 @@ async def test_a_message_for_somebody_else_is_no_handoff(quick: Library) -> None
     assert isinstance(response.chat_message, StructuredMessage)
 
 
+@on_both_engines
 async def test_a_team_s_state_goes_through_json(library: Library) -> None:
     parent = parent_of(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
     team = Swarm(
@@ -412,9 +398,10 @@ async def test_a_team_s_state_goes_through_json(library: Library) -> None:
     assert "## Memory search finished" in str(client.requests[0].messages)
 
 
-async def test_a_cancelled_team_ends_at_once(quick: Library) -> None:
-    slow = SlowClient()
-    agent = MemRecallAgent("recall", quick, ANN, model_client=slow)
+@pytest.mark.concurrent
+async def test_a_cancelled_team_ends_at_once(library: Library) -> None:
+    slow = HeldClient(hand_off("a1"))
+    agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     team = RoundRobinGroupChat([agent], max_turns=1)
     token = CancellationToken()
     running = asyncio.ensure_future(team.run(task=ASKED, cancellation_token=token))

@@ -10,32 +10,38 @@ from hypothesis import strategies as st
 from memrecall.agent.arguments import read_arguments, tool_name
 from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
 from memrecall.errors import InvalidArgument
+from memrecall.model.prompts import Language
 
+from ..cases import check_each
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "handoff",
-        " handoff ",
-        "functions.handoff",
-        "function:handoff",
-        "tools/handoff",
-        "call=handoff",
-        "handoff<|channel|>commentary",
-        "handoff<|constrain|>json",
-        "handoff()",
-        "`handoff`",
-    ],
+NAMES = (
+    "handoff",
+    " handoff ",
+    "functions.handoff",
+    "function:handoff",
+    "tools/handoff",
+    "call=handoff",
+    "handoff<|channel|>commentary",
+    "handoff<|constrain|>json",
+    "handoff()",
+    "`handoff`",
 )
-def test_traces_of_templates_around_a_name_are_removed(written: str) -> None:
-    assert tool_name(written) == "handoff"
 
 
-@pytest.mark.parametrize("absent", [None, "null", "None", "", " NULL ", "undefined"])
-def test_what_models_write_for_nothing_is_nothing(absent: object) -> None:
-    given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
-    asked = read_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
-    assert asked == SearchMemoriesInput(query="x")
+def test_traces_of_templates_around_a_name_are_removed() -> None:
+    def check(written: str) -> None:
+        assert tool_name(written) == "handoff"
+
+    check_each(NAMES, check)
+
+
+def test_what_models_write_for_nothing_is_nothing() -> None:
+    def check(absent: object) -> None:
+        given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
+        asked = read_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
+        assert asked == SearchMemoriesInput(query="x")
+
+    check_each([None, "null", "None", "", " NULL ", "undefined"], check)
 
 
 def test_a_required_word_null_is_a_word() -> None:
@@ -72,12 +78,14 @@ def test_numbers_as_words_are_numbers() -> None:
     assert asked == SearchMemoriesInput(query="x", limit=3)
 
 
-@pytest.mark.parametrize("name", ["user_id", "USER_ID", "agent_id", "session_id", "scope"])
 @pytest.mark.parametrize(("language", "words"), [("en", "user is fixed"), ("zh", "用户已固定")])
-def test_a_smuggled_user_is_refused(name: str, language: str, words: str) -> None:
-    written = json.dumps({"query": "x", name: "ben"})
-    with pytest.raises(InvalidArgument, match=words):
-        read_arguments("search_memories", written, SearchMemoriesInput, language)  # type: ignore[arg-type]
+def test_a_smuggled_user_is_refused(language: Language, words: str) -> None:
+    def check(name: str) -> None:
+        written = json.dumps({"query": "x", name: "ben"})
+        with pytest.raises(InvalidArgument, match=words):
+            read_arguments("search_memories", written, SearchMemoriesInput, language)
+
+    check_each(["user_id", "USER_ID", "agent_id", "session_id", "scope"], check)
 
 
 @given(st.text(max_size=200))

@@ -1,7 +1,6 @@
 """RecallMemory: AutoGen's Memory protocol."""
 
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -24,15 +23,10 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.testing import ScriptedClient, say
 
+from ..cases import check_each_async
 from ..model.openai_server import serve, text
-from .faces import blocks, filled_library, hand_off_found, user
-from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, search
-
-
-@pytest.fixture
-async def quick() -> AsyncIterator[Library]:
-    async with filled_library() as library:
-        yield library
+from .faces import blocks, hand_off_found, user
+from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
 
 
 def memory_of(library: Library, *steps: Any) -> RecallMemory:
@@ -67,21 +61,22 @@ async def test_query(library: Library) -> None:
 
 
 @pytest.mark.parametrize("mime_type", [MemoryMimeType.TEXT, "text/plain", "text/markdown"])
-async def test_query_takes_a_content(quick: Library, mime_type: MemoryMimeType | str) -> None:
+async def test_query_takes_a_content(library: Library, mime_type: MemoryMimeType | str) -> None:
     asked = MemoryContent(content=ASKED_ZH, mime_type=mime_type)
     client = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    (result,) = (await RecallMemory(quick, LIN, model_client=client).query(asked)).results
+    (result,) = (await RecallMemory(library, LIN, model_client=client).query(asked)).results
     assert "端口 5433" in str(result.content)
 
 
-async def test_arguments_cannot_name_another_user(quick: Library) -> None:
-    memory = RecallMemory(quick, Scope("nobody"))
+async def test_arguments_cannot_name_another_user(library: Library) -> None:
+    memory = RecallMemory(library, Scope("nobody"))
     assert (await memory.query(ASKED, user_id="ann", scope=ANN)).results == []
 
 
 # Adding and clearing
 
 
+@on_both_engines
 async def test_what_is_added_is_found(library: Library) -> None:
     memory = memory_of(library, search("jasmine tea", limit=1), hand_off_found)
     about = {"source": "form", "page": 3}
@@ -98,39 +93,45 @@ async def test_what_is_added_is_found(library: Library) -> None:
 
 
 @pytest.mark.parametrize("content", [{"茶": "茉莉花"}, '{"茶": "茉莉花"}'])
-async def test_json_is_kept_as_it_reads(quick: Library, content: Any) -> None:
-    memory = RecallMemory(quick, LIN)
+async def test_json_is_kept_as_it_reads(library: Library, content: Any) -> None:
+    memory = RecallMemory(library, LIN)
     await memory.add(MemoryContent(content=content, mime_type=MemoryMimeType.JSON))
-    page = await quick.search(LIN, SearchRequest("茉莉花", kind="memory"))
+    page = await library.search(LIN, SearchRequest("茉莉花", kind="memory"))
     assert [hit.content for hit in page.results] == ['{"茶": "茉莉花"}']
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        MemoryContent(content=b"\x00\x01", mime_type=MemoryMimeType.BINARY),
-        MemoryContent(content=b"text", mime_type=MemoryMimeType.TEXT),
-        MemoryContent(content=b"{}", mime_type=MemoryMimeType.JSON),
-        MemoryContent(content={"a": 1}, mime_type=MemoryMimeType.TEXT),
-        MemoryContent(content="<svg/>", mime_type="image/svg+xml"),
-        MemoryContent(content=Image(Picture.new("RGB", (1, 1))), mime_type=MemoryMimeType.IMAGE),
-    ],
-    ids=lambda content: str(content.mime_type),
+NOT_TEXT = (
+    MemoryContent(content=b"\x00\x01", mime_type=MemoryMimeType.BINARY),
+    MemoryContent(content=b"text", mime_type=MemoryMimeType.TEXT),
+    MemoryContent(content=b"{}", mime_type=MemoryMimeType.JSON),
+    MemoryContent(content={"a": 1}, mime_type=MemoryMimeType.TEXT),
+    MemoryContent(content="<svg/>", mime_type="image/svg+xml"),
+    MemoryContent(content=Image(Picture.new("RGB", (1, 1))), mime_type=MemoryMimeType.IMAGE),
 )
-async def test_what_is_not_text_is_refused(quick: Library, content: MemoryContent) -> None:
-    memory = RecallMemory(quick, ANN)
-    for attempt in (memory.add(content), memory.query(content)):
-        with pytest.raises(InvalidArgument, match="is not text"):
-            await attempt
-    assert (await quick.stats("ann"))["memories"] == 2
 
 
-@pytest.mark.parametrize("text", ["", " ", "a\0b", "\ud800"])
-async def test_text_that_cannot_be_kept_is_refused(quick: Library, text: str) -> None:
-    with pytest.raises((MemrecallError, ValueError)):
-        await RecallMemory(quick, ANN).add(MemoryContent(content=text, mime_type="text/plain"))
+async def test_what_is_not_text_is_refused(library: Library) -> None:
+    memory = RecallMemory(library, ANN)
+
+    async def check(content: MemoryContent) -> None:
+        for attempt in (memory.add, memory.query):
+            with pytest.raises(InvalidArgument, match="is not text"):
+                await attempt(content)
+        assert (await library.stats("ann"))["memories"] == 2
+
+    await check_each_async(NOT_TEXT, check)
 
 
+async def test_text_that_cannot_be_kept_is_refused(library: Library) -> None:
+    async def check(text: str) -> None:
+        content = MemoryContent(content=text, mime_type="text/plain")
+        with pytest.raises((MemrecallError, ValueError)):
+            await RecallMemory(library, ANN).add(content)
+
+    await check_each_async(["", " ", "a\0b", "\ud800"], check)
+
+
+@on_both_engines
 async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library) -> None:
     look = search("jasmine tea, dark mode, database config", limit=10)
     memory = memory_of(library, look, hand_off_found, look, hand_off_found)
@@ -157,31 +158,33 @@ async def test_a_context_gets_one_message(library: Library) -> None:
     assert len(updated.memories.results) == 1
 
 
-@pytest.mark.parametrize(
-    "messages",
-    [
-        [],
-        [user("hi")],
-        [user("谢谢")],
-        [user(), AssistantMessage(content="As you said before", source="p")],
-        [user(), user("<recalled_memories>", source="memrecall")],
-        [UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
-        [user(), UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
+NOTHING_NEEDED: dict[str, list[LLMMessage]] = {
+    "empty": [],
+    "hi": [user("hi")],
+    "谢谢": [user("谢谢")],
+    "answered": [user(), AssistantMessage(content="As you said before", source="p")],
+    "recalled": [user(), user("<recalled_memories>", source="memrecall")],
+    "picture": [UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user")],
+    "picture after text": [
+        user(),
+        UserMessage(content=[Image(Picture.new("RGB", (1, 1)))], source="user"),
     ],
-    ids=["empty", "hi", "谢谢", "answered", "recalled", "picture", "picture after text"],
-)
-async def test_a_context_that_needs_nothing_gets_nothing(
-    quick: Library, messages: list[LLMMessage]
-) -> None:
-    context = await context_of(*messages)
-    updated = await memory_of(quick).update_context(context)
-    assert updated.memories.results == []
-    assert await context.get_messages() == messages
+}
 
 
-async def test_nothing_found_is_said_and_adds_no_result(quick: Library) -> None:
+async def test_a_context_that_needs_nothing_gets_nothing(library: Library) -> None:
+    async def check(name: str) -> None:
+        context = await context_of(*NOTHING_NEEDED[name])
+        updated = await memory_of(library).update_context(context)
+        assert updated.memories.results == []
+        assert await context.get_messages() == NOTHING_NEEDED[name]
+
+    await check_each_async(NOTHING_NEEDED, check)
+
+
+async def test_nothing_found_is_said_and_adds_no_result(library: Library) -> None:
     context = await context_of(user())
-    updated = await memory_of(quick, search(), hand_off()).update_context(context)
+    updated = await memory_of(library, search(), hand_off()).update_context(context)
     assert updated.memories.results == []
     (block,) = blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
@@ -196,9 +199,9 @@ async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Lib
     assert "do not conclude that there are none" in block
 
 
-async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(quick: Library) -> None:
+async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
-    memory = RecallMemory(quick, ANN, model_client=client)
+    memory = RecallMemory(library, ANN, model_client=client)
     context = await context_of(user())
     await memory.update_context(context)
     await context.add_message(AssistantMessage(content="5433", source="p"))
@@ -210,9 +213,9 @@ async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(quick: 
     assert len(blocks(await context.get_messages())) == 2
 
 
-async def test_the_block_is_within_its_size(quick: Library) -> None:
+async def test_the_block_is_within_its_size(library: Library) -> None:
     client = ScriptedClient([search("jasmine tea", limit=1), hand_off_found])
-    memory = RecallMemory(quick, ANN, model_client=client, block_characters=700)
+    memory = RecallMemory(library, ANN, model_client=client, block_characters=700)
     await memory.add(MemoryContent(content="jasmine tea " * 500, mime_type="text/plain"))
     context = await context_of(user("Which tea did I say I like?"))
     await memory.update_context(context)
@@ -235,8 +238,9 @@ async def test_a_parent_with_a_memory(library: Library) -> None:
     assert len(blocks(parent.requests[0].messages)) == 1
 
 
+@pytest.mark.concurrent
 async def test_a_server_that_takes_one_system_message(
-    quick: Library, monkeypatch: pytest.MonkeyPatch
+    library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     info = ModelInfo(
@@ -251,7 +255,7 @@ async def test_a_server_that_takes_one_system_message(
         client = OpenAIChatCompletionClient(
             model="tiny", base_url=server.url, api_key="none", model_info=info
         )
-        memory = memory_of(quick, search(), hand_off("a1"))
+        memory = memory_of(library, search(), hand_off("a1"))
         result = await AssistantAgent("parent", client, memory=[memory]).run(task=ASKED)
         await client.close()
         (request,) = server.requests

@@ -11,7 +11,9 @@ from memrecall.errors import CassetteMismatch
 from memrecall.memory import Library
 from memrecall.model.cassette import ReplayClient
 
+from ..cases import check_each, check_each_async
 from .scenarios import FOLDER, SCENARIOS, run, trace_text
+from .stage import on_both_engines
 
 AGAIN = "run `make cassettes` if the change is meant"
 
@@ -21,13 +23,16 @@ def test_every_cassette_has_a_scenario_and_every_scenario_a_cassette() -> None:
     assert {file.name for file in FOLDER.iterdir() if file.is_file()} == wanted, AGAIN
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
-async def test_a_cassette_replays_to_its_trace(said: Library, name: str) -> None:
-    client = ReplayClient(FOLDER / f"{name}.jsonl")
-    recalled = await run(SCENARIOS[name], said, client)
-    client.assert_exhausted()
-    recorded = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
-    assert with_near_numbers(json.loads(trace_text(recalled)), recorded) == recorded, AGAIN
+@on_both_engines
+async def test_every_cassette_replays_to_its_trace(said: Library) -> None:
+    async def check(name: str) -> None:
+        client = ReplayClient(FOLDER / f"{name}.jsonl")
+        recalled = await run(SCENARIOS[name], said, client)
+        client.assert_exhausted()
+        recorded = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
+        assert with_near_numbers(json.loads(trace_text(recalled)), recorded) == recorded, AGAIN
+
+    await check_each_async(SCENARIOS, check)
 
 
 def with_near_numbers(value: Any, recorded: Any) -> Any:
@@ -40,28 +45,30 @@ def with_near_numbers(value: Any, recorded: Any) -> Any:
     return recorded if both and abs(value - recorded) < 2e-4 else value
 
 
-@pytest.mark.parametrize(
-    ("name", "reason"),
-    [
-        ("standard.en", StopReason.HANDOFF),
-        ("nothing_found.zh", StopReason.HANDOFF),
-        ("window_expansion", StopReason.HANDOFF),
-        ("window_refused_twice", StopReason.NO_OLDER_MESSAGES),
-        ("budget_forced_handoff", StopReason.MODEL_CALLS),
-        ("budget_end", StopReason.MODEL_CALLS),
-        ("misbehaves_text", StopReason.TEXT_ANSWER),
-        ("misbehaves_leak", StopReason.LEAKED_CALL),
-        ("misbehaves_silence", StopReason.SILENCE),
-        ("misbehaves_repeats", StopReason.REPEATED_SEARCH),
-        ("misbehaves_searches_on", StopReason.REPEATED_SEARCH),
-        ("misbehaves_arguments", StopReason.HANDOFF),
-        ("misbehaves_without_tools", StopReason.NO_TOOL_SUPPORT),
-        ("misbehaves_fails", StopReason.MODEL_FAILED),
-    ],
-)
-def test_each_shows_what_it_is_named_after(name: str, reason: StopReason) -> None:
-    trace = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
-    assert trace["events"][-1]["stop_reason"] == reason
+REASONS = {
+    "standard.en": StopReason.HANDOFF,
+    "nothing_found.zh": StopReason.HANDOFF,
+    "window_expansion": StopReason.HANDOFF,
+    "window_refused_twice": StopReason.NO_OLDER_MESSAGES,
+    "budget_forced_handoff": StopReason.MODEL_CALLS,
+    "budget_end": StopReason.MODEL_CALLS,
+    "misbehaves_text": StopReason.TEXT_ANSWER,
+    "misbehaves_leak": StopReason.LEAKED_CALL,
+    "misbehaves_silence": StopReason.SILENCE,
+    "misbehaves_repeats": StopReason.REPEATED_SEARCH,
+    "misbehaves_searches_on": StopReason.REPEATED_SEARCH,
+    "misbehaves_arguments": StopReason.HANDOFF,
+    "misbehaves_without_tools": StopReason.NO_TOOL_SUPPORT,
+    "misbehaves_fails": StopReason.MODEL_FAILED,
+}
+
+
+def test_each_shows_what_it_is_named_after() -> None:
+    def check(name: str) -> None:
+        trace = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
+        assert trace["events"][-1]["stop_reason"] == REASONS[name]
+
+    check_each(REASONS, check)
 
 
 async def test_another_conversation_is_a_mismatch_that_says_where(

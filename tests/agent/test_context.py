@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -36,17 +36,12 @@ from memrecall.store.memories import Memories
 from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
-from .faces import at_once, blocks, filled_library, user
-from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, search
+from ..cases import check_each_async
+from .faces import HeldClient, at_once, blocks, user
+from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
-
-
-@pytest.fixture
-async def quick() -> AsyncIterator[Library]:
-    async with filled_library() as library:
-        yield library
 
 
 def scripted(*keys: str, **arguments: Any) -> ScriptedClient:
@@ -88,7 +83,7 @@ async def test_it_works_without_a_model(library: Library) -> None:
 
 
 async def test_one_recall_for_one_user_message_however_often_the_model_is_called(
-    quick: Library,
+    library: Library,
 ) -> None:
     async def look_up(what: str) -> str:
         """Look something up."""
@@ -101,7 +96,7 @@ async def test_one_recall_for_one_user_message_however_often_the_model_is_called
         parent,
         tools=[look_up],
         max_tool_iterations=5,
-        model_context=MemoryContext(quick, ANN, model_client=recall),
+        model_context=MemoryContext(library, ANN, model_client=recall),
     )
     await agent.run(task=ASKED)
 
@@ -115,12 +110,20 @@ async def test_one_recall_for_one_user_message_however_often_the_model_is_called
         assert blocks([request.messages[place - 1]])
 
 
-@pytest.mark.parametrize("greeting", ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
-async def test_no_recall_for_a_greeting(quick: Library, greeting: str) -> None:
-    context = MemoryContext(quick, ANN, model_client=ScriptedClient([]))
-    await filled(context, user(greeting))
-    assert await context.get_messages() == [user(greeting)]
-    assert context.last_result is None
+async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
+    """Check that none of the texts is taken for a reference to what was said."""
+
+    async def check(text: str) -> None:
+        context = MemoryContext(library, ANN, model_client=ScriptedClient([]))
+        await filled(context, user(text))
+        assert await context.get_messages() == [user(text)]
+        assert context.last_result is None
+
+    await check_each_async(texts, check)
+
+
+async def test_no_recall_for_a_greeting(library: Library) -> None:
+    await check_no_recall(library, ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
 
 
 BY_A_FRAMEWORK = (
@@ -138,43 +141,44 @@ MACHINE_MADE = (
 )
 
 
-@pytest.mark.parametrize("prompt", MACHINE_MADE)
-async def test_no_recall_for_what_a_program_wrote(quick: Library, prompt: str) -> None:
-    context = MemoryContext(quick, ANN, model_client=ScriptedClient([]))
-    await filled(context, user(prompt))
-    assert await context.get_messages() == [user(prompt)]
+async def test_no_recall_for_what_a_program_wrote(library: Library) -> None:
+    await check_no_recall(library, MACHINE_MADE)
 
 
-@pytest.mark.parametrize("prompt", BY_A_FRAMEWORK)
-async def test_a_model_is_not_asked_about_what_a_framework_wrote(prompt: str) -> None:
-    assert not await NeedJudge(ScriptedClient([])).needs_recall([ASKED, prompt], "en")
+async def test_a_model_is_not_asked_about_what_a_framework_wrote() -> None:
+    async def check(prompt: str) -> None:
+        assert not await NeedJudge(ScriptedClient([])).needs_recall([ASKED, prompt], "en")
+
+    await check_each_async(BY_A_FRAMEWORK, check)
 
 
-async def test_a_user_may_quote_what_a_program_wrote(quick: Library) -> None:
+async def test_a_user_may_quote_what_a_program_wrote(library: Library) -> None:
     quoting = 'Why did it say {"port": 1} when I told you the database config before?'
-    context = await filled(MemoryContext(quick, ANN, model_client=scripted("a1")), user(quoting))
+    context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user(quoting))
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_no_recall_for_what_memrecall_itself_wrote(quick: Library) -> None:
+async def test_no_recall_for_what_memrecall_itself_wrote(library: Library) -> None:
     ours = user("You said before that this is the one", source="memrecall")
-    context = await filled(MemoryContext(quick, ANN, model_client=ScriptedClient([])), ours)
+    context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient([])), ours)
     assert await context.get_messages() == [ours]
 
 
-async def test_no_recall_without_words(quick: Library) -> None:
+async def test_no_recall_without_words(library: Library) -> None:
     picture = user()
     picture.content = [Image(Picture.new("RGB", (1, 1)))]
     answered = AssistantMessage(content="As you said before, port 5433", source="parent")
     wordless: list[list[LLMMessage]] = [[picture], [user(" \n ")], [], [answered]]
     wordless.append([user(), answered, picture])
     for said in wordless:
-        context = MemoryContext(quick, ANN, model_client=ScriptedClient([]), initial_messages=said)
+        context = MemoryContext(
+            library, ANN, model_client=ScriptedClient([]), initial_messages=said
+        )
         assert await context.get_messages() == said
 
 
-async def test_the_block_goes_when_the_topic_changes(quick: Library) -> None:
-    context = MemoryContext(quick, ANN, model_client=scripted("a1"))
+async def test_the_block_goes_when_the_topic_changes(library: Library) -> None:
+    context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await filled(context, user())
     assert len(blocks(await context.get_messages())) == 1
     await filled(context, AssistantMessage(content="5433", source="p"), user("thanks!"))
@@ -183,9 +187,9 @@ async def test_the_block_goes_when_the_topic_changes(quick: Library) -> None:
     assert len(await context.get_messages()) == 3
 
 
-async def test_each_reference_gets_its_own_block(quick: Library) -> None:
+async def test_each_reference_gets_its_own_block(library: Library) -> None:
     steps = [search(), hand_off("a1"), search("dinner"), hand_off("a3")]
-    context = MemoryContext(quick, ANN, model_client=ScriptedClient(steps))
+    context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
     await filled(context, user())
     (first,) = blocks(await context.get_messages())
     await filled(context, user("And where did we have dinner last time?"))
@@ -197,23 +201,28 @@ async def test_each_reference_gets_its_own_block(quick: Library) -> None:
     assert "a1" not in second
 
 
-async def test_callers_at_once_share_one_recall(quick: Library) -> None:
+@pytest.mark.concurrent
+async def test_callers_at_once_share_one_recall(library: Library) -> None:
     recall = ScriptedClient([wait(0.05, then=search()), hand_off("a1")])
-    context = await filled(MemoryContext(quick, ANN, model_client=recall), user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     answers = await asyncio.gather(*(context.get_messages() for _ in range(8)))
     assert recall.remaining == 0
     assert len({str(answer) for answer in answers}) == 1
 
 
-async def test_a_caller_who_goes_away_leaves_the_recall_to_the_next(quick: Library) -> None:
-    steps = [wait(30, then=search()), search(), hand_off("a1")]
-    context = await filled(MemoryContext(quick, ANN, model_client=ScriptedClient(steps)), user())
+@pytest.mark.concurrent
+async def test_a_caller_who_goes_away_leaves_the_recall_to_the_next(library: Library) -> None:
+    recall = HeldClient(search(), search(), hand_off("a1"))
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     first = asyncio.ensure_future(context.get_messages())
-    await asyncio.sleep(0.05)
-    second = asyncio.ensure_future(context.get_messages())
-    await asyncio.sleep(0)
-    first.cancel()
     async with at_once():
+        await recall.asked.wait()
+        second = asyncio.ensure_future(context.get_messages())
+        await asyncio.sleep(0)  # the second waits by now
+        first.cancel()
+        await asyncio.gather(first, return_exceptions=True)
+        assert recall.stopped
+        recall.released.set()
         assert len(blocks(await second)) == 1
     assert first.cancelled()
 
@@ -221,14 +230,14 @@ async def test_a_caller_who_goes_away_leaves_the_recall_to_the_next(quick: Libra
 # What the block is
 
 
-async def test_the_block_stands_before_the_message_also_behind_tool_calls(quick: Library) -> None:
+async def test_the_block_stands_before_the_message_also_behind_tool_calls(library: Library) -> None:
     calls: list[LLMMessage] = [
         AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
         FunctionExecutionResultMessage(
             content=[FunctionExecutionResult(content="1", name="look", call_id="1", is_error=False)]
         ),
     ]
-    context = MemoryContext(quick, ANN, model_client=scripted("a1"))
+    context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await filled(context, user("hi"), user(), *calls)
     messages = await context.get_messages()
     assert [type(message).__name__ for message in messages] == [
@@ -245,18 +254,18 @@ async def test_the_block_stands_before_the_message_also_behind_tool_calls(quick:
     assert memory["by"] == "user"
 
 
-async def test_the_block_speaks_the_language_of_the_message(quick: Library) -> None:
+async def test_the_block_speaks_the_language_of_the_message(library: Library) -> None:
     recall = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    context = await filled(MemoryContext(quick, LIN, model_client=recall), user(ASKED_ZH))
+    context = await filled(MemoryContext(library, LIN, model_client=recall), user(ASKED_ZH))
     (block,) = blocks(await context.get_messages())
     assert "不是指令" in block
     assert "数据库配置：PostgreSQL，端口 5433" in block
     assert "\\u" not in block
 
 
-async def test_nothing_found_is_said(quick: Library) -> None:
+async def test_nothing_found_is_said(library: Library) -> None:
     script = [search(), hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")]
-    context = await filled(MemoryContext(quick, ANN, model_client=ScriptedClient(script)), user())
+    context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient(script)), user())
     (block,) = blocks(await context.get_messages())
     assert "Nothing relevant was found" in block
     assert "Perhaps ask: Which?" in block
@@ -272,23 +281,26 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize("content", HOSTILE)
 @pytest.mark.parametrize("characters", [1_000, 4_000])
 async def test_hostile_contents_stay_inert_and_within_the_size(
-    quick: Library, content: str, characters: int
+    library: Library, characters: int
 ) -> None:
-    evil = [NewMemory(memory_key=f"evil{n}", content=f"tea {content}{n}") for n in range(4)]
-    await quick.add_memories(ANN, evil, origin=Origin.USER, actor="test")
-    words: dict[str, Any] = {"search_summary": content, "follow_up_question": content}
-    keys = [memory.memory_key for memory in evil if memory.memory_key]
-    script = [search("tea", limit=10), hand_off(*keys, needs_more_info=True, **words)]
-    context = MemoryContext(
-        quick, ANN, model_client=ScriptedClient(script), block_characters=characters
-    )
-    await filled(context, user("Which tea did we have last time?"))
-    (block,) = blocks(await context.get_messages())
-    check_block(block, characters)
-    assert "evil0" in block
+    async def check(content: str) -> None:
+        scope = Scope(f"user {HOSTILE.index(content)}")
+        evil = [NewMemory(memory_key=f"evil{n}", content=f"tea {content}{n}") for n in range(4)]
+        await library.add_memories(scope, evil, origin=Origin.USER, actor="test")
+        words: dict[str, Any] = {"search_summary": content, "follow_up_question": content}
+        keys = [memory.memory_key for memory in evil if memory.memory_key]
+        script = [search("tea", limit=10), hand_off(*keys, needs_more_info=True, **words)]
+        context = MemoryContext(
+            library, scope, model_client=ScriptedClient(script), block_characters=characters
+        )
+        await filled(context, user("Which tea did we have last time?"))
+        (block,) = blocks(await context.get_messages())
+        check_block(block, characters)
+        assert "evil0" in block
+
+    await check_each_async(HOSTILE, check, lambda content: repr(content[:40]))
 
 
 def check_block(block: str, characters: int) -> None:
@@ -378,20 +390,20 @@ async def test_what_the_parent_has_never_comes_back_as_evidence(library: Library
     assert "pool of 20 connections" not in block
 
 
-async def test_what_the_parent_has_does_not_come_back_beside_a_hit(quick: Library) -> None:
+async def test_what_the_parent_has_does_not_come_back_beside_a_hit(library: Library) -> None:
     said = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     steps = [search("port 5433, pool of 20"), detail("a2"), hand_off("a1", "a2")]
-    context = MemoryContext(quick, ANN, model_client=ScriptedClient(steps))
+    context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
     await filled(context, user(said), user())
     await context.get_messages()
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
 
 
-async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(quick: Library) -> None:
+async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(library: Library) -> None:
     recall = scripted("a1")
     stale = user(f"{OPEN}\nsomething stale\n{CLOSE}", source="memrecall")
-    context = await filled(MemoryContext(quick, ANN, model_client=recall), stale, user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), stale, user())
     await context.get_messages()
     assert "something stale" not in str(recall.requests[0].messages)
 
@@ -400,19 +412,20 @@ async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(quick: 
 
 
 async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
-    quick: Library, monkeypatch: pytest.MonkeyPatch
+    library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(self: ChangeFeed) -> None:
         raise StorageUnreachable("the <database> is gone")
 
     monkeypatch.setattr(ChangeFeed, "mark", broken)
-    context = await filled(MemoryContext(quick, ANN), user())
+    context = await filled(MemoryContext(library, ANN), user())
     (block,) = blocks(await context.get_messages())
     assert "could not be searched" in block
     assert "This does not mean that there is nothing" in block
     assert "<database>" not in block
 
 
+@on_both_engines
 async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     parent = ScriptedClient([say("Sorry.")])
@@ -425,9 +438,9 @@ async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Lib
     assert "5433" not in block
 
 
-async def test_a_model_that_fails_leaves_the_recall_to_the_rules(quick: Library) -> None:
+async def test_a_model_that_fails_leaves_the_recall_to_the_rules(library: Library) -> None:
     recall = ScriptedClient([fail("authentication")])
-    context = await filled(MemoryContext(quick, ANN, model_client=recall), user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     assert len(blocks(await context.get_messages())) == 1
     assert context.last_result is not None
     assert context.last_result.fallback == "model_failed"
@@ -436,93 +449,95 @@ async def test_a_model_that_fails_leaves_the_recall_to_the_rules(quick: Library)
 
 @pytest.mark.parametrize("letter", ["\0", "\ud800"])
 async def test_letters_that_no_database_keeps_do_not_fail_the_parent(
-    quick: Library, letter: str
+    library: Library, letter: str
 ) -> None:
     recall = scripted("a1", search_summary=f"port{letter}5433")
-    context = await filled(MemoryContext(quick, ANN, model_client=recall), user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     assert len(blocks(await context.get_messages())) == 1
 
 
 # Long messages
 
 
-@pytest.mark.parametrize("size", [LONG + 1, 30_000, 120_000, 1_100_000])
-async def test_a_long_message_becomes_memories_and_nothing_is_lost(
-    library: Library, size: int
-) -> None:
-    text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
-    context = await filled(MemoryContext(library, ANN), user(text))
-    (shown,) = await context.get_messages()
-    assert len(str(shown.content)) < 3_000
-    assert str(size) in str(shown.content)
-    assert text[:100] in str(shown.content)
-    keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shown.content))
-    assert len(keys) == -(-size // 25_000)
-    stored = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
-    assert "".join(stored[key].content for key in keys) == text
-    assert not any(memory.truncated for memory in stored.values())
-    assert {memory.provenance.origin for memory in stored.values()} == {Origin.USER}
+@on_both_engines
+async def test_a_long_message_becomes_memories_and_nothing_is_lost(library: Library) -> None:
+    async def check(size: int) -> None:
+        text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
+        context = await filled(MemoryContext(library, ANN), user(text))
+        (shown,) = await context.get_messages()
+        assert len(str(shown.content)) < 3_000
+        assert str(size) in str(shown.content)
+        assert text[:100] in str(shown.content)
+        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shown.content))
+        assert len(keys) == -(-size // 25_000)
+        stored = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
+        assert "".join(stored[key].content for key in keys) == text
+        assert not any(memory.truncated for memory in stored.values())
+        assert {memory.provenance.origin for memory in stored.values()} == {Origin.USER}
+
+    await check_each_async([LONG + 1, 30_000, 120_000, 1_100_000], check)
 
 
-async def test_the_same_long_message_is_stored_once(quick: Library) -> None:
+async def test_the_same_long_message_is_stored_once(library: Library) -> None:
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(quick, ANN), user(text), user(text))
+    context = await filled(MemoryContext(library, ANN), user(text), user(text))
     first, second = await context.get_messages()
     assert first == second
-    assert (await quick.stats("ann"))["memories"] == 3
+    assert (await library.stats("ann"))["memories"] == 3
 
 
-async def test_an_answer_may_be_long_too(quick: Library) -> None:
+async def test_an_answer_may_be_long_too(library: Library) -> None:
     said = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
-    context = await filled(MemoryContext(quick, ANN), said)
+    context = await filled(MemoryContext(library, ANN), said)
     (shown,) = await context.get_messages()
     assert isinstance(shown, AssistantMessage)
     assert shown.thought == "hm"
     assert "kept as memory long_" in str(shown.content)
 
 
-async def test_a_message_of_just_that_size_stays(quick: Library) -> None:
+async def test_a_message_of_just_that_size_stays(library: Library) -> None:
     text = "x" * LONG
-    context = await filled(MemoryContext(quick, ANN), user(text))
+    context = await filled(MemoryContext(library, ANN), user(text))
     assert await context.get_messages() == [user(text)]
 
 
 async def test_a_long_message_stays_if_it_cannot_be_stored(
-    quick: Library, monkeypatch: pytest.MonkeyPatch
+    library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:
         raise StorageUnreachable("the database is gone")
 
     monkeypatch.setattr(Memories, "add", broken)
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(quick, ANN), user(text))
+    context = await filled(MemoryContext(library, ANN), user(text))
     assert await context.get_messages() == [user(text)]
 
 
-async def test_a_long_message_stays_if_its_user_is_disabled(quick: Library) -> None:
-    await quick.store.owners.set_user_enabled("ann", False)
+async def test_a_long_message_stays_if_its_user_is_disabled(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
     text = "a long story " * 1_000
-    context = await filled(MemoryContext(quick, ANN), user(text))
+    context = await filled(MemoryContext(library, ANN), user(text))
     assert (await context.get_messages())[-1] == user(text)
 
 
-@pytest.mark.parametrize("text", [" " * 9_000, "x\0" * 9_000, "\ud800" * 9_000])
-async def test_a_long_message_stays_if_no_memory_can_hold_it(quick: Library, text: str) -> None:
-    context = await filled(MemoryContext(quick, ANN), user(text))
-    assert await context.get_messages() == [user(text)]
+async def test_a_long_message_stays_if_no_memory_can_hold_it(library: Library) -> None:
+    for text in (" " * 9_000, "x\0" * 9_000, "\ud800" * 9_000):
+        context = await filled(MemoryContext(library, ANN), user(text))
+        assert await context.get_messages() == [user(text)]
 
 
-async def test_a_long_message_stays_if_it_was_stored_and_forgotten(quick: Library) -> None:
+async def test_a_long_message_stays_if_it_was_stored_and_forgotten(library: Library) -> None:
     text = "a long story " * 1_000
-    await filled(MemoryContext(quick, ANN), user(text))
-    await quick.store.memories(ANN).delete_all()
-    context = await filled(MemoryContext(quick, ANN), user(text))
+    await filled(MemoryContext(library, ANN), user(text))
+    await library.store.memories(ANN).delete_all()
+    context = await filled(MemoryContext(library, ANN), user(text))
     assert await context.get_messages() == [user(text)]
 
 
 # State
 
 
+@on_both_engines
 async def test_state_goes_through_json_and_back_also_in_the_middle_of_a_turn(
     library: Library,
 ) -> None:
@@ -539,9 +554,9 @@ async def test_state_goes_through_json_and_back_also_in_the_middle_of_a_turn(
     assert await other.get_messages() == await context.get_messages()
 
 
-async def test_a_parent_s_state_goes_through_json(quick: Library) -> None:
+async def test_a_parent_s_state_goes_through_json(library: Library) -> None:
     def parent(*steps: Any, recall: ScriptedClient) -> AssistantAgent:
-        context = MemoryContext(quick, ANN, model_client=recall)
+        context = MemoryContext(library, ANN, model_client=recall)
         return AssistantAgent("parent", ScriptedClient(steps), model_context=context)
 
     first = parent(say("Port 5433."), recall=scripted("a1"))
@@ -556,36 +571,39 @@ async def test_a_parent_s_state_goes_through_json(quick: Library) -> None:
     assert told == [ASKED, "Port 5433.", "thanks!"]
 
 
-async def test_state_of_another_context_can_be_loaded(quick: Library) -> None:
-    context = MemoryContext(quick, ANN, model_client=scripted("a1"))
+async def test_state_of_another_context_can_be_loaded(library: Library) -> None:
+    context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await context.load_state({"messages": [user().model_dump()]})
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_clear_forgets_the_messages_and_what_was_recalled(quick: Library) -> None:
-    context = await filled(MemoryContext(quick, ANN, model_client=scripted("a1")), user())
+async def test_clear_forgets_the_messages_and_what_was_recalled(library: Library) -> None:
+    context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user())
     await context.get_messages()
     await context.clear()
     assert await context.get_messages() == []
     assert context.last_result is None
     await filled(context, user("hi"))
     assert await context.get_messages() == [user("hi")]
-    assert (await quick.stats("ann"))["messages"] == 6
+    assert (await library.stats("ann"))["messages"] == 6
 
 
-async def test_a_recall_that_ends_after_clear_is_not_for_what_follows(quick: Library) -> None:
-    recall = ScriptedClient([wait(0.1, then=search()), hand_off("a1")])
-    context = await filled(MemoryContext(quick, ANN, model_client=recall), user())
+@pytest.mark.concurrent
+async def test_a_recall_that_ends_after_clear_is_not_for_what_follows(library: Library) -> None:
+    recall = HeldClient(search(), hand_off("a1"))
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     asking = asyncio.ensure_future(context.get_messages())
-    await asyncio.sleep(0.02)
-    await context.clear()
-    await filled(context, user("hi"))
-    assert len(blocks(await asking)) == 1
+    async with at_once():
+        await recall.asked.wait()
+        await context.clear()
+        await filled(context, user("hi"))
+        recall.released.set()
+        assert len(blocks(await asking)) == 1
     assert await context.get_messages() == [user("hi")]
 
 
-async def test_what_a_context_gives_is_not_what_it_holds(quick: Library) -> None:
-    context = await filled(MemoryContext(quick, ANN), user("hi"))
+async def test_what_a_context_gives_is_not_what_it_holds(library: Library) -> None:
+    context = await filled(MemoryContext(library, ANN), user("hi"))
     (await context.get_messages()).clear()
     assert await context.get_messages() == [user("hi")]
 
@@ -596,37 +614,40 @@ async def test_what_a_context_gives_is_not_what_it_holds(quick: Library) -> None
 PLAIN = "Set up the database"  # no rule sees a reference in it
 
 
-@pytest.mark.parametrize(
-    ("answers", "recalls"),
-    [
-        (['{"needed": true}'], True),
-        (['```json\n{"needed": true}\n```'], True),
-        (['{"needed": false}'], False),
-        (["YES", "I would say YES"], False),
-        (['{"needed": "maybe"}', "[]"], False),
-        (["perhaps", '{"needed": true}'], True),
-    ],
+DECISIONS = (
+    (['{"needed": true}'], True),
+    (['```json\n{"needed": true}\n```'], True),
+    (['{"needed": false}'], False),
+    (["YES", "I would say YES"], False),
+    (['{"needed": "maybe"}', "[]"], False),
+    (["perhaps", '{"needed": true}'], True),
 )
-async def test_a_model_may_decide(quick: Library, answers: list[str], recalls: bool) -> None:
-    steps = [say(answer) for answer in answers]
-    client = ScriptedClient([*steps, *([search(), hand_off("a1")] if recalls else [])])
-    context = MemoryContext(quick, ANN, model_client=client, decide_with_model=True)
-    await filled(context, user(PLAIN))
-    assert len(blocks(await context.get_messages())) == int(recalls)
-    assert client.remaining == 0
 
 
-async def test_a_model_is_not_asked_what_the_rules_know(quick: Library) -> None:
+async def test_a_model_may_decide(library: Library) -> None:
+    async def check(decision: tuple[list[str], bool]) -> None:
+        answers, recalls = decision
+        steps = [say(answer) for answer in answers]
+        client = ScriptedClient([*steps, *([search(), hand_off("a1")] if recalls else [])])
+        context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
+        await filled(context, user(PLAIN))
+        assert len(blocks(await context.get_messages())) == int(recalls)
+        assert client.remaining == 0
+
+    await check_each_async(DECISIONS, check)
+
+
+async def test_a_model_is_not_asked_what_the_rules_know(library: Library) -> None:
     client = scripted("a1")
-    context = MemoryContext(quick, ANN, model_client=client, decide_with_model=True)
+    context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
     await filled(context, user())
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_a_model_that_does_not_decide_leaves_it_to_the_rules(quick: Library) -> None:
+async def test_a_model_that_does_not_decide_leaves_it_to_the_rules(library: Library) -> None:
     for step in (fail("unreachable"), call("search_memories", query="x")):
         client = ScriptedClient([step, step])
-        context = MemoryContext(quick, ANN, model_client=client, decide_with_model=True)
+        context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
         await filled(context, user(PLAIN))
         assert await context.get_messages() == [user(PLAIN)]
 
@@ -651,8 +672,9 @@ async def test_clients_of_others_may_raise_what_they_like() -> None:
         await NeedJudge(RudeClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
 
 
+@pytest.mark.concurrent
 async def test_a_model_that_takes_too_long_to_decide() -> None:
-    slow = ScriptedClient([wait(30, then=say('{"needed": true}'))])
+    slow = HeldClient(say('{"needed": true}'))
     async with at_once():
         assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
@@ -673,58 +695,62 @@ STORED = Message(
 )
 
 
-@pytest.mark.parametrize(
-    "messages",
+CONVERSATIONS: tuple[object, ...] = (
+    ASKED,
+    [{"role": "user", "content": ASKED}],
+    [{"content": ASKED}],
     [
-        ASKED,
-        [{"role": "user", "content": ASKED}],
-        [{"content": ASKED}],
-        [
-            {"role": "system", "content": "Help."},
-            {"role": "assistant", "content": None, "tool_calls": []},
-            {"role": "tool", "content": "1", "tool_call_id": "1"},
-            {
-                "role": "user",
-                "content": [
-                    {"type": "text", "text": ASKED},
-                    {"type": "image_url", "image_url": {"url": "data:,"}},
-                ],
-            },
-        ],
-        [SystemMessage(content="Help."), user()],
-        [
-            AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
-            FunctionExecutionResultMessage(
-                content=[
-                    FunctionExecutionResult(content="1", name="x", call_id="1", is_error=False)
-                ]
-            ),
-            user(),
-        ],
-        [TextMessage(content=ASKED, source="user")],
-        [NewMessage(content=ASKED, role=Role.USER, ts=NOW)],
-        [STORED],
-        (user("hi"), {"role": "user", "content": ASKED}),
+        {"role": "system", "content": "Help."},
+        {"role": "assistant", "content": None, "tool_calls": []},
+        {"role": "tool", "content": "1", "tool_call_id": "1"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": ASKED},
+                {"type": "image_url", "image_url": {"url": "data:,"}},
+            ],
+        },
     ],
-    ids=lambda given: type(given).__name__,
+    [SystemMessage(content="Help."), user()],
+    [
+        AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
+        FunctionExecutionResultMessage(
+            content=[FunctionExecutionResult(content="1", name="x", call_id="1", is_error=False)]
+        ),
+        user(),
+    ],
+    [TextMessage(content=ASKED, source="user")],
+    [NewMessage(content=ASKED, role=Role.USER, ts=NOW)],
+    [STORED],
+    (user("hi"), {"role": "user", "content": ASKED}),
 )
-async def test_recall_takes_every_kind_of_message(quick: Library, messages: object) -> None:
-    recall = scripted("a1")
-    result = await MemoryContext(quick, ANN, model_client=recall).recall(messages)
-    assert result.handoff.relevant_memory_keys == ["a1"]
-    told = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
-    assert (told["role"], told["text"]) == ("user", ASKED)
-
-
-@pytest.mark.parametrize(
-    "messages",
-    ["", [], None, 5, [None], [5], [{"role": "robot", "content": "hi"}], [{"role": "user"}]],
+NO_CONVERSATIONS: tuple[object, ...] = (
+    *("", [], None, 5, [None], [5]),
+    [{"role": "robot", "content": "hi"}],
+    [{"role": "user"}],
 )
-async def test_recall_refuses_what_is_no_conversation(quick: Library, messages: object) -> None:
-    with pytest.raises(InvalidArgument):
-        await MemoryContext(quick, ANN).recall(messages)
 
 
+async def test_recall_takes_every_kind_of_message(library: Library) -> None:
+    async def check(messages: object) -> None:
+        recall = scripted("a1")
+        result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
+        assert result.handoff.relevant_memory_keys == ["a1"]
+        told = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
+        assert (told["role"], told["text"]) == ("user", ASKED)
+
+    await check_each_async(CONVERSATIONS, check)
+
+
+async def test_recall_refuses_what_is_no_conversation(library: Library) -> None:
+    async def check(messages: object) -> None:
+        with pytest.raises(InvalidArgument):
+            await MemoryContext(library, ANN).recall(messages)
+
+    await check_each_async(NO_CONVERSATIONS, check)
+
+
+@on_both_engines
 async def test_a_scope_sees_its_own_user_alone(library: Library) -> None:
     context = await filled(MemoryContext(library, Scope("nobody")), user())
     (block,) = blocks(await context.get_messages())

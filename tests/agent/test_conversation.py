@@ -21,7 +21,8 @@ from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.types import NewMessage, Role
 
-from .stage import ANN, hand_off, play, search
+from ..cases import check_each
+from .stage import ANN, hand_off, on_both_engines, play, search
 
 
 def test_every_kind_of_message_is_read() -> None:
@@ -56,24 +57,27 @@ def test_every_kind_of_message_is_read() -> None:
     assert said[0].ts == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ([], "empty"),
-        ("  ", "empty"),
-        (7, "int is not a conversation"),
-        ([7], "int is not a message"),
-        ([{"role": "robot", "content": "x"}], "role 'robot'"),
-        ([{"role": "user", "content": 7}], "not text"),
-        ([{"role": "user", "content": "x", "message_id": [1]}], "message_id"),
-        ([{"role": "user", "content": "x", "name": 5}], "name 5"),
-        ([{"role": "user", "content": "a\0"}], "NUL"),
-        ([{"role": "user", "content": "x", "ts": "soon"}], "not a time"),
-    ],
+REFUSED: tuple[tuple[object, str], ...] = (
+    ([], "empty"),
+    ("  ", "empty"),
+    (7, "int is not a conversation"),
+    ([7], "int is not a message"),
+    ([{"role": "robot", "content": "x"}], "role 'robot'"),
+    ([{"role": "user", "content": 7}], "not text"),
+    ([{"role": "user", "content": "x", "message_id": [1]}], "message_id"),
+    ([{"role": "user", "content": "x", "name": 5}], "name 5"),
+    ([{"role": "user", "content": "a\0"}], "NUL"),
+    ([{"role": "user", "content": "x", "ts": "soon"}], "not a time"),
 )
-def test_what_is_no_conversation_is_refused(given: object, told: str) -> None:
-    with pytest.raises(InvalidArgument, match=told):
-        read_conversation(given)
+
+
+def test_what_is_no_conversation_is_refused() -> None:
+    def check(case: tuple[object, str]) -> None:
+        given, told = case
+        with pytest.raises(InvalidArgument, match=told):
+            read_conversation(given)
+
+    check_each(REFUSED, check)
 
 
 @pytest.mark.parametrize(
@@ -91,6 +95,7 @@ async def test_the_last_user_message_is_what_is_asked(library: Library) -> None:
     assert Conversation(said, library.store, ANN).asked.text == "first"
 
 
+@on_both_engines
 class TestOlderMessages:
     async def test_what_the_caller_gave_is_not_repeated(self, library: Library) -> None:
         scope = Scope("ann", session_id="talk")

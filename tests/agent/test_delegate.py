@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -27,14 +26,9 @@ from memrecall.model.base import Request
 from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 
-from .faces import at_once, filled_library
-from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, search
-
-
-@pytest.fixture
-async def quick() -> AsyncIterator[Library]:
-    async with filled_library() as library:
-        yield library
+from ..cases import check_each_async
+from .faces import HeldClient, at_once
+from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
 
 
 def tool_of(library: Library, *steps: Any) -> RecallTool:
@@ -52,8 +46,8 @@ async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
 # What a parent's model sees
 
 
-async def test_the_schema_names_no_user(quick: Library) -> None:
-    schema = tool_of(quick).schema
+async def test_the_schema_names_no_user(library: Library) -> None:
+    schema = tool_of(library).schema
     parameters = schema.get("parameters")
     assert parameters is not None
     assert schema["name"] == "recall"
@@ -64,6 +58,7 @@ async def test_the_schema_names_no_user(quick: Library) -> None:
         assert word not in json.dumps(schema)
 
 
+@on_both_engines
 async def test_an_answer(library: Library) -> None:
     answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=ASKED)
     assert answer == {
@@ -82,9 +77,9 @@ async def test_an_answer(library: Library) -> None:
     }
 
 
-async def test_nothing_found_comes_with_a_question(quick: Library) -> None:
+async def test_nothing_found_comes_with_a_question(library: Library) -> None:
     handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
-    answer = await answer_of(tool_of(quick, search(), handed), query=ASKED)
+    answer = await answer_of(tool_of(library, search(), handed), query=ASKED)
     assert not answer["found"]
     assert answer["memories"] == []
     assert answer["follow_up_question"] == "Which one?"
@@ -99,9 +94,9 @@ async def test_chinese_is_not_escaped(library: Library) -> None:
     assert "\\u" not in text
 
 
-async def test_the_context_is_shown_to_the_recall_agent_as_such(quick: Library) -> None:
+async def test_the_context_is_shown_to_the_recall_agent_as_such(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1")])
-    tool = RecallTool(quick, ANN, model_client=client)
+    tool = RecallTool(library, ANN, model_client=client)
     await answer_of(tool, query=ASKED, context="We talked about the new server")
     lines = str(client.requests[0].messages[1].content).split("\n")
     before, asked = (json.loads(line) for line in lines[-2:])
@@ -112,21 +107,24 @@ async def test_the_context_is_shown_to_the_recall_agent_as_such(quick: Library) 
 # What it refuses
 
 
-@pytest.mark.parametrize("smuggled", ["user_id", "session_id", "agent_id", "scope"])
 @pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
 async def test_a_smuggled_user_is_refused(
-    quick: Library, smuggled: str, workbench: type[StaticWorkbench]
+    library: Library, workbench: type[StaticWorkbench]
 ) -> None:
-    tool = tool_of(quick)
-    arguments = {"query": ASKED, smuggled: "ben"}
-    with pytest.raises(ValidationError, match=smuggled):
-        await tool.run_json(arguments, CancellationToken())
-    refused = await workbench([tool]).call_tool("recall", arguments)
-    assert refused.is_error
-    assert smuggled in refused.to_text()
+    tool = tool_of(library)
+
+    async def check(smuggled: str) -> None:
+        arguments = {"query": ASKED, smuggled: "ben"}
+        with pytest.raises(ValidationError, match=smuggled):
+            await tool.run_json(arguments, CancellationToken())
+        refused = await workbench([tool]).call_tool("recall", arguments)
+        assert refused.is_error
+        assert smuggled in refused.to_text()
+
+    await check_each_async(["user_id", "session_id", "agent_id", "scope"], check)
 
 
-async def test_a_parent_that_smuggles_goes_on(quick: Library) -> None:
+async def test_a_parent_that_smuggles_goes_on(library: Library) -> None:
     steps = [
         call("recall", query=ASKED, user_id="ben"),
         call_raw("recall", "{broken"),
@@ -134,7 +132,7 @@ async def test_a_parent_that_smuggles_goes_on(quick: Library) -> None:
         say("I cannot."),
     ]
     agent = AssistantAgent(
-        "parent", ScriptedClient(steps), tools=[tool_of(quick)], max_tool_iterations=5
+        "parent", ScriptedClient(steps), tools=[tool_of(library)], max_tool_iterations=5
     )
     result = await agent.run(task=ASKED)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
@@ -153,24 +151,26 @@ async def test_a_disabled_user_is_an_answer(library: Library) -> None:
     assert "could not be searched" in answer["summary"]
 
 
-async def test_an_empty_query_is_an_answer(quick: Library) -> None:
-    answer = await answer_of(tool_of(quick), query=" ")
+async def test_an_empty_query_is_an_answer(library: Library) -> None:
+    answer = await answer_of(tool_of(library), query=" ")
     assert answer["stop_reason"] == "invalid_argument"
 
 
-async def test_a_broken_store_is_an_answer(quick: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broken_store_is_an_answer(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def broken(self: ChangeFeed) -> None:
         raise StorageUnreachable("the database is gone")
 
     monkeypatch.setattr(ChangeFeed, "mark", broken)
-    answer = await answer_of(tool_of(quick), query=ASKED)
+    answer = await answer_of(tool_of(library), query=ASKED)
     assert answer["stop_reason"] == "storage_failed"
     assert "does not mean that there is nothing" in answer["summary"]
 
 
-async def test_errors_are_answers_in_a_stream_too(quick: Library) -> None:
-    await quick.store.owners.set_user_enabled("ann", False)
-    tool = tool_of(quick)
+async def test_errors_are_answers_in_a_stream_too(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
+    tool = tool_of(library)
     items = [i async for i in tool.run_json_stream({"query": ASKED}, CancellationToken())]
     (answer,) = items
     assert not isinstance(answer, BaseAgentEvent)
@@ -205,6 +205,8 @@ def play_both(request: Request) -> Any:
     return wait(0.02, then=step)
 
 
+@pytest.mark.concurrent
+@on_both_engines
 async def test_parallel_calls_do_not_mix(library: Library) -> None:
     both = calls(
         call("recall", query="Where did we have dinner?"),
@@ -229,21 +231,21 @@ async def test_parallel_calls_do_not_mix(library: Library) -> None:
     assert [answer["memories"][0]["memory_key"] for answer in answers] == ["a3", "a4"]
 
 
+@pytest.mark.concurrent
 @pytest.mark.parametrize("iterations", [1, 3])
-async def test_a_cancelled_parent_ends_at_once(quick: Library, iterations: int) -> None:
-    recall = ScriptedClient([search(), wait(60, then=hand_off("a1"))])
+async def test_a_cancelled_parent_ends_at_once(library: Library, iterations: int) -> None:
+    recall = HeldClient(search(), hand_off("a1"), free=1)
     parent = ScriptedClient([call("recall", query=ASKED), say("unused")])
     agent = AssistantAgent(
         "parent",
         parent,
-        tools=[RecallTool(quick, ANN, model_client=recall)],
+        tools=[RecallTool(library, ANN, model_client=recall)],
         max_tool_iterations=iterations,
     )
     token = CancellationToken()
     running = asyncio.ensure_future(drained(agent, token))
-    while len(recall.requests) < 2:  # noqa: ASYNC110 -- the client has no event to wait for
-        await asyncio.sleep(0.01)
     async with at_once():
+        await recall.asked.wait()
         token.cancel()
         items = await running
     if iterations == 1:  # AssistantAgent ends by telling its last results
@@ -270,19 +272,23 @@ def executed_by_parent(items: list[Any]) -> str:
     return str(events[-1].content[0].content)
 
 
-async def test_a_cancelled_token_is_an_answer_without_a_stream_too(quick: Library) -> None:
-    tool = tool_of(quick, wait(60, then=search()))
+@pytest.mark.concurrent
+async def test_a_cancelled_token_is_an_answer_without_a_stream_too(library: Library) -> None:
+    recall = HeldClient(search())
+    tool = RecallTool(library, ANN, model_client=recall)
     token = CancellationToken()
     running = asyncio.ensure_future(tool.run_json({"query": ASKED}, token))
-    await asyncio.sleep(0.05)
     async with at_once():
+        await recall.asked.wait()
         token.cancel()
         value = await running
     assert value.stop_reason == "cancelled"
 
 
-async def test_events_come_while_the_recall_runs(quick: Library) -> None:
-    tool = tool_of(quick, search(), wait(60, then=hand_off("a1")))
+@pytest.mark.concurrent
+async def test_events_come_while_the_recall_runs(library: Library) -> None:
+    recall = HeldClient(search(), hand_off("a1"), free=1)
+    tool = RecallTool(library, ANN, model_client=recall)
     stream = tool.run_json_stream({"query": ASKED}, CancellationToken())
     async with at_once():
         assert isinstance(await anext(stream), ToolCallRequestEvent)

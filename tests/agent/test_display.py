@@ -16,6 +16,7 @@ from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, think
 from memrecall.types import NewMessage
 
+from ..cases import check_each
 from ..inert import EVIL, assert_harmless
 
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
@@ -134,21 +135,26 @@ def span(start: str | None, end: str | None) -> ResolvedTime:
     return ResolvedTime(words="then", start=start and read(start), end=end and read(end))
 
 
-@pytest.mark.parametrize(
-    ("time", "told"),
-    [
-        (span("2026-03-01T00:00+00:00", "2026-03-02T00:00+00:00"), "2026-03-01"),
-        (span("2026-03-01T00:00+00:00", "2026-04-01T00:00+00:00"), "2026-03-01 – 2026-03-31"),
-        (span("2026-03-01T05:00+00:00", "2026-03-01T12:00+00:00"), "2026-03-01 05:00 – 12:00"),
-        (span("2026-03-01T22:00+00:00", "2026-03-02T02:00+00:00"),
-         "2026-03-01 22:00 – 2026-03-02 02:00"),
-        (span("2026-03-01T18:30+00:00", "2026-03-01T18:31+00:00"), "2026-03-01 18:30"),
-        (span("2026-03-01T00:00+00:00", None), "2026-03-01 –"),
-        (span(None, "2026-03-01T00:00+00:00"), "– 2026-03-01"),
-    ],
-)  # fmt: skip
-def test_times_are_told_as_short_as_can_be(time: ResolvedTime, told: str) -> None:
-    assert tell_time(time, UTC) == told
+TIMES = (
+    (span("2026-03-01T00:00+00:00", "2026-03-02T00:00+00:00"), "2026-03-01"),
+    (span("2026-03-01T00:00+00:00", "2026-04-01T00:00+00:00"), "2026-03-01 – 2026-03-31"),
+    (span("2026-03-01T05:00+00:00", "2026-03-01T12:00+00:00"), "2026-03-01 05:00 – 12:00"),
+    (
+        span("2026-03-01T22:00+00:00", "2026-03-02T02:00+00:00"),
+        "2026-03-01 22:00 – 2026-03-02 02:00",
+    ),
+    (span("2026-03-01T18:30+00:00", "2026-03-01T18:31+00:00"), "2026-03-01 18:30"),
+    (span("2026-03-01T00:00+00:00", None), "2026-03-01 –"),
+    (span(None, "2026-03-01T00:00+00:00"), "– 2026-03-01"),
+)
+
+
+def test_times_are_told_as_short_as_can_be() -> None:
+    def check(case: tuple[ResolvedTime, str]) -> None:
+        time, told = case
+        assert tell_time(time, UTC) == told
+
+    check_each(TIMES, check)
 
 
 def test_times_are_told_in_the_users_zone() -> None:

@@ -3,10 +3,10 @@
 import json
 from pathlib import Path
 
-import pytest
-
 from memrecall.agent.lanes import draw_lanes
 from memrecall.agent.trace import EventKind, TraceEvent
+
+from ..cases import check_each
 
 TRACES = sorted((Path(__file__).parents[2] / "fixtures" / "cassettes").glob("*.trace.json"))
 
@@ -16,17 +16,19 @@ def read(path: Path) -> list[TraceEvent]:
     return [TraceEvent.from_dict(event) for event in told]
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.partition(".t")[0])
-def test_every_call_of_a_trace_is_a_step_that_ended(path: Path) -> None:
-    events = read(path)
-    lanes = draw_lanes(events)
-    tools = [step for lane in lanes for step in lane.steps if step.kind == "tool"]
-    assert [step.name for step in tools] == [
-        event.data["tool"] for event in events if event.kind is EventKind.CALL
-    ]
-    assert all("text" in step.data and not step.is_running for step in tools)
-    assert len(lanes) == max(event.iteration for event in events)
-    assert all(lane.window for lane in lanes)
+def test_every_call_of_a_trace_is_a_step_that_ended() -> None:
+    def check(path: Path) -> None:
+        events = read(path)
+        lanes = draw_lanes(events)
+        tools = [step for lane in lanes for step in lane.steps if step.kind == "tool"]
+        assert [step.name for step in tools] == [
+            event.data["tool"] for event in events if event.kind is EventKind.CALL
+        ]
+        assert all("text" in step.data and not step.is_running for step in tools)
+        assert len(lanes) == max(event.iteration for event in events)
+        assert all(lane.window for lane in lanes)
+
+    check_each(TRACES, check, lambda path: path.name)
 
 
 def test_windows_grow_from_lane_to_lane() -> None:

@@ -6,40 +6,45 @@ import pytest
 
 from memrecall.agent.leaks import is_leaked_call
 
+from ..cases import check_each
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        '<tool_call>{"name": "handoff", "arguments": {}}</tool_call>',
-        '我先查一下。\n{"tool": "search_memories", "arguments": {"query": "数据库"}}',
-        "functions.handoff {}",
-        'search_memories(query="database")',
-        "Action: search_memories\nAction Input: database",
-        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>handoff<｜tool▁sep｜>{}",
-        "<think>I should search.</think><tool_call>\n<function=search_memories>",
-    ],
+CALLS = (
+    '<tool_call>{"name": "handoff", "arguments": {}}</tool_call>',
+    '我先查一下。\n{"tool": "search_memories", "arguments": {"query": "数据库"}}',
+    "functions.handoff {}",
+    'search_memories(query="database")',
+    "Action: search_memories\nAction Input: database",
+    "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>handoff<｜tool▁sep｜>{}",
+    "<think>I should search.</think><tool_call>\n<function=search_memories>",
 )
-def test_a_call_as_text_is_seen_and_logged(text: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert is_leaked_call(text, "some-model")
-    (record,) = caplog.records
-    assert record.levelno == logging.ERROR
-    assert "some-model" in record.getMessage()
-    assert "database" not in record.getMessage()
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "It is port 5433.",
-        "用户说的是数据库配置。",
-        "I would use the tool search_memories for that.",
-        "<think>Shall I write <tool_call>{}</tool_call>?</think>It is port 5433.",
-        "The user quoted `<tool_call>` on 3 May.",
-    ],
+WORDS = (
+    "It is port 5433.",
+    "用户说的是数据库配置。",
+    "I would use the tool search_memories for that.",
+    "<think>Shall I write <tool_call>{}</tool_call>?</think>It is port 5433.",
+    "The user quoted `<tool_call>` on 3 May.",
 )
-def test_words_are_no_call(text: str, caplog: pytest.LogCaptureFixture) -> None:
-    assert not is_leaked_call(text, "some-model")
-    assert caplog.records == []
+
+
+def test_a_call_as_text_is_seen_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    def check(text: str) -> None:
+        caplog.clear()
+        assert is_leaked_call(text, "some-model")
+        (record,) = caplog.records
+        assert record.levelno == logging.ERROR
+        assert "some-model" in record.getMessage()
+        assert "database" not in record.getMessage()
+
+    check_each(CALLS, check)
+
+
+def test_words_are_no_call(caplog: pytest.LogCaptureFixture) -> None:
+    def check(text: str) -> None:
+        caplog.clear()
+        assert not is_leaked_call(text, "some-model")
+        assert caplog.records == []
+
+    check_each(WORDS, check)
 
 
 def test_a_name_that_is_no_tool_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,16 +1,18 @@
 """The loop: turns, limits, and models that misbehave. Every run ends in a handoff."""
 
 import asyncio
-import time
+from functools import partial
 
 import pytest
 from autogen_core import CancellationToken
 from autogen_core.models import FunctionExecutionResultMessage
 
-from memrecall.agent import Recaller, RecallOptions, StopReason
-from memrecall.budget import Limits
+from memrecall.agent import Recaller, RecallOptions, StopReason, driver
+from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled
 from memrecall.memory import Library
+from memrecall.model.base import Request
 from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,
@@ -26,9 +28,42 @@ from memrecall.testing import (
     wait,
 )
 
-from .stage import ANN, ASKED, NOW, detail, hand_off, kinds, play, results, search, talk, widen
+from ..cases import check_each_async
+from .faces import HeldClient, at_once
+from .stage import (
+    ANN,
+    ASKED,
+    NOW,
+    detail,
+    hand_off,
+    kinds,
+    on_both_engines,
+    play,
+    results,
+    search,
+    talk,
+    widen,
+)
 
 
+class Clock:
+    """Tells the budgets of recalls a time that only tests change."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(driver, "Budget", partial(Budget, clock=made))
+    return made
+
+
+@on_both_engines
 async def test_a_whole_recall(library: Library) -> None:
     recalled = await play(
         library, think("look for it", search()), detail("a1"), hand_off("a1", "a2")
@@ -123,11 +158,18 @@ class TestLimits:
         assert 0 < recalled.confidence < 0.6
         assert reason.value in recalled.handoff.reason
 
-    async def test_time_runs_out_during_a_call_of_the_model(self, library: Library) -> None:
-        client = ScriptedClient([search("database config port pool"), wait(30, hand_off("a1"))])
-        started = time.monotonic()
-        recalled = await play(library, client=client, limits=Limits(seconds=0.5))
-        assert time.monotonic() - started < 3
+    @pytest.mark.concurrent
+    async def test_time_runs_out_during_a_call_of_the_model(
+        self, library: Library, clock: Clock
+    ) -> None:
+        def search_for_long(_: Request) -> Step:
+            clock.seconds = 599.0
+            return search("database config port pool")
+
+        client = HeldClient(search_for_long, hand_off("a1"), free=1)
+        async with at_once():
+            recalled = await play(library, client=client, limits=Limits(seconds=600))
+        assert client.stopped
         assert recalled.stop_reason is StopReason.SECONDS
         assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
 
@@ -188,12 +230,28 @@ class TestWindows:
         assert "must exceed" in results(recalled)[0]["text"]
         assert recalled.windows == [5]
 
+    @on_both_engines
     async def test_older_messages_come_from_the_bound_session(self, library: Library) -> None:
         client = ScriptedClient([widen(9), hand_off()])
         scope = Scope("ann", session_id="talk")
         await play(library, client=client, scope=scope)
         assert "tomatoes along the fence" in str(client.requests[0].messages[1].content)
         assert "Noted: port 5433" in str(client.requests[1].messages[1].content)
+
+
+BAD_CALLS = (
+    (call("delete_everything"), "unknown_tool", "search_memories, get_memory_detail"),
+    (call_raw("search_memories", "{not json"), "invalid_arguments", "JSON object"),
+    (call_raw("search_memories", "[1]"), "invalid_arguments", "JSON object"),
+    (call("search_memories"), "invalid_arguments", "query"),
+    (search(limit=11), "invalid_arguments", "limit"),
+    (search(user_id="ben"), "invalid_arguments", "the user is fixed"),
+    (search(session_id="talk"), "invalid_arguments", "the user is fixed"),
+    (search(since="soon"), "invalid_arguments", "2026-01-26"),
+    (search(colour="red"), "invalid_arguments", "no argument 'colour'"),
+    (detail("zzz"), "not_found", "no memory 'zzz'"),
+    (hand_off(confidence=2.0), "invalid_arguments", "confidence"),
+)
 
 
 class TestMisbehaviour:
@@ -237,29 +295,15 @@ class TestMisbehaviour:
         recalled = await play(library, search("dinner"), leak, hand_off())
         assert [query.arguments["query"] for query in recalled.queries] == ["dinner"]
 
-    @pytest.mark.parametrize(
-        ("step", "error", "words"),
-        [
-            (call("delete_everything"), "unknown_tool", "search_memories, get_memory_detail"),
-            (call_raw("search_memories", "{not json"), "invalid_arguments", "JSON object"),
-            (call_raw("search_memories", "[1]"), "invalid_arguments", "JSON object"),
-            (call("search_memories"), "invalid_arguments", "query"),
-            (search(limit=11), "invalid_arguments", "limit"),
-            (search(user_id="ben"), "invalid_arguments", "the user is fixed"),
-            (search(session_id="talk"), "invalid_arguments", "the user is fixed"),
-            (search(since="soon"), "invalid_arguments", "2026-01-26"),
-            (search(colour="red"), "invalid_arguments", "no argument 'colour'"),
-            (detail("zzz"), "not_found", "no memory 'zzz'"),
-            (hand_off(confidence=2.0), "invalid_arguments", "confidence"),
-        ],
-    )
-    async def test_a_bad_call_is_told_and_the_run_goes_on(
-        self, library: Library, step: object, error: str, words: str
-    ) -> None:
-        recalled = await play(library, step, search(), hand_off("a1"))
-        assert results(recalled)[0]["error"] == error
-        assert words in results(recalled)[0]["text"]
-        assert recalled.stop_reason is StopReason.HANDOFF
+    async def test_a_bad_call_is_told_and_the_run_goes_on(self, library: Library) -> None:
+        async def check(case: tuple[Step, str, str]) -> None:
+            step, error, words = case
+            recalled = await play(library, step, search(), hand_off("a1"))
+            assert results(recalled)[0]["error"] == error
+            assert words in results(recalled)[0]["text"]
+            assert recalled.stop_reason is StopReason.HANDOFF
+
+        await check_each_async(BAD_CALLS, check)
 
     async def test_a_model_that_only_makes_bad_calls_runs_out(self, library: Library) -> None:
         recalled = await play(library, repeat(call("nonsense"), 4))
@@ -281,11 +325,20 @@ class TestModelFailures:
         assert "fallback" in kinds(recalled)
         assert recalled.queries  # the rules did search
 
+    @pytest.mark.concurrent
     async def test_a_model_that_never_answers_leaves_time_for_the_rules(
-        self, library: Library
+        self, library: Library, clock: Clock
     ) -> None:
-        client = ScriptedClient([wait(30, hand_off())])
-        recalled = await play(library, client=client, limits=Limits(seconds=4.0))
+        def let_time_pass(event: TraceEvent) -> None:
+            if event.kind is EventKind.ITERATION:
+                clock.seconds = 595.0  # what is left is the rules'
+
+        client = HeldClient(hand_off())
+        options = RecallOptions(limits=Limits(seconds=600))
+        recaller = Recaller(library, ANN, client, options, clock=lambda: NOW)
+        async with at_once():
+            recalled = await recaller.recall(ASKED, observer=let_time_pass)
+        assert client.stopped
         assert recalled.stop_reason is StopReason.MODEL_FAILED
         assert recalled.fallback
         assert recalled.queries
@@ -351,14 +404,16 @@ class TestModelFailures:
 
 
 class TestCancellation:
+    @pytest.mark.concurrent
     async def test_a_cancelled_token_gives_a_result_at_once(self, library: Library) -> None:
         token = CancellationToken()
-        client = ScriptedClient([search("database config port pool"), wait(30, hand_off("a1"))])
+        client = HeldClient(search("database config port pool"), hand_off("a1"), free=1)
         recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
-        asyncio.get_running_loop().call_later(0.5, token.cancel)
-        started = time.monotonic()
-        recalled = await recaller.recall(ASKED, cancellation_token=token)
-        assert time.monotonic() - started < 1.5
+        recalling = asyncio.ensure_future(recaller.recall(ASKED, cancellation_token=token))
+        async with at_once():
+            await client.asked.wait()
+            token.cancel()
+            recalled = await recalling
         assert recalled.stop_reason is StopReason.CANCELLED
         assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
 
@@ -369,15 +424,21 @@ class TestCancellation:
         recalled = await recaller.recall(ASKED, cancellation_token=token)
         assert recalled.stop_reason is StopReason.CANCELLED
 
+    @pytest.mark.concurrent
+    @on_both_engines
     async def test_a_cancelled_task_is_cancelled(self, library: Library) -> None:
-        recaller = Recaller(library, ANN, ScriptedClient([wait(30, hand_off())]))
+        client = HeldClient(hand_off())
+        recaller = Recaller(library, ANN, client)
         task = asyncio.create_task(recaller.recall(ASKED, cancellation_token=CancellationToken()))
-        await asyncio.sleep(0.2)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+        async with at_once():
+            await client.asked.wait()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        assert client.stopped
 
 
+@pytest.mark.concurrent
 async def test_recalls_at_once_do_not_mix(library: Library) -> None:
     def slow(key: str) -> ScriptedClient:
         return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
@@ -386,6 +447,7 @@ async def test_recalls_at_once_do_not_mix(library: Library) -> None:
     assert [one.handoff.relevant_memory_keys for one in found] == [["a1"], ["a3"], ["a4"]]
 
 
+@on_both_engines
 async def test_nothing_stored_ends_at_once(library: Library) -> None:
     recalled = await play(library, scope=Scope("nobody"))
     assert recalled.stop_reason is StopReason.NOTHING_STORED
@@ -394,6 +456,7 @@ async def test_nothing_stored_ends_at_once(library: Library) -> None:
     assert recalled.handoff.follow_up_question
 
 
+@on_both_engines
 async def test_a_disabled_user_is_not_recalled_for(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", enabled=False)
     with pytest.raises(Disabled):
@@ -412,6 +475,7 @@ async def test_keys_not_seen_in_this_recall_are_dropped_and_lower_the_confidence
     assert "pref" in recalled.handoff.message
 
 
+@on_both_engines
 async def test_the_trace_is_stored_with_its_user(library: Library) -> None:
     recalled = await play(library, search(), hand_off("a1"))
     stored = await library.store.traces(ANN).get(recalled.trace.trace_id)

@@ -21,7 +21,20 @@ from memrecall.testing import ScriptedClient, call, calls, fail, say
 from memrecall.text.times import find_times
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
-from .stage import ANN, ASKED, ASKED_ZH, LIN, NOW, detail, hand_off, play, results, search
+from ..cases import check_each, check_each_async
+from .stage import (
+    ANN,
+    ASKED,
+    ASKED_ZH,
+    LIN,
+    NOW,
+    detail,
+    hand_off,
+    on_both_engines,
+    play,
+    results,
+    search,
+)
 
 GREETING = "Good morning"
 
@@ -160,6 +173,17 @@ async def test_citing_evidence_is_not_abstaining(library: Library) -> None:
     assert recalled.handoff.follow_up_question == "This one?"
 
 
+COUNTED_FROM: tuple[tuple[str, str, str | None, str], ...] = (
+    ("周三", "2026-03-09", "2026-03-04", "2026-03-05"),  # said on a Monday: the past one
+    ("周末", "2026-03-09", "2026-03-07", "2026-03-09"),
+    ("last weekend", "2026-03-08", "2026-02-28", "2026-03-02"),  # said on a Sunday
+    ("去年夏天", "2026-03-09", "2025-06-01", "2025-09-01"),
+    ("年初", "2026-03-09", "2026-01-01", "2026-02-01"),
+    ("2019年", "2026-03-09", "2019-01-01", "2020-01-01"),
+    ("上周三之前", "2026-03-09", None, "2026-03-04"),
+)
+
+
 class TestDates:
     async def test_relative_dates_are_handed_on_as_dates(self, library: Library) -> None:
         said = NewMessage(
@@ -174,25 +198,15 @@ class TestDates:
         assert time.start == datetime(2022, 1, 1, tzinfo=UTC)
         assert '"last year":"2022-01-01"' in write_block(recalled)
 
-    @pytest.mark.parametrize(
-        ("words", "said", "start", "end"),
-        [
-            ("周三", "2026-03-09", "2026-03-04", "2026-03-05"),  # said on a Monday: the past one
-            ("周末", "2026-03-09", "2026-03-07", "2026-03-09"),
-            ("last weekend", "2026-03-08", "2026-02-28", "2026-03-02"),  # said on a Sunday
-            ("去年夏天", "2026-03-09", "2025-06-01", "2025-09-01"),
-            ("年初", "2026-03-09", "2026-01-01", "2026-02-01"),
-            ("2019年", "2026-03-09", "2019-01-01", "2020-01-01"),
-            ("上周三之前", "2026-03-09", None, "2026-03-04"),
-        ],
-    )
-    def test_times_are_counted_from_the_question(
-        self, words: str, said: str, start: str | None, end: str
-    ) -> None:
-        (span,) = find_times(words, datetime.fromisoformat(said).replace(tzinfo=UTC))
-        assert (span.start and str(span.start.date())) == start
-        assert span.end is not None
-        assert str(span.end.date()) == end
+    def test_times_are_counted_from_the_question(self) -> None:
+        def check(case: tuple[str, str, str | None, str]) -> None:
+            words, said, start, end = case
+            (span,) = find_times(words, datetime.fromisoformat(said).replace(tzinfo=UTC))
+            assert (span.start and str(span.start.date())) == start
+            assert span.end is not None
+            assert str(span.end.date()) == end
+
+        check_each(COUNTED_FROM, check)
 
     def test_a_spring_festival_is_found(self) -> None:
         assert find_times("春节", datetime(2026, 3, 9, tzinfo=UTC))
@@ -207,6 +221,7 @@ class TestDates:
         assert found == {"a4", "a5"}
         assert '"now":"2026-03-04T00:00:00+00:00"' in str(client.requests[0].messages[1].content)
 
+    @on_both_engines
     async def test_nothing_later_than_the_question_is_seen(self, library: Library) -> None:
         client = ScriptedClient(
             [
@@ -222,6 +237,7 @@ class TestDates:
         assert results(recalled)[1]["error"] == "not_found"
 
 
+@on_both_engines
 class TestScope:
     async def test_a_fallback_keeps_the_scope(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication")])
@@ -244,20 +260,23 @@ class TestScope:
         assert recalled.keys_seen == ["theirs"]
 
 
-@pytest.mark.parametrize("mode", ["keyword", "semantic", "hybrid"])
-async def test_filters_hold_in_every_mode_and_later_round(library: Library, mode: str) -> None:
-    narrow: dict[str, Any] = {"since": "2026-03-01", "role": "assistant", "limit": 10}
-    recalled = await play(
-        library,
-        calls(
-            search("fence tomatoes port", search_mode=mode, **narrow),
-            search("fence tomatoes port", search_mode=mode, keywords=["zqx"], **narrow),
-        ),
-        hand_off(),
-    )
-    assert results(recalled)[1]["output"]["relaxed"] == ["zqx"]
-    for result in results(recalled)[:2]:
-        assert {item["memory_key"] for item in result["output"]["results"]} == {"a5"}
+@on_both_engines
+async def test_filters_hold_in_every_mode_and_later_round(library: Library) -> None:
+    async def check(mode: str) -> None:
+        narrow: dict[str, Any] = {"since": "2026-03-01", "role": "assistant", "limit": 10}
+        recalled = await play(
+            library,
+            calls(
+                search("fence tomatoes port", search_mode=mode, **narrow),
+                search("fence tomatoes port", search_mode=mode, keywords=["zqx"], **narrow),
+            ),
+            hand_off(),
+        )
+        assert results(recalled)[1]["output"]["relaxed"] == ["zqx"]
+        for result in results(recalled)[:2]:
+            assert {item["memory_key"] for item in result["output"]["results"]} == {"a5"}
+
+    await check_each_async(["keyword", "semantic", "hybrid"], check)
 
 
 class TestBudgets:
@@ -300,6 +319,7 @@ async def test_a_second_query_keeps_its_places(library: Library) -> None:
 
 
 class TestOrder:
+    @pytest.mark.concurrent
     def test_a_run_is_the_same_whatever_the_hash_seed(self) -> None:
         traces = {
             subprocess.run(
@@ -307,7 +327,6 @@ class TestOrder:
                 env={**os.environ, "PYTHONHASHSEED": seed},
                 capture_output=True,
                 check=True,
-                timeout=60,
             ).stdout
             for seed in ("1", "2")
         }

@@ -28,6 +28,7 @@ def head(body: dict[str, Any]) -> str:
     return str(first["content"]) + json.dumps(body["tools"], ensure_ascii=False)
 
 
+@pytest.mark.concurrent
 @pytest.mark.parametrize("language", ["en", "zh"])
 async def test_the_head_of_a_request_is_small_and_always_the_same(
     language: Language, monkeypatch: pytest.MonkeyPatch

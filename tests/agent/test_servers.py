@@ -17,6 +17,8 @@ from memrecall.settings import Settings
 from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
 from .stage import ASKED_ZH, LIN, NOW
 
+pytestmark = pytest.mark.concurrent
+
 INFO = ModelInfo(
     vision=False,
     function_calling=True,

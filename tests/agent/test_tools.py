@@ -23,6 +23,7 @@ from .stage import (
     LIN,
     detail,
     hand_off,
+    on_both_engines,
     play,
     results,
     search,
@@ -91,6 +92,7 @@ class TestRegistry:
 
 
 class TestSearch:
+    @on_both_engines
     async def test_memories_and_messages_are_found(self, library: Library) -> None:
         recalled = await play(
             library, search("dark mode"), search("database config"), hand_off("pref", "a1")
@@ -125,6 +127,7 @@ class TestSearch:
         assert "get_memory_detail" not in refused
         assert "expand_context_window" not in refused
 
+    @on_both_engines
     async def test_filters(self, library: Library) -> None:
         recalled = await play(
             library,
@@ -158,6 +161,7 @@ class TestSearch:
         assert "fence-post" in told["text"]
         assert recalled.handoff.relevant_memory_keys == ["a4"]
 
+    @on_both_engines
     async def test_sensitive_memories_need_a_permission(self, library: Library) -> None:
         plain = await play(library, search("database password"), hand_off("secret"))
         assert plain.withheld == 1
@@ -185,6 +189,7 @@ class TestSearch:
             shown.append(recalled.handoff.relevant_memory_keys)
         assert shown == [["secret"], [], ["secret"]]
 
+    @on_both_engines
     async def test_a_cache_never_hides_a_write(self, library: Library) -> None:
         from memrecall.agent import Recaller
         from memrecall.agent.caches import Caches
@@ -197,6 +202,7 @@ class TestSearch:
             recalled = await Recaller(library, ANN, client, caches=caches).recall(ASKED)
             assert recalled.handoff.relevant_memory_keys == [key]
 
+    @on_both_engines
     async def test_no_tool_reaches_another_user(self, library: Library) -> None:
         recalled = await play(
             library, search("数据库配置", limit=10), detail("l1"), hand_off("l1", "l2")
@@ -230,6 +236,7 @@ class TestSearch:
         assert len(told["output"]["results"][0]["content_preview"]) <= 203
 
 
+@on_both_engines
 async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Library) -> None:
     recalled = await play(library, search("database password"), hand_off("secret"), scope=TRUSTED)
     assert "hunter2" in recalled.model_dump_json()
@@ -266,13 +273,14 @@ class TestFailures:
         assert "ZeroDivisionError" in results(recalled)[0]["text"]
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 
+    @pytest.mark.concurrent
     async def test_a_tool_that_hangs_is_stopped(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import asyncio
 
         async def hang(*_: object) -> None:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         monkeypatch.setattr(Library, "search", hang)
         recalled = await play(library, search(), hand_off(), tool_seconds=0.1)
@@ -312,6 +320,7 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
 
 
 class TestDetail:
+    @on_both_engines
     async def test_what_was_said_around_is_shown_and_can_be_handed_off(
         self, library: Library
     ) -> None:

@@ -86,7 +86,7 @@ class ModelServer(ThreadingHTTPServer):
 
 class _Handler(BaseHTTPRequestHandler):
     server: ModelServer
-    timeout = 5
+    timeout = 60
 
     def do_POST(self) -> None:
         length = int(self.headers["Content-Length"])
@@ -121,4 +121,4 @@ def serve() -> Iterator[ModelServer]:
         finally:
             server.stopping.set()
             server.shutdown()
-            thread.join(10)
+            thread.join(60)

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import time
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient
+from memrecall.model import RecordingClient, ReplayClient, Request, canonical
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
+
+from ..cases import check_each, check_each_async
+from ..waiting import wait_until
 
 Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="Recall.")
@@ -142,6 +144,7 @@ async def test_failures_replay(path: Path) -> None:
     client.assert_exhausted()
 
 
+@pytest.mark.concurrent
 async def test_a_call_that_was_given_up_is_a_timeout(path: Path) -> None:
     steps = [wait(30, say("late")), say("a b"), say("then")]
     recorder = RecordingClient(ScriptedClient(steps), path)
@@ -174,32 +177,33 @@ async def recorded(path: Path, tools: Tools) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("change", "told"),
-    [
-        ({"messages": [SYSTEM, user("问题 9")]}, "differs in messages: message 2 was …"),
-        ({"messages": [SYSTEM]}, "message 2 was …{\"content\":\"问题 0"),
-        ({"messages": [*history(0), user("more")]}, "message 3 was …nothing…, now …{\"content\""),
-        ({"tools": ()}, "differs in tools: it was ['search', 'handoff'], now []"),
-        ({"tool_choice": "auto"}, "differs in tool_choice: it was required, now auto"),
-        ({"json_output": None}, "differs in json_output: it was true, now none"),
-        ({"json_output": Verdict}, "differs in json_output: it was true, now Verdict"),
-        ({"extra_create_args": {"seed": 1}}, "differs in options: it was {}, now {'seed': 1}"),
-    ],
-)  # fmt: skip
-async def test_every_part_that_differs_is_named(
-    recorded: Path, tools: Tools, change: dict[str, Any], told: str
-) -> None:
-    request: dict[str, Any] = {"messages": history(0), "tools": tools, "json_output": True}
-    request |= {"tool_choice": "required", **change}
-    client = ReplayClient(recorded)
-    with pytest.raises(CassetteMismatch) as failure:
-        await client.create(**request)
-    assert str(failure.value).startswith(f"call 1 of {recorded} ")
-    assert told in str(failure.value)
-    assert failure.value.code == "FAILED_PRECONDITION"
-    with pytest.raises(CassetteMismatch, match="call 1 was never made"):
-        client.assert_exhausted()
+DIFFERENCES: tuple[tuple[dict[str, Any], str], ...] = (
+    ({"messages": [SYSTEM, user("问题 9")]}, "differs in messages: message 2 was …"),
+    ({"messages": [SYSTEM]}, 'message 2 was …{"content":"问题 0'),
+    ({"messages": [*history(0), user("more")]}, 'message 3 was …nothing…, now …{"content"'),
+    ({"tools": ()}, "differs in tools: it was ['search', 'handoff'], now []"),
+    ({"tool_choice": "auto"}, "differs in tool_choice: it was required, now auto"),
+    ({"json_output": None}, "differs in json_output: it was true, now none"),
+    ({"json_output": Verdict}, "differs in json_output: it was true, now Verdict"),
+    ({"extra_create_args": {"seed": 1}}, "differs in options: it was {}, now {'seed': 1}"),
+)
+
+
+async def test_every_part_that_differs_is_named(recorded: Path, tools: Tools) -> None:
+    async def check(case: tuple[dict[str, Any], str]) -> None:
+        change, told = case
+        request: dict[str, Any] = {"messages": history(0), "tools": tools, "json_output": True}
+        request |= {"tool_choice": "required", **change}
+        client = ReplayClient(recorded)
+        with pytest.raises(CassetteMismatch) as failure:
+            await client.create(**request)
+        assert str(failure.value).startswith(f"call 1 of {recorded} ")
+        assert told in str(failure.value)
+        assert failure.value.code == "FAILED_PRECONDITION"
+        with pytest.raises(CassetteMismatch, match="call 1 was never made"):
+            client.assert_exhausted()
+
+    await check_each_async(DIFFERENCES, check)
 
 
 async def test_a_tool_as_choice_is_its_name(path: Path, tools: Tools) -> None:
@@ -278,27 +282,30 @@ CALL = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("[1]\n", "line 1 is no line of a cassette"),
-        (CALL.replace('"cassette": 1', '"cassette": 7'), "a cassette of version 7"),
-        (CALL + "{oops\n", "line 2 is no line of a cassette"),
-        ('{"call": 1}\n', "line 1 is no line of a cassette: digests"),
-        (CALL.replace('"failure"', '"other"'), "line 1 is no line of a cassette"),
-        (
-            '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
-            "either a response or a failure",
-        ),
-        (CALL.replace('"call": 1', '"call": 2'), "has the calls [2]"),
-        (CALL.replace(", " + HEADER, ""), "does not tell the model"),
-    ],
+BROKEN = (
+    ("[1]\n", "line 1 is no line of a cassette"),
+    (CALL.replace('"cassette": 1', '"cassette": 7'), "a cassette of version 7"),
+    (CALL + "{oops\n", "line 2 is no line of a cassette"),
+    ('{"call": 1}\n', "line 1 is no line of a cassette: digests"),
+    (CALL.replace('"failure"', '"other"'), "line 1 is no line of a cassette"),
+    (
+        '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
+        "either a response or a failure",
+    ),
+    (CALL.replace('"call": 1', '"call": 2'), "has the calls [2]"),
+    (CALL.replace(", " + HEADER, ""), "does not tell the model"),
 )
-def test_a_broken_file_is_named_by_line(path: Path, text: str, told: str) -> None:
-    path.write_text(text, "utf-8")
-    with pytest.raises(InvalidArgument) as failure:
-        ReplayClient(path)
-    assert told in str(failure.value)
+
+
+def test_a_broken_file_is_named_by_line(path: Path) -> None:
+    def check(case: tuple[str, str]) -> None:
+        text, told = case
+        path.write_text(text, "utf-8")
+        with pytest.raises(InvalidArgument) as failure:
+            ReplayClient(path)
+        assert told in str(failure.value)
+
+    check_each(BROKEN, check)
 
 
 async def test_what_it_is_about_is_kept(path: Path) -> None:
@@ -319,17 +326,30 @@ def test_a_missing_file(path: Path) -> None:
         ReplayClient(path)
 
 
+class FirstWaitsForSecond(ScriptedClient):
+    """Answers its first call only after its second."""
+
+    async def _answer(self, request: Request) -> CreateResult:
+        result = await super()._answer(request)
+        if len(self.requests) == 1:
+            await wait_until(lambda: len(self.requests) == 2)
+        return result
+
+
+@pytest.mark.concurrent
 async def test_calls_that_overlap(path: Path) -> None:
-    steps = [wait(0.05, say("slow")), say("fast")]
-    recorder = RecordingClient(ScriptedClient(steps), path)
-    await asyncio.gather(recorder.create(history(0)), recorder.create(history(1)))
+    recorder = RecordingClient(FirstWaitsForSecond([say("slow"), say("fast")]), path)
+    slow = asyncio.ensure_future(recorder.create(history(0)))
+    await asyncio.sleep(0)  # the first has been made
+    await recorder.create(history(1))
+    await slow
     assert [line["call"] for line in lines(path)] == [2, 1]
     client = ReplayClient(path)
     assert (await client.create(history(0))).content == "slow"
     assert (await client.create(history(1))).content == "fast"
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(st.text(st.characters()), min_size=1, max_size=4), st.text(st.characters()))
 def test_any_text_makes_the_round_trip(path: Path, texts: list[str], answer: str) -> None:
     async def run() -> None:
@@ -341,13 +361,21 @@ def test_any_text_makes_the_round_trip(path: Path, texts: list[str], answer: str
     asyncio.run(run())
 
 
-async def test_long_histories_are_not_read_anew_every_time(path: Path, tools: Tools) -> None:
-    client = RecordingClient(ScriptedClient([repeat(say("ok"), 400)]), path)
+async def test_long_histories_are_not_read_anew_every_time(
+    path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[LLMMessage] = []
+
+    def plain_message(message: LLMMessage) -> dict[str, Any]:
+        read.append(message)
+        return real(message)
+
+    real = canonical.plain_message
+    monkeypatch.setattr(canonical, "plain_message", plain_message)
+    client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
     messages: list[LLMMessage] = [user("长" * 2000)]
-    start = time.perf_counter()
-    for i in range(400):
+    for i in range(100):
         messages.append(user(f"{i} " + "长" * 2000))
         await client.create(messages, tools=tools)
-    # Reading everything on every call would take ten times as long.
-    assert time.perf_counter() - start < 4
-    assert len(written(path)) < 400 * 10_000
+    assert read == messages  # each of them once
+    assert len(written(path)) < 100 * 10_000

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -19,9 +20,11 @@ from autogen_core.tools import FunctionTool
 from pydantic import BaseModel
 
 from memrecall.errors import InvalidArgument, ModelFailed
-from memrecall.model import JsonCallClient, ServerClient, make_client
+from memrecall.model import JsonCallClient, ServerClient, clients, make_client
 from memrecall.settings import Settings
 
+from ..cases import check_each_async
+from ..waiting import LIMIT, wait_until
 from .openai_server import (
     ModelServer,
     Reply,
@@ -32,6 +35,8 @@ from .openai_server import (
     tool_call,
 )
 
+pytestmark = pytest.mark.concurrent
+
 Tools = tuple[FunctionTool, FunctionTool]
 KEY = "sk-very-secret-key"
 SAID = "my cat is called 墨墨"
@@ -40,7 +45,7 @@ ASK: list[LLMMessage] = [UserMessage(content=SAID, source="user")]
 
 @pytest.fixture
 async def client(server: ModelServer) -> AsyncIterator[ServerClient]:
-    opened = ServerClient("tiny", base_url=server.url, api_key=KEY, timeout=5)
+    opened = ServerClient("tiny", base_url=server.url, api_key=KEY, timeout=LIMIT)
     yield opened
     await opened.close()
 
@@ -226,42 +231,45 @@ async def test_a_streamed_call(client: ServerClient, server: ModelServer, tools:
 TOO_LONG = "This model's maximum context length is 4096 tokens. However, your messages have 9000."
 
 
-@pytest.mark.parametrize(
-    ("reply", "kind"),
-    [
-        (refusal(401, f"Incorrect API key provided: {KEY}"), "authentication"),
-        (refusal(403, "no"), "authentication"),
-        (refusal(402, "Insufficient Balance"), "quota"),
-        (refusal(429, "You exceeded your current quota", "insufficient_quota"), "quota"),
-        (refusal(429, "Limit 30000 tokens per min, requested 40000 tokens"), "rate_limited"),
-        (refusal(400, TOO_LONG, "context_length_exceeded"), "overflow"),
-        (refusal(400, "the request exceeds the available context size"), "overflow"),
-        (refusal(413, "too big"), "overflow"),
-        (refusal(400, "registry.ollama.ai/library/tiny does not support tools"), "no_tools"),
-        (refusal(400, '"auto" tool choice requires --enable-auto-tool-choice'), "no_tools"),
-        (refusal(500, "tools param requires --jinja flag"), "no_tools"),
-        (refusal(404, "No endpoints found that support tool use"), "no_tools"),
-        (refusal(501, "function calling is not implemented"), "no_tools"),
-        (refusal(400, "tool_call_ids did not have response messages"), "refused"),
-        (refusal(404, "The model `tiny` does not exist", "model_not_found"), "refused"),
-        (refusal(503, "overloaded"), "unreachable"),
-        (Reply(body="{not json"), "malformed"),
-        (Reply(body="<html>Welcome</html>"), "malformed"),
-        (Reply(body='{"choices": []}'), "malformed"),
-        (Reply(body='{"choices": [{"message": {"content": 5}}]}'), "malformed"),
-    ],
+FAILURES = (
+    (refusal(401, f"Incorrect API key provided: {KEY}"), "authentication"),
+    (refusal(403, "no"), "authentication"),
+    (refusal(402, "Insufficient Balance"), "quota"),
+    (refusal(429, "You exceeded your current quota", "insufficient_quota"), "quota"),
+    (refusal(429, "Limit 30000 tokens per min, requested 40000 tokens"), "rate_limited"),
+    (refusal(400, TOO_LONG, "context_length_exceeded"), "overflow"),
+    (refusal(400, "the request exceeds the available context size"), "overflow"),
+    (refusal(413, "too big"), "overflow"),
+    (refusal(400, "registry.ollama.ai/library/tiny does not support tools"), "no_tools"),
+    (refusal(400, '"auto" tool choice requires --enable-auto-tool-choice'), "no_tools"),
+    (refusal(500, "tools param requires --jinja flag"), "no_tools"),
+    (refusal(404, "No endpoints found that support tool use"), "no_tools"),
+    (refusal(501, "function calling is not implemented"), "no_tools"),
+    (refusal(400, "tool_call_ids did not have response messages"), "refused"),
+    (refusal(404, "The model `tiny` does not exist", "model_not_found"), "refused"),
+    (refusal(503, "overloaded"), "unreachable"),
+    (Reply(body="{not json"), "malformed"),
+    (Reply(body="<html>Welcome</html>"), "malformed"),
+    (Reply(body='{"choices": []}'), "malformed"),
+    (Reply(body='{"choices": [{"message": {"content": 5}}]}'), "malformed"),
 )
-async def test_every_failure_has_its_kind(
-    client: ServerClient, server: ModelServer, reply: Reply, kind: str
-) -> None:
-    server.play(reply, reply, reply)
-    with pytest.raises(ModelFailed) as failure:
-        await client.create(ASK)
-    assert failure.value.kind == kind
-    assert failure.value.hint
-    assert KEY not in str(failure.value)
-    # Only what may pass is asked again, and no more than three times.
-    assert len(server.requests) == (3 if failure.value.may_pass else 1)
+
+
+async def test_every_failure_has_its_kind(client: ServerClient, server: ModelServer) -> None:
+    async def check(case: tuple[Reply, str]) -> None:
+        reply, kind = case
+        server.script.clear()
+        server.requests.clear()
+        server.play(reply, reply, reply)
+        with pytest.raises(ModelFailed) as failure:
+            await client.create(ASK)
+        assert failure.value.kind == kind
+        assert failure.value.hint
+        assert KEY not in str(failure.value)
+        # Only what may pass is asked again, and no more than three times.
+        assert len(server.requests) == (3 if failure.value.may_pass else 1)
+
+    await check_each_async(FAILURES, check)
 
 
 async def test_a_missing_key_is_told(server: ModelServer) -> None:
@@ -290,20 +298,25 @@ async def test_nobody_waits_as_long_as_a_server_likes(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_server_that_hangs(server: ModelServer, streamed: bool) -> None:
-    server.play(Reply(seconds=30))
+async def test_a_server_that_hangs(
+    server: ModelServer, monkeypatch: pytest.MonkeyPatch, streamed: bool
+) -> None:
+    monkeypatch.setattr(clients, "PAUSES", (3600.0,))  # who tries again waits for that long
+    server.play(Reply(seconds=LIMIT))
     client = ServerClient("tiny", base_url=server.url, timeout=0.2)
-    with pytest.raises(ModelFailed, match=r"0\.2 seconds") as failure:
-        await (collect(client) if streamed else client.create(ASK))
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(ModelFailed, match=r"0\.2 seconds") as failure:
+            await (collect(client) if streamed else client.create(ASK))
     assert failure.value.kind == "timeout"
-    assert len(server.requests) == 1
     await client.close()
 
 
 async def test_nobody_listens() -> None:
-    client = ServerClient("tiny", base_url="http://127.0.0.1:9/v1")
-    with pytest.raises(ModelFailed, match="cannot be reached") as failure:
-        await client.create(ASK)
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))  # and never listens: nobody else can take the port
+        client = ServerClient("tiny", base_url=f"http://127.0.0.1:{held.getsockname()[1]}/v1")
+        with pytest.raises(ModelFailed, match="cannot be reached") as failure:
+            await client.create(ASK)
     assert failure.value.kind == "unreachable"
     await client.close()
 
@@ -333,17 +346,18 @@ async def test_a_stream_that_goes_wrong(
 async def test_a_cancelled_token_ends_the_call(
     client: ServerClient, server: ModelServer, streamed: bool
 ) -> None:
-    server.play(Reply(seconds=30))
+    server.play(Reply(seconds=LIMIT))
     token = CancellationToken()
     asking = asyncio.ensure_future(
         collect(client, cancellation_token=token)
         if streamed
         else client.create(ASK, cancellation_token=token)
     )
-    await asyncio.sleep(0.1)
+    await wait_until(lambda: server.requests)
     token.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await asking
+    async with asyncio.timeout(LIMIT):
+        with pytest.raises(asyncio.CancelledError):
+            await asking
 
 
 def test_a_client_survives_its_event_loop(server: ModelServer) -> None:

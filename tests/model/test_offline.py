@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 
 import pytest
 from autogen_core import CancellationToken, FunctionCall
@@ -18,6 +17,8 @@ from autogen_core.tools import FunctionTool
 
 from memrecall.errors import ModelFailed
 from memrecall.model import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest, offline
+
+from ..waiting import LIMIT, wait_until
 
 Tools = tuple[FunctionTool, FunctionTool]
 SYSTEM = SystemMessage(content="回忆。")
@@ -117,6 +118,7 @@ async def test_large_inputs_do_not_block_the_loop() -> None:
     assert rule.thread is not threading.main_thread()
 
 
+@pytest.mark.concurrent
 async def test_cancelling() -> None:
     token = CancellationToken()
     token.cancel()
@@ -124,8 +126,11 @@ async def test_cancelling() -> None:
     with pytest.raises(asyncio.CancelledError):
         await client.create([SYSTEM, ASK], cancellation_token=token)
 
+    begun, ended = threading.Event(), threading.Event()
+
     def slow(request: RuleRequest) -> RuleAnswer:
-        time.sleep(0.2)
+        begun.set()
+        assert ended.wait(LIMIT)
         return RuleAnswer()
 
     token = CancellationToken()
@@ -133,10 +138,11 @@ async def test_cancelling() -> None:
     working = asyncio.ensure_future(
         RuleClient({"recall": slow}).create([SYSTEM, large], cancellation_token=token)
     )
-    await asyncio.sleep(0.05)
+    await wait_until(begun.is_set)
     token.cancel()
     with pytest.raises(asyncio.CancelledError):
         await working
+    ended.set()
 
 
 def test_what_the_client_says_of_itself() -> None:

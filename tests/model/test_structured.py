@@ -8,6 +8,8 @@ from memrecall.errors import ModelFailed
 from memrecall.model import Structured, ask_json
 from memrecall.testing import ScriptedClient, Step, call, fail, say, silence
 
+from ..cases import check_each_async
+
 ASK: list[LLMMessage] = [UserMessage(content="Is recall needed? Answer in JSON.", source="user")]
 
 
@@ -27,22 +29,25 @@ async def test_plain_json() -> None:
     assert client.requests[0].json_output is True
 
 
-@pytest.mark.parametrize(
-    ("text", "needed"),
-    [
-        ('{"needed": "false"}', False),
-        ('{"needed": "True"}', True),
-        ("{'needed': False}", False),
-        ('```json\n{"needed": true}\n```', True),
-        ('"{\\"needed\\": false}"', False),
-        ('[{"needed": true}]', True),
-    ],
+FORMS = (
+    ('{"needed": "false"}', False),
+    ('{"needed": "True"}', True),
+    ("{'needed': False}", False),
+    ('```json\n{"needed": true}\n```', True),
+    ('"{\\"needed\\": false}"', False),
+    ('[{"needed": true}]', True),
 )
-async def test_lenient_in_form(text: str, needed: bool) -> None:
-    answer, _ = await ask(say(text))
-    assert answer.value is not None
-    assert answer.value.needed is needed
-    assert answer.repaired is not text.startswith('{"')
+
+
+async def test_lenient_in_form() -> None:
+    async def check(case: tuple[str, bool]) -> None:
+        text, needed = case
+        answer, _ = await ask(say(text))
+        assert answer.value is not None
+        assert answer.value.needed is needed
+        assert answer.repaired is not text.startswith('{"')
+
+    await check_each_async(FORMS, check)
 
 
 @pytest.mark.parametrize("text", ['{"needed": "maybe"}', '{"needed": null}', "{}", "yes", "5"])

@@ -1,46 +1,59 @@
 """When a message needs a recall, and when it does not."""
 
-import pytest
-
 from memrecall.agent.rules.needs import needs_recall
 from tests.agent.rules import needs_examples as examples
+from tests.cases import check_each
 
 
 def _lines(table: str) -> list[str]:
     return [line.replace("\\n", "\n").replace("\\t", "\t") for line in table.strip().splitlines()]
 
 
-@pytest.mark.parametrize("text", _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH))
-def test_needed(text: str) -> None:
-    assert needs_recall(text, []).needed
-
-
-@pytest.mark.parametrize("text", _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH))
-def test_not_needed(text: str) -> None:
-    verdict = needs_recall(text, [])
-    assert not verdict.needed, verdict.why
-
-
-@pytest.mark.parametrize(
-    ("text", "earlier"),
-    [
-        ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
-        ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
-        ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
-        ("explain that one in more detail", ["Compare mergesort and quicksort", "Mergesort …"]),
-        ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
-        ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
-    ],
+NEEDED = _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH)
+NOT_NEEDED = _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH)
+IN_THE_CONVERSATION = (
+    ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
+    ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
+    ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
+    ("explain that one in more detail", ["Compare mergesort and quicksort", "Mergesort …"]),
+    ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
+    ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
 )
-def test_what_stands_in_the_conversation_needs_no_recall(text: str, earlier: list[str]) -> None:
-    assert not needs_recall(text, earlier).needed
-
-
-@pytest.mark.parametrize(
-    "text", ["do it like last time", "上次的方案呢", "What did I tell you last week?", "老样子"]
+IN_ANOTHER = (
+    "do it like last time",
+    "上次的方案呢",
+    "What did I tell you last week?",
+    "老样子",
 )
-def test_another_conversation_needs_one_whatever_was_said_here(text: str) -> None:
-    assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
+
+
+def test_needed() -> None:
+    def check(text: str) -> None:
+        assert needs_recall(text, []).needed
+
+    check_each(NEEDED, check)
+
+
+def test_not_needed() -> None:
+    def check(text: str) -> None:
+        verdict = needs_recall(text, [])
+        assert not verdict.needed, verdict.why
+
+    check_each(NOT_NEEDED, check)
+
+
+def test_what_stands_in_the_conversation_needs_no_recall() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        assert not needs_recall(*case).needed
+
+    check_each(IN_THE_CONVERSATION, check)
+
+
+def test_another_conversation_needs_one_whatever_was_said_here() -> None:
+    def check(text: str) -> None:
+        assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
+
+    check_each(IN_ANOTHER, check)
 
 
 def test_a_person_beside_machine_made_text_is_heard() -> None:

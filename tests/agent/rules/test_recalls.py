@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import pytest_asyncio
 
 from memrecall.agent.driver import Recaller
 from memrecall.agent.result import RecallResult
@@ -11,6 +12,8 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.testing import open_library
 from memrecall.types import NewMessage, Role
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 START = datetime(2026, 3, 2, 9, tzinfo=UTC)
 NOW = START + timedelta(days=25)
@@ -32,8 +35,9 @@ HISTORY = (
 )
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def library() -> AsyncIterator[Library]:
+    """A library with that history and the embedder, which takes its time to load."""
     async with open_library(embedder="local") as opened:
         for day, session, texts in HISTORY:
             said = [
