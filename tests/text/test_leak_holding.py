@@ -21,6 +21,7 @@ from memrecall.text.leaks.json_calls import (
 )
 from memrecall.text.leaks.markdown import LONGEST_SPAN
 from memrecall.text.leaks.watches import Form, formats_for
+from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case
 from tests.text.leak_samples import MADE_SAMPLES
 
@@ -136,64 +137,70 @@ def test_what_is_held_back_of_any_ordinary_text_can_become_a_form(start: int) ->
         check(sample)
 
 
-@pytest.mark.parametrize(
-    ("text", "held"),
-    [
-        ("3 <", "<"),
-        ("3 < 5", ""),
-        ("a <b", "<b"),
-        ("a <b>", ""),
-        ("<div ", ""),
-        ("music", ""),
-        ("x c", "c"),
-        ("x commentary", "commentary"),
-        ("x commentary ", "commentary "),
-        ("x commentary o", ""),
-        ("x[", "["),
-        ("x[0", ""),
-        ('{"na', '{"na'),
-        ('{"nb', ""),
-        ('{"name": "sea', '{"name": "sea'),
-        ('{"name": "seb', ""),
-        ("`<tool_call>{", "<tool_call>{"),
-        ('`<tool_call>{"name": ', '<tool_call>{"name": '),
-        ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
-        ('`<tool_call>{"name": ` ', ""),
-        ("x `", ""),
-        ("x\n```", ""),
-        ("```js", "```js"),  # as the whole answer it may be a call
-        ("```js x", ""),
-        ("text\n", ""),
-        ("text\n  ", ""),
-        ("<tool_call>", "<tool_call>"),
-        ("<tool_call> t", "<tool_call> t"),  # may be a name
-        ("<tool_call> tags x", ""),
-        ("使用<tool_call>标签，", ""),
-        ("<|channel|>analysis<|message|>hidden <", ""),
-    ],
-)
-def test_what_is_held_back(text: str, held: str) -> None:
-    at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
-    at_once.feed(text)
-    for char in text:
-        in_pieces.feed(char)
-    assert (at_once.held, in_pieces.held) == (held, held)
+HELD: list[tuple[str, str]] = [
+    ("3 <", "<"),
+    ("3 < 5", ""),
+    ("a <b", "<b"),
+    ("a <b>", ""),
+    ("<div ", ""),
+    ("music", ""),
+    ("x c", "c"),
+    ("x commentary", "commentary"),
+    ("x commentary ", "commentary "),
+    ("x commentary o", ""),
+    ("x[", "["),
+    ("x[0", ""),
+    ('{"na', '{"na'),
+    ('{"nb', ""),
+    ('{"name": "sea', '{"name": "sea'),
+    ('{"name": "seb', ""),
+    ("`<tool_call>{", "<tool_call>{"),
+    ('`<tool_call>{"name": ', '<tool_call>{"name": '),
+    ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
+    ('`<tool_call>{"name": ` ', ""),
+    ("x `", ""),
+    ("x\n```", ""),
+    ("```js", "```js"),  # as the whole answer it may be a call
+    ("```js x", ""),
+    ("text\n", ""),
+    ("text\n  ", ""),
+    ("<tool_call>", "<tool_call>"),
+    ("<tool_call> t", "<tool_call> t"),  # may be a name
+    ("<tool_call> tags x", ""),
+    ("使用<tool_call>标签，", ""),
+    ("<|channel|>analysis<|message|>hidden <", ""),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [
-        ("<tool_call" + " " * 9_999, LONGEST_FORM),
-        ("{" + "\n" * 9_999, LONGEST_FORM),
-        ('{"arguments": "' + "x" * 9_999, LONGEST_JSON),
-        ('{"arguments": ' + "[" * 9_999, LONGEST_JSON),
-        ("`" + '<tool_call>{"' * 999, LONGEST_SPAN),
-        ("<" * 9_999, 1),
-        ("x " + "`" * 9_999, 0),
-    ],
-)
-def test_a_form_must_show_itself_soon(text: str, most: int) -> None:
-    leaks = LeakFilter(TOOLS)
-    for char in text:
-        leaks.feed(char)
-        assert len(leaks.held) <= most
+def test_what_is_held_back() -> None:
+    def check(case: tuple[str, str]) -> None:
+        text, held = case
+        at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
+        at_once.feed(text)
+        for char in text:
+            in_pieces.feed(char)
+        assert (at_once.held, in_pieces.held) == (held, held)
+
+    check_each(HELD, check)
+
+
+LONG_FORMS: list[tuple[str, int]] = [
+    ("<tool_call" + " " * 9_999, LONGEST_FORM),
+    ("{" + "\n" * 9_999, LONGEST_FORM),
+    ('{"arguments": "' + "x" * 9_999, LONGEST_JSON),
+    ('{"arguments": ' + "[" * 9_999, LONGEST_JSON),
+    ("`" + '<tool_call>{"' * 999, LONGEST_SPAN),
+    ("<" * 9_999, 1),
+    ("x " + "`" * 9_999, 0),
+]
+
+
+def test_a_form_must_show_itself_soon() -> None:
+    def check(case: tuple[str, int]) -> None:
+        text, most = case
+        leaks = LeakFilter(TOOLS)
+        for char in text:
+            leaks.feed(char)
+            assert len(leaks.held) <= most
+
+    check_each(LONG_FORMS, check)
