@@ -22,7 +22,7 @@ from memrecall.text.leaks.json_calls import (
 from memrecall.text.leaks.markdown import LONGEST_SPAN
 from memrecall.text.leaks.watches import Form, formats_for
 from tests.cases import check_each
-from tests.text.leak_cases import CASES, TOOLS, Case
+from tests.text.leak_cases import CASES, TOOLS
 from tests.text.leak_samples import MADE_SAMPLES
 
 MOST_STATES = 3_000
@@ -40,6 +40,9 @@ TAILS = [
 # Each undoes a span: by the line's end, and by making a run longer that would have closed it.
 LINE_ENDS = ["\n", "`\n", "``\n"]
 ANSWER = "assistantfinal"  # makes a thought of what may be one
+
+ANY_LENGTH = range(1, 100_000)
+KEPT_CASES = [case.text for case in CASES if case.reasoning == "keep"]
 
 known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
 
@@ -106,35 +109,40 @@ def can_become_a_form(before: str, held: str, rest: str) -> bool:
     return False
 
 
-def check(text: str) -> None:
+def check(text: str, lengths: range = ANY_LENGTH) -> None:
+    """Feed a text by characters; check what is held at these lengths of it."""
     leaks = LeakFilter(TOOLS)
     for length, char in enumerate(text, start=1):
         leaks.feed(char)
         if leaks.leaks:
             return
-        if held := leaks.held:
+        if length in lengths and (held := leaks.held):
             before = text[: length - len(held)]
             assert can_become_a_form(before, held, text[length:]), (before, held)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.reasoning == "keep"], ids=lambda case: case.source
-)
-def test_what_is_held_back_of_a_case_can_become_a_form(case: Case) -> None:
-    check(case.text)
+def check_some_lengths(texts: list[str]) -> None:
+    """Check every sixth length of a text, beginning at another one in each of six texts."""
+    numbered = [(text, number % 6) for number, text in enumerate(texts)]
+    check_each(numbered, lambda one: check(one[0], ANY_LENGTH[one[1] :: 6]))
 
 
-@pytest.mark.parametrize("start", range(20))
-def test_what_is_held_back_of_ordinary_text_can_become_a_form(start: int) -> None:
-    for sample in MADE_SAMPLES[start::120]:
-        check(sample)
+def test_what_is_held_back_of_a_case_can_become_a_form() -> None:
+    check_some_lengths(KEPT_CASES)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", range(20))
-def test_what_is_held_back_of_any_ordinary_text_can_become_a_form(start: int) -> None:
-    for sample in MADE_SAMPLES[start::20]:
-        check(sample)
+def test_what_is_held_back_of_a_case_can_become_a_form_at_any_length() -> None:
+    check_each(KEPT_CASES, check)
+
+
+def test_what_is_held_back_of_ordinary_text_can_become_a_form() -> None:
+    check_some_lengths(MADE_SAMPLES[::5])
+
+
+@pytest.mark.long
+def test_what_is_held_back_of_any_ordinary_text_can_become_a_form() -> None:
+    check_each(MADE_SAMPLES, check)
 
 
 HELD: list[tuple[str, str]] = [

@@ -12,6 +12,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.text.snippets import ELLIPSIS, preview, snippets
 from memrecall.text.tokens import analyze, locate
 from tests.cases import check_each
+from tests.text.counting import count_calls
 
 CHINESE = "我们昨天在北京大学讨论了數據庫的設計，会议开得很顺利。"
 ENGLISH = "The quick brown fox jumps over the lazy dog near port 8080. "
@@ -250,17 +251,43 @@ def _is_clean(content: str, at: int) -> bool:
     return not inside_word and not unicodedata.combining(content[at])
 
 
-@pytest.mark.parametrize(
-    ("filler", "words"),
-    [(CHINESE, ["蓝鲸"]), (ENGLISH, ["whale"]), (CHINESE + ENGLISH, ["蓝鲸", "whale"])],
-    ids=["Chinese", "English", "both"],
-)
-def test_a_match_at_the_end_of_a_megabyte_is_found_at_once(filler: str, words: list[str]) -> None:
-    content = (filler * (1_000_000 // len(filler) + 1))[:1_000_000] + " 蓝鲸 whale"
-    seconds = []
-    for _ in range(3):  # the first also loads the tables; other processes do not count
+FILLED: list[tuple[str, list[str]]] = [
+    (CHINESE, ["蓝鲸"]),
+    (ENGLISH, ["whale"]),
+    (CHINESE + ENGLISH, ["蓝鲸", "whale"]),
+]
+
+
+def fill(filler: str, size: int) -> str:
+    return (filler * (size // len(filler) + 1))[:size] + " 蓝鲸 whale"
+
+
+def test_a_match_at_the_end_of_a_megabyte_takes_as_many_calls_as_one_at_the_beginning() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        filler, words = case
+        near, far = fill(filler, 1_000), fill(filler, 1_000_000)
+        passages = snippets(near, words)  # the first also loads the tables
+        few = count_calls(lambda: snippets(near, words))
+        many = count_calls(lambda: passages.extend(snippets(far, words)))
+        assert many < 2 * few
+        assert len(passages) == 2
+        assert all("<em>" in passage for passage in passages)
+
+    check_each(FILLED, check)
+
+
+@pytest.mark.long
+def test_a_match_at_the_end_of_a_long_text_takes_linear_time() -> None:
+    def seconds(content: str, words: list[str]) -> float:
         start = time.process_time()
-        (passage,) = snippets(content, words)
-        seconds.append(time.process_time() - start)
-        assert "<em>" in passage
-    assert min(seconds) < 0.3
+        snippets(content, words)
+        return time.process_time() - start
+
+    def check(case: tuple[str, list[str]]) -> None:
+        filler, words = case
+        near, far = fill(filler, 500_000), fill(filler, 4_000_000)
+        fastest = min(seconds(near, words) for _ in range(3))
+        # Where time is quadratic, 64 times as much.
+        assert min(seconds(far, words) for _ in range(3)) < 24 * fastest
+
+    check_each(FILLED, check)

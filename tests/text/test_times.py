@@ -1,7 +1,7 @@
 """Time expressions: what they mean on a given day, and what is none."""
 
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
-from time import perf_counter
+from time import process_time
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.text.times import TimeSpan, find_times
 from tests.cases import check_each
+from tests.text.counting import count_calls
 
 WEDNESDAY = datetime(2026, 3, 18, 10, 30, tzinfo=UTC)
 MONDAY = datetime(2026, 3, 16, 10, 30, tzinfo=UTC)
@@ -633,22 +634,55 @@ def test_a_text_is_read_the_same_wherever_it_stands(text: str, before: str) -> N
     ]
 
 
-@pytest.mark.parametrize(
-    "part",
-    [
-        "我对花生过敏，吃了之后脸会肿。",
-        "I like the dark mode of it. ",
-        "1.2.3 ",
-        "in ",
-        "上",
-        "三",
-        "1",
-        " ",
-    ],
-)
-def test_long_texts_take_linear_time(part: str) -> None:
-    text = (part * 100_000)[:100_000]
-    began = perf_counter()
-    assert find_times(text, WEDNESDAY) == []
-    # 0.2 s on a quiet machine; a quadratic reader would need minutes.
-    assert perf_counter() - began < 2
+TIMELESS = [
+    "我对花生过敏，吃了之后脸会肿。",
+    "I like the dark mode of it. ",
+    "1.2.3 ",
+    "in ",
+    "上",
+    "三",
+    "1",
+    " ",
+]
+
+
+def repeat(part: str, size: int) -> str:
+    return (part * size)[:size]
+
+
+def test_long_texts_without_times_take_few_calls() -> None:
+    def check(part: str) -> None:
+        text = repeat(part, 100_000)  # a quadratic reader would not come back
+        found: list[TimeSpan] = []
+        assert count_calls(lambda: found.extend(find_times(text, WEDNESDAY))) < 50
+        assert found == []
+
+    find_times("", WEDNESDAY)  # makes the patterns
+    check_each(TIMELESS, check)
+
+
+def test_long_texts_full_of_times_take_linear_work() -> None:
+    def check(part: str) -> None:
+        few, many = part * 20, part * 80
+        assert len(find_times(many, WEDNESDAY)) == 80
+        calls = count_calls(lambda: find_times(few, WEDNESDAY))
+        assert count_calls(lambda: find_times(many, WEDNESDAY)) < 4.4 * calls
+
+    check_each(
+        ["昨天，", "上周三下午三点。", "three days ago. ", "in May. ", "2025-01-15; "], check
+    )
+
+
+@pytest.mark.long
+def test_long_texts_take_linear_time() -> None:
+    def seconds(text: str) -> float:
+        began = process_time()
+        find_times(text, WEDNESDAY)
+        return process_time() - began
+
+    def check(part: str) -> None:
+        small, large = repeat(part, 50_000), repeat(part, 400_000)
+        # Where time is quadratic, 64 times as much.
+        assert min(seconds(large) for _ in range(3)) < 24 * min(seconds(small) for _ in range(3))
+
+    check_each(TIMELESS, check)
