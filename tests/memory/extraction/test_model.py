@@ -12,6 +12,7 @@ from memrecall.memory.extraction import Fact, ModelExtractor, RuleExtractor, Utt
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
 from tests.cases import check_each_async
+from tests.waiting import wait_until
 
 from .modelling import answer, shown
 from .talking import NOW, talk
@@ -169,17 +170,19 @@ async def test_an_unusable_answer_is_asked_for_once_more() -> None:
     assert "cannot be used" in str(client.requests[1].messages[-1].content)
 
 
+@pytest.mark.concurrent
 async def test_a_slow_model_is_not_waited_for() -> None:
-    client = ScriptedClient([wait(60, silence())])
+    client = ScriptedClient([wait(600, silence())])
     found = await ModelExtractor(client, seconds=0.01).facts(talk("I like tea."), now=NOW, zone=UTC)
     assert found.by == "rules"
     assert "0.01 seconds" in found.problem
 
 
+@pytest.mark.concurrent
 async def test_a_cancelled_extraction_is_cancelled() -> None:
-    client = ScriptedClient([wait(60, silence())])
+    client = ScriptedClient([wait(600, silence())])
     task = asyncio.create_task(ModelExtractor(client).facts(talk("I like tea."), now=NOW, zone=UTC))
-    await asyncio.sleep(0.01)
+    await wait_until(lambda: client.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
