@@ -2,49 +2,54 @@
 
 import unicodedata
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text.keywords import WeightedWord, extract_keywords
 from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.tokens import is_cjk, stem
+from tests.cases import check_each
 
 
 def words(text: str, limit: int = 10) -> list[str]:
     return [found.word for found in extract_keywords(text, limit)]
 
 
-@pytest.mark.parametrize(
-    "whole",
-    [
-        *("db_config_001", "getUserName", "foo@bar.com", "v1.2.3", "/etc/nginx/nginx.conf"),
-        *("~/notes/todo.md", "./run.sh", "GPT-4", "x86", "https://example.com/a", "C:\\temp\\x"),
-    ],
-)
-def test_identifiers_stay_whole_and_come_first(whole: str) -> None:
-    assert words(f"项目 {whole} 的数据库 database")[0] == whole
-    assert words(f"The database of {whole} matters")[0] == whole
+IDENTIFIERS: list[str] = [
+    *("db_config_001", "getUserName", "foo@bar.com", "v1.2.3", "/etc/nginx/nginx.conf"),
+    *("~/notes/todo.md", "./run.sh", "GPT-4", "x86", "https://example.com/a", "C:\\temp\\x"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("张三在腾讯负责数据库", ["张三", "腾讯", "数据库", "负责"]),
-        ("We met Alice in the office to review", ["Alice", "office", "review", "met"]),
-        ("我们的 API 是什么？", ["API"]),
-        ("我养了一只猫", ["猫"]),
-        ("client/server", ["client/server"]),
-        ("the year 2024 and 7", ["year", "2024"]),
-        ("e.g. and/or i.e.", []),
-        ("的了吗呢，我们因为所以", []),
-        ("it is what it is", []),
-        ("!!!", []),
-        ("", []),
-    ],
-)
-def test_specific_words_before_common_ones(text: str, expected: list[str]) -> None:
-    assert words(text) == expected
+def test_identifiers_stay_whole_and_come_first() -> None:
+    def check(whole: str) -> None:
+        assert words(f"项目 {whole} 的数据库 database")[0] == whole
+        assert words(f"The database of {whole} matters")[0] == whole
+
+    check_each(IDENTIFIERS, check)
+
+
+KEYWORDS: list[tuple[str, list[str]]] = [
+    ("张三在腾讯负责数据库", ["张三", "腾讯", "数据库", "负责"]),
+    ("We met Alice in the office to review", ["Alice", "office", "review", "met"]),
+    ("我们的 API 是什么？", ["API"]),
+    ("我养了一只猫", ["猫"]),
+    ("client/server", ["client/server"]),
+    ("the year 2024 and 7", ["year", "2024"]),
+    ("e.g. and/or i.e.", []),
+    ("的了吗呢，我们因为所以", []),
+    ("it is what it is", []),
+    ("!!!", []),
+    ("", []),
+]
+
+
+def test_specific_words_before_common_ones() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        text, expected = case
+        assert words(text) == expected
+
+    check_each(KEYWORDS, check)
 
 
 def test_the_same_word_counts_once_as_first_written() -> None:
@@ -79,9 +84,14 @@ def test_endless_words_are_no_keywords() -> None:
     assert words("x1" * 500 + " apple") == ["apple"]
 
 
-@pytest.mark.parametrize("text", ["the", "don't", "了", "我们", "because", "yourselves"])
-def test_stop_words_are_no_keywords(text: str) -> None:
-    assert words(text) == []
+STOPPED: list[str] = ["the", "don't", "了", "我们", "because", "yourselves"]
+
+
+def test_stop_words_are_no_keywords() -> None:
+    def check(text: str) -> None:
+        assert words(text) == []
+
+    check_each(STOPPED, check)
 
 
 def test_stop_sets_have_the_forms_they_are_compared_with() -> None:

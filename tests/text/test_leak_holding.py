@@ -21,7 +21,8 @@ from memrecall.text.leaks.json_calls import (
 )
 from memrecall.text.leaks.markdown import LONGEST_SPAN
 from memrecall.text.leaks.watches import Form, formats_for
-from tests.text.leak_cases import CASES, TOOLS, Case
+from tests.cases import check_each
+from tests.text.leak_cases import CASES, TOOLS
 from tests.text.leak_samples import MADE_SAMPLES
 
 MOST_STATES = 3_000
@@ -39,6 +40,9 @@ TAILS = [
 # Each undoes a span: by the line's end, and by making a run longer that would have closed it.
 LINE_ENDS = ["\n", "`\n", "``\n"]
 ANSWER = "assistantfinal"  # makes a thought of what may be one
+
+ANY_LENGTH = range(1, 100_000)
+KEPT_CASES = [case.text for case in CASES if case.reasoning == "keep"]
 
 known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
 
@@ -105,95 +109,106 @@ def can_become_a_form(before: str, held: str, rest: str) -> bool:
     return False
 
 
-def check(text: str) -> None:
+def check(text: str, lengths: range = ANY_LENGTH) -> None:
+    """Feed a text by characters; check what is held at these lengths of it."""
     leaks = LeakFilter(TOOLS)
     for length, char in enumerate(text, start=1):
         leaks.feed(char)
         if leaks.leaks:
             return
-        if held := leaks.held:
+        if length in lengths and (held := leaks.held):
             before = text[: length - len(held)]
             assert can_become_a_form(before, held, text[length:]), (before, held)
 
 
-@pytest.mark.parametrize(
-    "case", [case for case in CASES if case.reasoning == "keep"], ids=lambda case: case.source
-)
-def test_what_is_held_back_of_a_case_can_become_a_form(case: Case) -> None:
-    check(case.text)
+def check_some_lengths(texts: list[str]) -> None:
+    """Check every sixth length of a text, beginning at another one in each of six texts."""
+    numbered = [(text, number % 6) for number, text in enumerate(texts)]
+    check_each(numbered, lambda one: check(one[0], ANY_LENGTH[one[1] :: 6]))
 
 
-@pytest.mark.parametrize("start", range(20))
-def test_what_is_held_back_of_ordinary_text_can_become_a_form(start: int) -> None:
-    for sample in MADE_SAMPLES[start::120]:
-        check(sample)
+def test_what_is_held_back_of_a_case_can_become_a_form() -> None:
+    check_some_lengths(KEPT_CASES)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("start", range(20))
-def test_what_is_held_back_of_any_ordinary_text_can_become_a_form(start: int) -> None:
-    for sample in MADE_SAMPLES[start::20]:
-        check(sample)
+def test_what_is_held_back_of_a_case_can_become_a_form_at_any_length() -> None:
+    check_each(KEPT_CASES, check)
 
 
-@pytest.mark.parametrize(
-    ("text", "held"),
-    [
-        ("3 <", "<"),
-        ("3 < 5", ""),
-        ("a <b", "<b"),
-        ("a <b>", ""),
-        ("<div ", ""),
-        ("music", ""),
-        ("x c", "c"),
-        ("x commentary", "commentary"),
-        ("x commentary ", "commentary "),
-        ("x commentary o", ""),
-        ("x[", "["),
-        ("x[0", ""),
-        ('{"na', '{"na'),
-        ('{"nb', ""),
-        ('{"name": "sea', '{"name": "sea'),
-        ('{"name": "seb', ""),
-        ("`<tool_call>{", "<tool_call>{"),
-        ('`<tool_call>{"name": ', '<tool_call>{"name": '),
-        ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
-        ('`<tool_call>{"name": ` ', ""),
-        ("x `", ""),
-        ("x\n```", ""),
-        ("```js", "```js"),  # as the whole answer it may be a call
-        ("```js x", ""),
-        ("text\n", ""),
-        ("text\n  ", ""),
-        ("<tool_call>", "<tool_call>"),
-        ("<tool_call> t", "<tool_call> t"),  # may be a name
-        ("<tool_call> tags x", ""),
-        ("使用<tool_call>标签，", ""),
-        ("<|channel|>analysis<|message|>hidden <", ""),
-    ],
-)
-def test_what_is_held_back(text: str, held: str) -> None:
-    at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
-    at_once.feed(text)
-    for char in text:
-        in_pieces.feed(char)
-    assert (at_once.held, in_pieces.held) == (held, held)
+def test_what_is_held_back_of_ordinary_text_can_become_a_form() -> None:
+    check_some_lengths(MADE_SAMPLES[::5])
 
 
-@pytest.mark.parametrize(
-    ("text", "most"),
-    [
-        ("<tool_call" + " " * 9_999, LONGEST_FORM),
-        ("{" + "\n" * 9_999, LONGEST_FORM),
-        ('{"arguments": "' + "x" * 9_999, LONGEST_JSON),
-        ('{"arguments": ' + "[" * 9_999, LONGEST_JSON),
-        ("`" + '<tool_call>{"' * 999, LONGEST_SPAN),
-        ("<" * 9_999, 1),
-        ("x " + "`" * 9_999, 0),
-    ],
-)
-def test_a_form_must_show_itself_soon(text: str, most: int) -> None:
-    leaks = LeakFilter(TOOLS)
-    for char in text:
-        leaks.feed(char)
-        assert len(leaks.held) <= most
+@pytest.mark.long
+def test_what_is_held_back_of_any_ordinary_text_can_become_a_form() -> None:
+    check_each(MADE_SAMPLES, check)
+
+
+HELD: list[tuple[str, str]] = [
+    ("3 <", "<"),
+    ("3 < 5", ""),
+    ("a <b", "<b"),
+    ("a <b>", ""),
+    ("<div ", ""),
+    ("music", ""),
+    ("x c", "c"),
+    ("x commentary", "commentary"),
+    ("x commentary ", "commentary "),
+    ("x commentary o", ""),
+    ("x[", "["),
+    ("x[0", ""),
+    ('{"na', '{"na'),
+    ('{"nb', ""),
+    ('{"name": "sea', '{"name": "sea'),
+    ('{"name": "seb', ""),
+    ("`<tool_call>{", "<tool_call>{"),
+    ('`<tool_call>{"name": ', '<tool_call>{"name": '),
+    ('`<tool_call>{"name": `', '<tool_call>{"name": `'),  # the mark may be one of two
+    ('`<tool_call>{"name": ` ', ""),
+    ("x `", ""),
+    ("x\n```", ""),
+    ("```js", "```js"),  # as the whole answer it may be a call
+    ("```js x", ""),
+    ("text\n", ""),
+    ("text\n  ", ""),
+    ("<tool_call>", "<tool_call>"),
+    ("<tool_call> t", "<tool_call> t"),  # may be a name
+    ("<tool_call> tags x", ""),
+    ("使用<tool_call>标签，", ""),
+    ("<|channel|>analysis<|message|>hidden <", ""),
+]
+
+
+def test_what_is_held_back() -> None:
+    def check(case: tuple[str, str]) -> None:
+        text, held = case
+        at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
+        at_once.feed(text)
+        for char in text:
+            in_pieces.feed(char)
+        assert (at_once.held, in_pieces.held) == (held, held)
+
+    check_each(HELD, check)
+
+
+LONG_FORMS: list[tuple[str, int]] = [
+    ("<tool_call" + " " * 9_999, LONGEST_FORM),
+    ("{" + "\n" * 9_999, LONGEST_FORM),
+    ('{"arguments": "' + "x" * 9_999, LONGEST_JSON),
+    ('{"arguments": ' + "[" * 9_999, LONGEST_JSON),
+    ("`" + '<tool_call>{"' * 999, LONGEST_SPAN),
+    ("<" * 9_999, 1),
+    ("x " + "`" * 9_999, 0),
+]
+
+
+def test_a_form_must_show_itself_soon() -> None:
+    def check(case: tuple[str, int]) -> None:
+        text, most = case
+        leaks = LeakFilter(TOOLS)
+        for char in text:
+            leaks.feed(char)
+            assert len(leaks.held) <= most
+
+    check_each(LONG_FORMS, check)

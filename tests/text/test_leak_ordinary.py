@@ -1,8 +1,7 @@
 """Ordinary prose, code, markup, LaTeX and JSON pass as they are, with no false alarm."""
 
-import pytest
-
 from memrecall.text import LeakFilter, filter_leaks
+from tests.cases import check_each
 from tests.text.leak_samples import MADE_SAMPLES, REAL_SAMPLES, SAMPLES
 
 TOOLS = (
@@ -15,7 +14,10 @@ TOOLS = (
         "handoff",
     ),
 )
-PARTS = 8
+
+
+def beginning(sample: str) -> str:
+    return repr(sample[:80])
 
 
 def test_there_are_enough_samples() -> None:
@@ -25,20 +27,24 @@ def test_there_are_enough_samples() -> None:
     assert sum(any("\u4e00" <= char <= "\u9fff" for char in sample) for sample in SAMPLES) >= 300
 
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_ordinary_text_passes_unchanged(part: int) -> None:
-    for sample in SAMPLES[part::PARTS]:
+def test_ordinary_text_passes_unchanged() -> None:
+    def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS) == (sample, [])
 
+    check_each(SAMPLES, check, beginning)
 
-@pytest.mark.parametrize("part", range(PARTS))
-def test_ordinary_text_passes_unchanged_in_pieces(part: int) -> None:
-    for sample in SAMPLES[part::PARTS]:
+
+def test_ordinary_text_passes_unchanged_in_pieces() -> None:
+    def check(sample: str) -> None:
         leaks = LeakFilter(TOOLS)
         pieces = [leaks.feed(sample[at : at + 3]) for at in range(0, len(sample), 3)]
         assert ("".join(pieces) + leaks.close(), leaks.leaks) == (sample, [])
 
+    check_each(SAMPLES, check, beginning)
+
 
 def test_ordinary_text_passes_unchanged_where_thoughts_are_stripped() -> None:
-    for sample in SAMPLES:
+    def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS, reasoning="strip") == (sample, [])
+
+    check_each(SAMPLES, check, beginning)

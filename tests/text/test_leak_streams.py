@@ -133,7 +133,7 @@ def cut_documents(draw: st.DrawFn) -> list[str]:
     return [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
 
-@settings(max_examples=600)
+@settings(max_examples=150)
 @given(cut_documents(), NAMES, MODES)
 def test_cuts_change_nothing(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
     check_cuts(chunks, tools, mode)
@@ -154,7 +154,7 @@ def test_cuts_of_very_many_documents_change_nothing(
     check_cuts(chunks, tools, mode)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(DOCUMENTS, NAMES, MODES)
 def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reasoning) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
@@ -162,7 +162,7 @@ def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reason
     assert (visible, leaks.leaks) == filter_leaks(text, tools, reasoning=mode)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(DOCUMENTS, st.text(max_size=20))
 def test_what_was_shown_stays_shown(text: str, more: str) -> None:
     shown = LeakFilter(TOOLS).feed(text)
@@ -170,14 +170,14 @@ def test_what_was_shown_stays_shown(text: str, more: str) -> None:
     assert visible.startswith(shown)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(DOCUMENTS)
 def test_what_is_seen_is_in_the_text_in_its_order(text: str) -> None:
     rest = iter(text)
     assert all(char in rest for char in filter_leaks(text, TOOLS).visible)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(cut_documents())
 def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
     leaks = LeakFilter(TOOLS)
@@ -189,7 +189,7 @@ def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
         told = now
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(cut_documents(), NAMES, MODES)
 def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
@@ -200,7 +200,7 @@ def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Re
     assert leaks.held == ""
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(st.text(), st.integers(1, 5))
 def test_any_text_at_all(text: str, size: int) -> None:
     leaks = LeakFilter(TOOLS)

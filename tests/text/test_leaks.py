@@ -1,4 +1,4 @@
-"""The filter of leaked calls: every written case, cut at every place."""
+"""The filter of leaked calls: every written case, and that cuts change nothing."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -9,9 +9,33 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.text import Leak, LeakFilter, filter_leaks
 from memrecall.text.leaks.watches import Reasoning
+from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case
 
 CALL = '<tool_call>{"name": "search_memory", "arguments": {}}</tool_call>'
+SIZES = (2, 3, 5, 7, 11, 23)  # of chunks
+CODE = [
+    f"`{CALL}`",
+    f"see `{CALL}` and `` `{CALL}` ``",
+    f"```\n{CALL}\n```",
+    f"text\n  ```xml\n{CALL}\n  ```  \nmore",
+    f"> ```\n> {CALL}\n> ```\nmore",
+    f"~~~~\n~~~\n{CALL}\n~~~~~\nmore",
+    f"```inline {CALL}``` here",
+    f"```\n{CALL}",
+    f"``` {CALL}",
+]
+AROUND_NO_CODE = [
+    ("a ` stray mark ", "\n`"),
+    ("`code` ", ""),
+    ("```\ncode\n```\n", ""),
+    ("``code` ", ""),
+    ("```\n``\n```\n", "\n```"),
+    ("a ` mark and ``code`` ", "\n"),
+    (f"`{'long ' * 300}", "`"),
+    ("~~~ inline? no: a fence\n~~~\n", ""),
+    ("text ~~~\n", "\n~~~"),
+]
 
 
 def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
@@ -19,42 +43,81 @@ def stream(leaks: LeakFilter, chunks: Iterable[str]) -> tuple[str, list[Leak]]:
     return visible + leaks.close(), leaks.leaks
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.source}:{case.family}")
+def label(case: Case) -> str:
+    return f"{case.source}:{case.family}"
+
+
 class TestCases:
-    def test_the_reader_sees_what_may_be_seen(self, case: Case) -> None:
-        visible, leaks = stream(case.filter(), [case.text])
-        assert visible == case.visible
-        assert bool(leaks) == case.leak
+    def test_the_reader_sees_what_may_be_seen(self) -> None:
+        def check(case: Case) -> None:
+            visible, leaks = stream(case.filter(), [case.text])
+            assert visible == case.visible
+            assert bool(leaks) == case.leak
 
-    def test_the_leak_is_told(self, case: Case) -> None:
-        _, leaks = stream(case.filter(), [case.text])
-        assert {leak.family for leak in leaks} == ({case.family} if case.leak else set())
-        if case.names is not None:
-            assert tuple(leak.name for leak in leaks) == case.names
-        positions = [leak.position for leak in leaks]
-        assert positions == sorted(positions)
-        if case.position is not None:
-            assert positions[0] == case.position
+        check_each(CASES, check, label)
 
-    def test_every_cut_gives_the_same(self, case: Case) -> None:
-        whole = stream(case.filter(), [case.text])
-        for cut in range(len(case.text) + 1):
-            assert stream(case.filter(), [case.text[:cut], case.text[cut:]]) == whole
+    def test_the_leak_is_told(self) -> None:
+        def check(case: Case) -> None:
+            _, leaks = stream(case.filter(), [case.text])
+            assert {leak.family for leak in leaks} == ({case.family} if case.leak else set())
+            if case.names is not None:
+                assert tuple(leak.name for leak in leaks) == case.names
+            positions = [leak.position for leak in leaks]
+            assert positions == sorted(positions)
+            if case.position is not None:
+                assert positions[0] == case.position
 
-    def test_every_size_of_chunk_gives_the_same(self, case: Case) -> None:
-        whole = stream(case.filter(), [case.text])
-        for size in (1, 2, 3, 5, 7, 11, 23):
-            chunks = [case.text[at : at + size] for at in range(0, len(case.text), size)]
-            assert stream(case.filter(), chunks) == whole
+        check_each(CASES, check, label)
+
+    def test_a_cut_changes_nothing(self) -> None:
+        """Try every eighth cut of a case, beginning at another place in each of eight cases."""
+
+        def check(numbered: tuple[int, Case]) -> None:
+            number, case = numbered
+            check_cuts(case, range(number % 8, len(case.text) + 1, 8))
+
+        check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
+
+    @pytest.mark.long
+    def test_no_cut_changes_anything(self) -> None:
+        check_each(CASES, lambda case: check_cuts(case, range(len(case.text) + 1)), label)
+
+    def test_the_size_of_chunks_changes_nothing(self) -> None:
+        """Try two sizes with each case: that of one character, which cuts at every place."""
+
+        def check(numbered: tuple[int, Case]) -> None:
+            number, case = numbered
+            check_sizes(case, (1, SIZES[number % len(SIZES)]))
+
+        check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
+
+    @pytest.mark.long
+    def test_no_size_of_chunks_changes_anything(self) -> None:
+        check_each(CASES, lambda case: check_sizes(case, (1, *SIZES)), label)
 
 
-@pytest.mark.parametrize("case", [case for case in CASES if case.leak and not case.at_start])
-def test_lines_before_a_call_change_nothing_about_it(case: Case) -> None:
-    alone = stream(case.filter(), [case.text])[1]
-    for before in ("第一行。\n", "First line.\n\n", "`code` and\n> "):
-        visible, leaks = stream(case.filter(), [before, case.text])
-        assert visible == before + case.visible
-        assert leaks == [replace(leak, position=leak.position + len(before)) for leak in alone]
+def check_cuts(case: Case, cuts: Iterable[int]) -> None:
+    whole = stream(case.filter(), [case.text])
+    for cut in cuts:
+        assert stream(case.filter(), [case.text[:cut], case.text[cut:]]) == whole, cut
+
+
+def check_sizes(case: Case, sizes: Iterable[int]) -> None:
+    whole = stream(case.filter(), [case.text])
+    for size in sizes:
+        chunks = [case.text[at : at + size] for at in range(0, len(case.text), size)]
+        assert stream(case.filter(), chunks) == whole, size
+
+
+def test_lines_before_a_call_change_nothing_about_it() -> None:
+    def check(case: Case) -> None:
+        alone = stream(case.filter(), [case.text])[1]
+        for before in ("第一行。\n", "First line.\n\n", "`code` and\n> "):
+            visible, leaks = stream(case.filter(), [before, case.text])
+            assert visible == before + case.visible
+            assert leaks == [replace(leak, position=leak.position + len(before)) for leak in alone]
+
+    check_each([case for case in CASES if case.leak and not case.at_start], check, label)
 
 
 class TestFilter:
@@ -130,41 +193,20 @@ class TestFilter:
 
 
 class TestMarkdown:
-    @pytest.mark.parametrize(
-        "text",
-        [
-            f"`{CALL}`",
-            f"see `{CALL}` and `` `{CALL}` ``",
-            f"```\n{CALL}\n```",
-            f"text\n  ```xml\n{CALL}\n  ```  \nmore",
-            f"> ```\n> {CALL}\n> ```\nmore",
-            f"~~~~\n~~~\n{CALL}\n~~~~~\nmore",
-            f"```inline {CALL}``` here",
-            f"```\n{CALL}",
-            f"``` {CALL}",
-        ],
-    )
-    def test_code_is_left_alone(self, text: str) -> None:
-        assert filter_leaks(text, TOOLS) == (text, [])
+    def test_code_is_left_alone(self) -> None:
+        def check(text: str) -> None:
+            assert filter_leaks(text, TOOLS) == (text, [])
 
-    @pytest.mark.parametrize(
-        ("before", "after"),
-        [
-            ("a ` stray mark ", "\n`"),
-            ("`code` ", ""),
-            ("```\ncode\n```\n", ""),
-            ("``code` ", ""),
-            ("```\n``\n```\n", "\n```"),
-            ("a ` mark and ``code`` ", "\n"),
-            (f"`{'long ' * 300}", "`"),
-            ("~~~ inline? no: a fence\n~~~\n", ""),
-            ("text ~~~\n", "\n~~~"),
-        ],
-    )
-    def test_what_is_no_code_is_filtered(self, before: str, after: str) -> None:
-        visible, leaks = filter_leaks(before + CALL + after, TOOLS)
-        assert visible == before
-        assert len(leaks) == 1
+        check_each(CODE, check)
+
+    def test_what_is_no_code_is_filtered(self) -> None:
+        def check(around: tuple[str, str]) -> None:
+            before, after = around
+            visible, leaks = filter_leaks(before + CALL + after, TOOLS)
+            assert visible == before
+            assert len(leaks) == 1
+
+        check_each(AROUND_NO_CODE, check)
 
     def test_a_stray_mark_does_not_undo_a_span_behind_it(self) -> None:
         text = f"it`s said: `` {CALL} ``\nmore"

@@ -5,53 +5,60 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
+from tests.cases import check_each
 
 # These become combining marks that join the character before them only at the next pass.
 _LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=_LATE_MARKS))
 
 
-@pytest.mark.parametrize(
-    ("written", "plain"),
-    [
-        ("plain ASCII, kept.", "plain ASCII, kept."),
-        ("Ｐｙｔｈｏｎ　３．１１", "Python 3.11"),
-        ("（Ａ＋Ｂ）＝Ｃ！", "(A+B)=C!"),
-        ("數據庫遷移", "数据库迁移"),
-        ("資訊與網路", "资讯与网路"),
-        ("数据库迁移", "数据库迁移"),
-        ("don’t “quote”", 'don\'t "quote"'),
-        ("好…坏", "好,坏"),
-        ("cafe\u0301", "café"),
-        ("café", "café"),
-        ("①㎏ﬁ", "1kgfi"),
-        ("a\u00a0b", "a b"),
-        ("ｶﾀｶﾅ", "カタカナ"),
-        ("MiXeD Case", "MiXeD Case"),
-        ("", ""),
-    ],
-)
-def test_many_spellings_become_one(written: str, plain: str) -> None:
-    assert normalize(written) == plain
+SPELLINGS: list[tuple[str, str]] = [
+    ("plain ASCII, kept.", "plain ASCII, kept."),
+    ("Ｐｙｔｈｏｎ　３．１１", "Python 3.11"),
+    ("（Ａ＋Ｂ）＝Ｃ！", "(A+B)=C!"),
+    ("數據庫遷移", "数据库迁移"),
+    ("資訊與網路", "资讯与网路"),
+    ("数据库迁移", "数据库迁移"),
+    ("don’t “quote”", 'don\'t "quote"'),
+    ("好…坏", "好,坏"),
+    ("cafe\u0301", "café"),
+    ("café", "café"),
+    ("①㎏ﬁ", "1kgfi"),
+    ("a\u00a0b", "a b"),
+    ("ｶﾀｶﾅ", "カタカナ"),
+    ("MiXeD Case", "MiXeD Case"),
+    ("", ""),
+]
+
+
+def test_many_spellings_become_one() -> None:
+    def check(case: tuple[str, str]) -> None:
+        written, plain = case
+        assert normalize(written) == plain
+
+    check_each(SPELLINGS, check)
 
 
 def test_half_width_voiced_kana_is_composed() -> None:
     assert normalize("ｶﾞ") == "ガ"
 
 
-@pytest.mark.parametrize(
-    ("text", "offsets"),
-    [
-        ("abc", None),
-        ("數據庫", None),
-        ("Ａ，Ｂ", None),
-        ("a①b", [0, 1, 2]),
-        ("㎏x", [0, 0, 1]),
-        ("e\u0301x", [0, 2]),
-    ],
-)
-def test_offsets_point_into_the_original(text: str, offsets: list[int] | None) -> None:
-    assert normalize_with_offsets(text)[1] == offsets
+OFFSETS: list[tuple[str, list[int] | None]] = [
+    ("abc", None),
+    ("數據庫", None),
+    ("Ａ，Ｂ", None),
+    ("a①b", [0, 1, 2]),
+    ("㎏x", [0, 0, 1]),
+    ("e\u0301x", [0, 2]),
+]
+
+
+def test_offsets_point_into_the_original() -> None:
+    def check(case: tuple[str, list[int] | None]) -> None:
+        text, offsets = case
+        assert normalize_with_offsets(text)[1] == offsets
+
+    check_each(OFFSETS, check)
 
 
 @pytest.mark.parametrize(

@@ -17,75 +17,84 @@ from memrecall.text.query import (
     positive_words,
     to_text,
 )
+from tests.cases import check_each
 
 A, B, C, D = map(Term, "abcd")
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("a", A),
-        ("  a\u3000", A),
-        ("a b c", And((A, B, C))),
-        ("a AND b", And((A, B))),
-        ("a OR b", Or((A, B))),
-        ("NOT a", Not(A)),
-        ("NOT NOT a", Not(Not(A))),
-        ("a NOT b", And((A, Not(B)))),
-        ("a AND NOT b", And((A, Not(B)))),
-        ("a OR NOT b", Or((A, Not(B)))),
-        ("a b OR c d", Or((And((A, B)), And((C, D))))),
-        ("a AND b OR c", Or((And((A, B)), C))),
-        ("a OR b AND c", Or((A, And((B, C))))),
-        ("NOT a b", And((Not(A), B))),
-        ("NOT (a b)", Not(And((A, B)))),
-        ("(a OR b) c", And((Or((A, B)), C))),
-        ("(a)(b)", And((A, B))),
-        ("((a))", A),
-        ("a (b AND (c d))", And((A, B, C, D))),
-        ("a OR (b OR (c OR d))", Or((A, B, C, D))),
-        ("conf*", Prefix("conf")),
-        ("conf**", Prefix("conf")),
-        ("AND*", Prefix("AND")),
-        ('"a b"', Phrase("a b")),
-        ('a"b"c', And((A, Phrase("b"), C))),
-        ('"AND"', Phrase("AND")),
-        ('"a AND (b"', Phrase("a AND (b")),
-        ("北京 天气", And((Term("北京"), Term("天气")))),
-    ],
-)
-def test_reads_words_operators_and_groups(text: str, expected: Query) -> None:
-    assert parse_query(text) == expected
+READINGS: list[tuple[str, Query]] = [
+    ("a", A),
+    ("  a\u3000", A),
+    ("a b c", And((A, B, C))),
+    ("a AND b", And((A, B))),
+    ("a OR b", Or((A, B))),
+    ("NOT a", Not(A)),
+    ("NOT NOT a", Not(Not(A))),
+    ("a NOT b", And((A, Not(B)))),
+    ("a AND NOT b", And((A, Not(B)))),
+    ("a OR NOT b", Or((A, Not(B)))),
+    ("a b OR c d", Or((And((A, B)), And((C, D))))),
+    ("a AND b OR c", Or((And((A, B)), C))),
+    ("a OR b AND c", Or((A, And((B, C))))),
+    ("NOT a b", And((Not(A), B))),
+    ("NOT (a b)", Not(And((A, B)))),
+    ("(a OR b) c", And((Or((A, B)), C))),
+    ("(a)(b)", And((A, B))),
+    ("((a))", A),
+    ("a (b AND (c d))", And((A, B, C, D))),
+    ("a OR (b OR (c OR d))", Or((A, B, C, D))),
+    ("conf*", Prefix("conf")),
+    ("conf**", Prefix("conf")),
+    ("AND*", Prefix("AND")),
+    ('"a b"', Phrase("a b")),
+    ('a"b"c', And((A, Phrase("b"), C))),
+    ('"AND"', Phrase("AND")),
+    ('"a AND (b"', Phrase("a AND (b")),
+    ("北京 天气", And((Term("北京"), Term("天气")))),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "plain"),
-    [
-        ("（a　OR　b）c", "(a OR b) c"),
-        ("a ＡＮＤ b", "a AND b"),
-        ("a ＯＲ ＮＯＴ b", "a OR NOT b"),
-        ("北京＊", "北京*"),
-        ("“北京 大学”", '"北京 大学"'),
-        ("「北京 大学」", '"北京 大学"'),
-        ("＂北京＂", '"北京"'),
-        ("”北京”", '"北京"'),
-        ('“北京"', '"北京"'),
-    ],
-)
-def test_full_width_syntax_means_the_same(text: str, plain: str) -> None:
-    assert parse_query(text) == parse_query(plain)
+def test_reads_words_operators_and_groups() -> None:
+    def check(case: tuple[str, Query]) -> None:
+        text, expected = case
+        assert parse_query(text) == expected
+
+    check_each(READINGS, check)
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        *("C++", "C#", "don't", "don’t", "a:b", "foo@bar.com", "/etc/x", "-x", "a*b", "*a", "x，y"),
-        *("and", "Or", "nOT", "ANDROID", "v1.2.3", "db_config_001", "北京", "‘x’"),
-    ],
-)
-def test_a_word_is_everything_up_to_space_quote_or_parenthesis(word: str) -> None:
-    assert parse_query(word) == Term(word)
-    assert parse_query(f"({word})") == Term(word)
+FULL_WIDTH: list[tuple[str, str]] = [
+    ("（a　OR　b）c", "(a OR b) c"),
+    ("a ＡＮＤ b", "a AND b"),
+    ("a ＯＲ ＮＯＴ b", "a OR NOT b"),
+    ("北京＊", "北京*"),
+    ("“北京 大学”", '"北京 大学"'),
+    ("「北京 大学」", '"北京 大学"'),
+    ("＂北京＂", '"北京"'),
+    ("”北京”", '"北京"'),
+    ('“北京"', '"北京"'),
+]
+
+
+def test_full_width_syntax_means_the_same() -> None:
+    def check(case: tuple[str, str]) -> None:
+        text, plain = case
+        assert parse_query(text) == parse_query(plain)
+
+    check_each(FULL_WIDTH, check)
+
+
+SINGLE_WORDS: list[str] = [
+    *("C++", "C#", "don't", "don’t", "a:b", "foo@bar.com", "/etc/x", "-x", "a*b", "*a", "x，y"),
+    *("and", "Or", "nOT", "ANDROID", "v1.2.3", "db_config_001", "北京", "‘x’"),
+]
+
+
+def test_a_word_is_everything_up_to_space_quote_or_parenthesis() -> None:
+    def check(word: str) -> None:
+        assert parse_query(word) == Term(word)
+        assert parse_query(f"({word})") == Term(word)
+
+    check_each(SINGLE_WORDS, check)
 
 
 def test_positions_count_characters_of_the_original_text() -> None:
@@ -97,46 +106,49 @@ def test_positions_count_characters_of_the_original_text() -> None:
     assert [leaf.position for leaf in leaves] == [1, 7, 13]
 
 
-@pytest.mark.parametrize(
-    ("text", "position", "message"),
-    [
-        ("", 0, "empty"),
-        (" \u3000\n", 0, "empty"),
-        ('a "b', 2, "no partner"),
-        ("“b", 0, "no partner"),
-        ("「b", 0, "no partner"),
-        ("a 」", 2, "no partner"),
-        ("「b”", 0, "no partner"),
-        ("(a", 0, "never closed"),
-        ("((a)", 0, "never closed"),
-        ("a (", 2, "never closed"),
-        ("a)", 1, "never opened"),
-        (")", 0, "nothing before"),
-        ("()", 1, "nothing before"),
-        ("AND x", 0, "AND has nothing before"),
-        ("x (OR y)", 3, "OR has nothing before"),
-        ("x AND", 2, "AND has nothing after"),
-        ("x OR ", 2, "OR has nothing after"),
-        ("x ＡＮＤ", 2, "AND has nothing after"),
-        ("x AND OR y", 2, "AND has nothing after"),
-        ("NOT", 0, "NOT has nothing after"),
-        ("(x NOT)", 3, "NOT has nothing after"),
-        ("x OR )", 2, "OR has nothing after"),
-        ('x ""', 2, "phrase is empty"),
-        ('"  "', 0, "phrase is empty"),
-        ("x *", 2, "no word before"),
-        ("＊＊", 0, "no word before"),
-        ('"x"*', 3, "no word before"),
-        ("x !!!", 2, "nothing to search for"),
-        ("x !!*", 2, "nothing to search for"),
-        ('"?!"', 0, "nothing to search for"),
-        ("😀", 0, "nothing to search for"),
-    ],
-)
-def test_errors_name_the_place(text: str, position: int, message: str) -> None:
-    with pytest.raises(QuerySyntaxError, match=message) as caught:
-        parse_query(text)
-    assert caught.value.position == position
+ERRORS: list[tuple[str, int, str]] = [
+    ("", 0, "empty"),
+    (" \u3000\n", 0, "empty"),
+    ('a "b', 2, "no partner"),
+    ("“b", 0, "no partner"),
+    ("「b", 0, "no partner"),
+    ("a 」", 2, "no partner"),
+    ("「b”", 0, "no partner"),
+    ("(a", 0, "never closed"),
+    ("((a)", 0, "never closed"),
+    ("a (", 2, "never closed"),
+    ("a)", 1, "never opened"),
+    (")", 0, "nothing before"),
+    ("()", 1, "nothing before"),
+    ("AND x", 0, "AND has nothing before"),
+    ("x (OR y)", 3, "OR has nothing before"),
+    ("x AND", 2, "AND has nothing after"),
+    ("x OR ", 2, "OR has nothing after"),
+    ("x ＡＮＤ", 2, "AND has nothing after"),
+    ("x AND OR y", 2, "AND has nothing after"),
+    ("NOT", 0, "NOT has nothing after"),
+    ("(x NOT)", 3, "NOT has nothing after"),
+    ("x OR )", 2, "OR has nothing after"),
+    ('x ""', 2, "phrase is empty"),
+    ('"  "', 0, "phrase is empty"),
+    ("x *", 2, "no word before"),
+    ("＊＊", 0, "no word before"),
+    ('"x"*', 3, "no word before"),
+    ("x !!!", 2, "nothing to search for"),
+    ("x !!*", 2, "nothing to search for"),
+    ('"?!"', 0, "nothing to search for"),
+    ("😀", 0, "nothing to search for"),
+]
+
+
+def test_errors_name_the_place() -> None:
+    def check(case: tuple[str, int, str]) -> None:
+        text, position, message = case
+        with pytest.raises(QuerySyntaxError, match=message) as caught:
+            parse_query(text)
+        assert caught.value.position == position
+
+    check_each(ERRORS, check)
 
 
 def test_nesting_is_limited() -> None:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from memrecall.errors import InvalidArgument
 from memrecall.text.snippets import ELLIPSIS, preview, snippets
 from memrecall.text.tokens import analyze, locate
+from tests.cases import check_each
+from tests.text.counting import count_calls
 
 CHINESE = "我们昨天在北京大学讨论了數據庫的設計，会议开得很顺利。"
 ENGLISH = "The quick brown fox jumps over the lazy dog near port 8080. "
@@ -23,54 +25,57 @@ def marked(content: str, *words: str) -> str:
     return passage
 
 
-@pytest.mark.parametrize(
-    ("content", "words", "expected"),
-    [
-        # stems, case, accents, width, traditional characters
-        ("Users were RUNNING", ["user run"], "[Users] were [RUNNING]"),
-        ("a Café, a cafe\u0301", ["cafe"], "a [Café], a [cafe\u0301]"),
-        ("用ＡＰＩ写", ["api"], "用[ＡＰＩ]写"),
-        ("我喜欢數據庫設計", ["数据库"], "我喜欢[數據庫]設計"),
-        ("don’t", ["don't"], "[don’t]"),
-        ("用C++写代码", ["C++"], "用[C++]写代码"),
-        ("重①点", ["1"], "重[①]点"),
-        ("x½ y", ["x1"], "[x½] y"),
-        # whole words only
-        ("bigwhale whale's whalebone o'whale", ["whale"], "bigwhale [whale's] whalebone o'whale"),
-        ("蓝whale鲸", ["whale"], "蓝[whale]鲸"),
-        # several atoms are marked where they stand together
-        ("big cats, cat big", ["big cat"], "[big cats], cat big"),
-        ("db_config_001 config", ["db_config_001"], "[db_config_001] config"),
-        ("foo@bar.com bar", ["foo@bar.com"], "[foo@bar.com] bar"),
-        ("北京大学，北京", ["北京大学"], "[北京大学]，北京"),
-        ("北 京\n大学", ["北京大学"], "[北 京\n大学]"),
-        ("北，京", ["北京"], "北，京"),
-        ("用Python写，写", ["Python写"], "用[Python写]，写"),
-        # without such a place: telling words, pairs of characters, never single ones
-        ("the fox and a dog", ["the dog and the fox"], "the [fox] and a [dog]"),
-        ("北京的天气不错", ["北京天气怎么样"], "[北京]的[天气]不错"),
-        ("你好，世界", ["你好世界"], "[你好]，[世界]"),
-        ("京城", ["北京"], "京城"),
-        ("第三章 3", ["第3章"], "第三章 [3]"),
-        ("京城", ["京"], "[京]城"),
-        # parts of identifiers, prefixes
-        ("call getUserName now", ["user"], "call [getUserName] now"),
-        ("db_config_001", ["config"], "db_[config]_001"),
-        ("the configuration", ["configura*"], "the [configuration]"),
-        ("the configuration", ["conf"], "the configuration"),
-        ("北京大学", ["北京*"], "[北京]大学"),
-        ("db_configuration", ["db_conf*"], "[db_configuration]"),
-        # neighbours become one mark; stop words are marked only if nothing else is asked for
-        ("北京大学", ["北京", "大学"], "[北京大学]"),
-        ("to be or fox", ["to", "fox"], "to be or [fox]"),
-        ("to be", ["to"], "[to] be"),
-        ("abc", [], "abc"),
-        ("abc", ["!!!"], "abc"),
-        ("x\u0302 y", ["x"], "[x\u0302] y"),
-    ],
-)
-def test_marks(content: str, words: list[str], expected: str) -> None:
-    assert marked(content, *words) == expected
+MARKS: list[tuple[str, list[str], str]] = [
+    # stems, case, accents, width, traditional characters
+    ("Users were RUNNING", ["user run"], "[Users] were [RUNNING]"),
+    ("a Café, a cafe\u0301", ["cafe"], "a [Café], a [cafe\u0301]"),
+    ("用ＡＰＩ写", ["api"], "用[ＡＰＩ]写"),
+    ("我喜欢數據庫設計", ["数据库"], "我喜欢[數據庫]設計"),
+    ("don’t", ["don't"], "[don’t]"),
+    ("用C++写代码", ["C++"], "用[C++]写代码"),
+    ("重①点", ["1"], "重[①]点"),
+    ("x½ y", ["x1"], "[x½] y"),
+    # whole words only
+    ("bigwhale whale's whalebone o'whale", ["whale"], "bigwhale [whale's] whalebone o'whale"),
+    ("蓝whale鲸", ["whale"], "蓝[whale]鲸"),
+    # several atoms are marked where they stand together
+    ("big cats, cat big", ["big cat"], "[big cats], cat big"),
+    ("db_config_001 config", ["db_config_001"], "[db_config_001] config"),
+    ("foo@bar.com bar", ["foo@bar.com"], "[foo@bar.com] bar"),
+    ("北京大学，北京", ["北京大学"], "[北京大学]，北京"),
+    ("北 京\n大学", ["北京大学"], "[北 京\n大学]"),
+    ("北，京", ["北京"], "北，京"),
+    ("用Python写，写", ["Python写"], "用[Python写]，写"),
+    # without such a place: telling words, pairs of characters, never single ones
+    ("the fox and a dog", ["the dog and the fox"], "the [fox] and a [dog]"),
+    ("北京的天气不错", ["北京天气怎么样"], "[北京]的[天气]不错"),
+    ("你好，世界", ["你好世界"], "[你好]，[世界]"),
+    ("京城", ["北京"], "京城"),
+    ("第三章 3", ["第3章"], "第三章 [3]"),
+    ("京城", ["京"], "[京]城"),
+    # parts of identifiers, prefixes
+    ("call getUserName now", ["user"], "call [getUserName] now"),
+    ("db_config_001", ["config"], "db_[config]_001"),
+    ("the configuration", ["configura*"], "the [configuration]"),
+    ("the configuration", ["conf"], "the configuration"),
+    ("北京大学", ["北京*"], "[北京]大学"),
+    ("db_configuration", ["db_conf*"], "[db_configuration]"),
+    # neighbours become one mark; stop words are marked only if nothing else is asked for
+    ("北京大学", ["北京", "大学"], "[北京大学]"),
+    ("to be or fox", ["to", "fox"], "to be or [fox]"),
+    ("to be", ["to"], "[to] be"),
+    ("abc", [], "abc"),
+    ("abc", ["!!!"], "abc"),
+    ("x\u0302 y", ["x"], "[x\u0302] y"),
+]
+
+
+def test_marks() -> None:
+    def check(case: tuple[str, list[str], str]) -> None:
+        content, words, expected = case
+        assert marked(content, *words) == expected
+
+    check_each(MARKS, check)
 
 
 def test_long_questions_are_marked_too() -> None:
@@ -123,29 +128,32 @@ def test_without_a_match_the_beginning_is_shown() -> None:
     assert snippets(" \n", ["whale"]) == []
 
 
-@pytest.mark.parametrize(
-    ("content", "length", "expected"),
-    [
-        ("short", 200, "short"),
-        ("  padded  ", 6, "padded"),
-        ("The quick brown fox", 12, "The quick…"),
-        ("The quick, brown fox", 15, "The quick,…"),
-        ("Costs 3,000.50 euros", 9, "Costs…"),
-        ("I don’t know", 4, "I…"),
-        ("我们今天去北京大学看书", 6, "我们今天去…"),
-        ("你好，我们去北京", 5, "你好，…"),
-        ("今天（周一）开会", 3, "今天…"),
-        ("我用Python写代码", 5, "我用…"),
-        ("见 /etc/nginx/sites/default", 14, "见…"),
-        ("/etc/nginx/sites/default", 14, "/etc/nginx/…"),
-        ("x" * 30, 10, "x" * 10 + "…"),
-        ("e\u0301" * 10, 5, "e\u0301e\u0301…"),
-        ("👨‍👩‍👧👨‍👩‍👧", 4, "👨…"),
-        ("", 10, ""),
-    ],
-)
-def test_previews_are_cut_between_words(content: str, length: int, expected: str) -> None:
-    assert preview(content, length) == expected
+PREVIEWS: list[tuple[str, int, str]] = [
+    ("short", 200, "short"),
+    ("  padded  ", 6, "padded"),
+    ("The quick brown fox", 12, "The quick…"),
+    ("The quick, brown fox", 15, "The quick,…"),
+    ("Costs 3,000.50 euros", 9, "Costs…"),
+    ("I don’t know", 4, "I…"),
+    ("我们今天去北京大学看书", 6, "我们今天去…"),
+    ("你好，我们去北京", 5, "你好，…"),
+    ("今天（周一）开会", 3, "今天…"),
+    ("我用Python写代码", 5, "我用…"),
+    ("见 /etc/nginx/sites/default", 14, "见…"),
+    ("/etc/nginx/sites/default", 14, "/etc/nginx/…"),
+    ("x" * 30, 10, "x" * 10 + "…"),
+    ("e\u0301" * 10, 5, "e\u0301e\u0301…"),
+    ("👨‍👩‍👧👨‍👩‍👧", 4, "👨…"),
+    ("", 10, ""),
+]
+
+
+def test_previews_are_cut_between_words() -> None:
+    def check(case: tuple[str, int, str]) -> None:
+        content, length, expected = case
+        assert preview(content, length) == expected
+
+    check_each(PREVIEWS, check)
 
 
 @pytest.mark.parametrize(("length", "limit"), [(0, 3), (-1, 3), (120, 0)])
@@ -243,17 +251,43 @@ def _is_clean(content: str, at: int) -> bool:
     return not inside_word and not unicodedata.combining(content[at])
 
 
-@pytest.mark.parametrize(
-    ("filler", "words"),
-    [(CHINESE, ["蓝鲸"]), (ENGLISH, ["whale"]), (CHINESE + ENGLISH, ["蓝鲸", "whale"])],
-    ids=["Chinese", "English", "both"],
-)
-def test_a_match_at_the_end_of_a_megabyte_is_found_at_once(filler: str, words: list[str]) -> None:
-    content = (filler * (1_000_000 // len(filler) + 1))[:1_000_000] + " 蓝鲸 whale"
-    seconds = []
-    for _ in range(3):  # the first also loads the tables; other processes do not count
+FILLED: list[tuple[str, list[str]]] = [
+    (CHINESE, ["蓝鲸"]),
+    (ENGLISH, ["whale"]),
+    (CHINESE + ENGLISH, ["蓝鲸", "whale"]),
+]
+
+
+def fill(filler: str, size: int) -> str:
+    return (filler * (size // len(filler) + 1))[:size] + " 蓝鲸 whale"
+
+
+def test_a_match_at_the_end_of_a_megabyte_takes_as_many_calls_as_one_at_the_beginning() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        filler, words = case
+        near, far = fill(filler, 1_000), fill(filler, 1_000_000)
+        passages = snippets(near, words)  # the first also loads the tables
+        few = count_calls(lambda: snippets(near, words))
+        many = count_calls(lambda: passages.extend(snippets(far, words)))
+        assert many < 2 * few
+        assert len(passages) == 2
+        assert all("<em>" in passage for passage in passages)
+
+    check_each(FILLED, check)
+
+
+@pytest.mark.long
+def test_a_match_at_the_end_of_a_long_text_takes_linear_time() -> None:
+    def seconds(content: str, words: list[str]) -> float:
         start = time.process_time()
-        (passage,) = snippets(content, words)
-        seconds.append(time.process_time() - start)
-        assert "<em>" in passage
-    assert min(seconds) < 0.3
+        snippets(content, words)
+        return time.process_time() - start
+
+    def check(case: tuple[str, list[str]]) -> None:
+        filler, words = case
+        near, far = fill(filler, 500_000), fill(filler, 4_000_000)
+        fastest = min(seconds(near, words) for _ in range(3))
+        # Where time is quadratic, 64 times as much.
+        assert min(seconds(far, words) for _ in range(3)) < 24 * fastest
+
+    check_each(FILLED, check)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text.tokens import BREAK, LONGEST_EXTRA, Analysis, analyze, is_cjk, locate, stem
+from tests.cases import check_each
 
 _PIECES = st.sampled_from(
     [
@@ -22,48 +23,51 @@ TEXTS = st.one_of(
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "atoms", "extras"),
-    [
-        # Latin words are filed by their stem
-        ("The users were running", ["the", "user", "were", "run"], []),
-        ("don't", ["dont"], []),
-        ("don’t", ["dont"], []),
-        ("John's", ["john"], []),
-        ("CAFÉ", ["cafe"], []),
-        # identifiers are found by their parts and as a whole
-        ("db_config_001", ["db", "config", "001"], ["db_config_001"]),
-        ("DB_CONFIG", ["db", "config"], ["db_config"]),
-        ("getUserName", ["getusernam"], ["get", "user", "name"]),
-        ("HTTPServer", ["httpserver"], ["http", "server"]),
-        ("GPT4", ["gpt4"], ["gpt", "4"]),
-        ("v1.2.3", ["v1", "2", "3"], ["v1.2.3", "v", "1"]),
-        ("3.11", ["3", "11"], ["3.11"]),
-        ("foo@bar.com", ["foo", "bar", "com"], ["foo@bar.com"]),
-        ("/etc/nginx.conf", ["etc", "nginx", "conf"], ["etc/nginx.conf"]),
-        ("C:\\temp", ["c", "temp"], ["c:\\temp"]),
-        ("__init__", ["init"], []),
-        ("2026-01-26", ["2026", "01", "26"], ["2026-01-26"]),
-        # languages with signs in their names
-        ("C++", ["c++"], []),
-        ("C# and F#.", ["c#", "and", "f#"], []),
-        ("c++11", ["c", "11"], ["c++11"]),
-        # Chinese is found by characters; punctuation between them is remembered
-        ("北京大学", ["北", "京", "大", "学"], []),
-        ("你好，世界", ["你", "好", BREAK, "世", "界"], []),
-        ("你好 世界", ["你", "好", "世", "界"], []),
-        ("你好, world", ["你", "好", "world"], []),
-        # mixed, full-width and compatibility forms
-        ("用Python写", ["用", "python", "写"], []),
-        ("ＧＰＴ－４", ["gpt", "4"], ["gpt-4"]),
-        ("①", ["1"], []),
-        # nothing to find
-        ("", [], []),
-        ("!!! … 😀 __", [], []),
-    ],
-)
-def test_analysis(text: str, atoms: list[str], extras: list[str]) -> None:
-    assert analyze(text) == Analysis(atoms, extras)
+ANALYSES: list[tuple[str, list[str], list[str]]] = [
+    # Latin words are filed by their stem
+    ("The users were running", ["the", "user", "were", "run"], []),
+    ("don't", ["dont"], []),
+    ("don’t", ["dont"], []),
+    ("John's", ["john"], []),
+    ("CAFÉ", ["cafe"], []),
+    # identifiers are found by their parts and as a whole
+    ("db_config_001", ["db", "config", "001"], ["db_config_001"]),
+    ("DB_CONFIG", ["db", "config"], ["db_config"]),
+    ("getUserName", ["getusernam"], ["get", "user", "name"]),
+    ("HTTPServer", ["httpserver"], ["http", "server"]),
+    ("GPT4", ["gpt4"], ["gpt", "4"]),
+    ("v1.2.3", ["v1", "2", "3"], ["v1.2.3", "v", "1"]),
+    ("3.11", ["3", "11"], ["3.11"]),
+    ("foo@bar.com", ["foo", "bar", "com"], ["foo@bar.com"]),
+    ("/etc/nginx.conf", ["etc", "nginx", "conf"], ["etc/nginx.conf"]),
+    ("C:\\temp", ["c", "temp"], ["c:\\temp"]),
+    ("__init__", ["init"], []),
+    ("2026-01-26", ["2026", "01", "26"], ["2026-01-26"]),
+    # languages with signs in their names
+    ("C++", ["c++"], []),
+    ("C# and F#.", ["c#", "and", "f#"], []),
+    ("c++11", ["c", "11"], ["c++11"]),
+    # Chinese is found by characters; punctuation between them is remembered
+    ("北京大学", ["北", "京", "大", "学"], []),
+    ("你好，世界", ["你", "好", BREAK, "世", "界"], []),
+    ("你好 世界", ["你", "好", "世", "界"], []),
+    ("你好, world", ["你", "好", "world"], []),
+    # mixed, full-width and compatibility forms
+    ("用Python写", ["用", "python", "写"], []),
+    ("ＧＰＴ－４", ["gpt", "4"], ["gpt-4"]),
+    ("①", ["1"], []),
+    # nothing to find
+    ("", [], []),
+    ("!!! … 😀 __", [], []),
+]
+
+
+def test_analysis() -> None:
+    def check(case: tuple[str, list[str], list[str]]) -> None:
+        text, atoms, extras = case
+        assert analyze(text) == Analysis(atoms, extras)
+
+    check_each(ANALYSES, check)
 
 
 def test_language_names_stand_before_chinese() -> None:
@@ -74,19 +78,22 @@ def test_accented_words_have_no_parts() -> None:
     assert analyze("Müller straße").extras == []
 
 
-@pytest.mark.parametrize(
-    ("traditional", "simplified"),
-    [
-        ("數據庫遷移", "数据库迁移"),
-        ("臺灣大學的圖書館", "台湾大学的图书馆"),
-        ("我們討論過這個問題，對嗎？", "我们讨论过这个问题，对吗？"),
-        ("用 Python 寫資料庫", "用 Python 写资料库"),
-        ("龍鳳呈祥", "龙凤呈祥"),
-        ("頭髮與發展", "头发与发展"),
-    ],
-)
-def test_traditional_and_simplified_are_found_alike(traditional: str, simplified: str) -> None:
-    assert analyze(traditional) == analyze(simplified)
+SCRIPTS: list[tuple[str, str]] = [
+    ("數據庫遷移", "数据库迁移"),
+    ("臺灣大學的圖書館", "台湾大学的图书馆"),
+    ("我們討論過這個問題，對嗎？", "我们讨论过这个问题，对吗？"),
+    ("用 Python 寫資料庫", "用 Python 写资料库"),
+    ("龍鳳呈祥", "龙凤呈祥"),
+    ("頭髮與發展", "头发与发展"),
+]
+
+
+def test_traditional_and_simplified_are_found_alike() -> None:
+    def check(case: tuple[str, str]) -> None:
+        traditional, simplified = case
+        assert analyze(traditional) == analyze(simplified)
+
+    check_each(SCRIPTS, check)
 
 
 @pytest.mark.parametrize(

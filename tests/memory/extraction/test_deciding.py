@@ -2,7 +2,6 @@
 
 from datetime import UTC
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from memrecall.memory.extraction import RETRACTION, Decision, Fact, Known, RuleE
 from memrecall.memory.extraction.facts import MemoryType
 from memrecall.memory.extraction.rules.contradicting import SINGLE, as_entry, ends
 from memrecall.memory.extraction.rules.deciding import apply, decide
+from tests.cases import check_each
 
 from .talking import NOW, talk
 
@@ -183,18 +183,20 @@ TABLE = {
 }
 
 
-@pytest.mark.parametrize("name", TABLE)
-def test_what_is_decided(name: str) -> None:
-    told, memory, event = TABLE[name]
-    (decision,) = decide([told], [memory])
-    assert decision.event == event
-    assert decision.memory_key == (None if event == "ADD" else decision.memory_key)
-    assert decision.reason
-    if event in ("ADD", "UPDATE"):
-        assert decision.text == told.text
-    if event in ("UPDATE", "DELETE"):
-        assert decision.memory_key == "k1"
-    assert [one.event for one in decide([told], apply([decision], [memory]))] == ["NONE"]
+def test_what_is_decided() -> None:
+    def check(name: str) -> None:
+        told, memory, event = TABLE[name]
+        (decision,) = decide([told], [memory])
+        assert decision.event == event
+        assert decision.memory_key == (None if event == "ADD" else decision.memory_key)
+        assert decision.reason
+        if event in ("ADD", "UPDATE"):
+            assert decision.text == told.text
+        if event in ("UPDATE", "DELETE"):
+            assert decision.memory_key == "k1"
+        assert [one.event for one in decide([told], apply([decision], [memory]))] == ["NONE"]
+
+    check_each(TABLE, check)
 
 
 def test_nothing_extracted_decides_nothing() -> None:

@@ -11,6 +11,8 @@ from memrecall.agent.block import fence
 from memrecall.memory.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
+from tests.cases import check_each_async
+from tests.waiting import wait_until
 
 from .modelling import answer, shown
 from .talking import NOW, talk
@@ -78,21 +80,23 @@ async def test_a_fact_of_the_model_gets_ids_a_type_a_slot_and_a_time() -> None:
     assert "Rome" in fact.keywords
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        '{"facts": [{"text": "User likes tea.", "sources": [1]}]}',
-        '```json\n{"facts": [{"text": "User likes tea.", "sources": 1}]}\n```',
-        '[{"text": "User likes tea."}]',
-        '{"facts": ["User likes tea."]}',
-        '{"text": "User likes tea.", "field": null, "since": "null", "type": "unheard of"}',
-        '"{\\"facts\\": [\\"User likes tea.\\"]}"',
-        'Here you are: {"facts": ["User likes tea.",]}',
-    ],
-)
-async def test_answers_in_many_clothes_are_read(said: str) -> None:
-    found, _ = await facts(say(said), talk("I like tea."))
-    assert found == [("user", "User likes tea.")]
+ANSWERS: list[str] = [
+    '{"facts": [{"text": "User likes tea.", "sources": [1]}]}',
+    '```json\n{"facts": [{"text": "User likes tea.", "sources": 1}]}\n```',
+    '[{"text": "User likes tea."}]',
+    '{"facts": ["User likes tea."]}',
+    '{"text": "User likes tea.", "field": null, "since": "null", "type": "unheard of"}',
+    '"{\\"facts\\": [\\"User likes tea.\\"]}"',
+    'Here you are: {"facts": ["User likes tea.",]}',
+]
+
+
+async def test_answers_in_many_clothes_are_read() -> None:
+    async def check(said: str) -> None:
+        found, _ = await facts(say(said), talk("I like tea."))
+        assert found == [("user", "User likes tea.")]
+
+    await check_each_async(ANSWERS, check)
 
 
 @pytest.mark.parametrize("said", ['{"facts": []}', "[]", '{"facts": [{"text": ""}]}'])
@@ -137,25 +141,26 @@ async def test_nobody_speaking_asks_nobody() -> None:
     assert (await ModelExtractor(client).relations(said, now=NOW)).relations == ()
 
 
-@pytest.mark.parametrize(
-    ("steps", "problem"),
-    [
-        ([say("Sure!"), say("I like tea too.")], "not JSON"),
-        ([silence(), silence()], "empty"),
-        ([say('{"facts": 3}'), say('{"fact": []}')], "facts"),
-        ([fail("timeout")], "timeout"),
-        ([fail("unreachable")], "unreachable"),
-        ([fail("overflow")], "overflow"),
-    ],
-)
-async def test_a_useless_model_is_replaced_by_the_rules_and_the_result_says_so(
-    steps: list[Any], problem: str
-) -> None:
-    said = talk("I like tea.")
-    found = await ModelExtractor(ScriptedClient(steps)).facts(said, now=NOW, zone=UTC)
-    by_rules = await RuleExtractor().facts(said, now=NOW, zone=UTC)
-    assert (found.facts, found.by) == (by_rules.facts, "rules")
-    assert problem in found.problem
+USELESS: list[tuple[list[Any], str]] = [
+    ([say("Sure!"), say("I like tea too.")], "not JSON"),
+    ([silence(), silence()], "empty"),
+    ([say('{"facts": 3}'), say('{"fact": []}')], "facts"),
+    ([fail("timeout")], "timeout"),
+    ([fail("unreachable")], "unreachable"),
+    ([fail("overflow")], "overflow"),
+]
+
+
+async def test_a_useless_model_is_replaced_by_the_rules_and_the_result_says_so() -> None:
+    async def check(case: tuple[list[Any], str]) -> None:
+        steps, problem = case
+        said = talk("I like tea.")
+        found = await ModelExtractor(ScriptedClient(steps)).facts(said, now=NOW, zone=UTC)
+        by_rules = await RuleExtractor().facts(said, now=NOW, zone=UTC)
+        assert (found.facts, found.by) == (by_rules.facts, "rules")
+        assert problem in found.problem
+
+    await check_each_async(USELESS, check)
 
 
 async def test_an_unusable_answer_is_asked_for_once_more() -> None:
@@ -165,17 +170,19 @@ async def test_an_unusable_answer_is_asked_for_once_more() -> None:
     assert "cannot be used" in str(client.requests[1].messages[-1].content)
 
 
+@pytest.mark.concurrent
 async def test_a_slow_model_is_not_waited_for() -> None:
-    client = ScriptedClient([wait(60, silence())])
+    client = ScriptedClient([wait(600, silence())])
     found = await ModelExtractor(client, seconds=0.01).facts(talk("I like tea."), now=NOW, zone=UTC)
     assert found.by == "rules"
     assert "0.01 seconds" in found.problem
 
 
+@pytest.mark.concurrent
 async def test_a_cancelled_extraction_is_cancelled() -> None:
-    client = ScriptedClient([wait(60, silence())])
+    client = ScriptedClient([wait(600, silence())])
     task = asyncio.create_task(ModelExtractor(client).facts(talk("I like tea."), now=NOW, zone=UTC))
-    await asyncio.sleep(0.01)
+    await wait_until(lambda: client.requests)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

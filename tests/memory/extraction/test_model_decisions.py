@@ -7,6 +7,7 @@ import pytest
 
 from memrecall.memory.extraction import RETRACTION, Decision, Fact, Known, ModelExtractor
 from memrecall.testing import ScriptedClient, fail, say
+from tests.cases import check_each_async
 
 from .modelling import BERLIN, PARIS, TEA, answer, shown
 from .talking import NOW, talk
@@ -43,21 +44,23 @@ async def test_deleting_alone_is_for_retractions() -> None:
     assert [one.event for one in await decide([{"fact": 0, "event": "ADD"}], forget)] == ["NONE"]
 
 
-@pytest.mark.parametrize(
-    "verdicts",
-    [
-        [],
-        [{"fact": 9, "event": "ADD"}],
-        [{"fact": 0, "event": "UPDATE", "known": 9}],
-        [{"fact": 0, "event": "UPDATE"}],
-        [{"fact": 0, "event": "MERGE", "known": 1}],
-        [{"fact": "first", "event": "ADD"}],
-    ],
-)
-async def test_what_cannot_be_followed_is_left_to_the_rules(verdicts: list[dict[str, Any]]) -> None:
-    assert [(one.event, one.memory_key) for one in await decide(verdicts, BERLIN)] == [
-        ("UPDATE", "k1")
-    ]
+USELESS: list[list[dict[str, Any]]] = [
+    [],
+    [{"fact": 9, "event": "ADD"}],
+    [{"fact": 0, "event": "UPDATE", "known": 9}],
+    [{"fact": 0, "event": "UPDATE"}],
+    [{"fact": 0, "event": "MERGE", "known": 1}],
+    [{"fact": "first", "event": "ADD"}],
+]
+
+
+async def test_what_cannot_be_followed_is_left_to_the_rules() -> None:
+    async def check(verdicts: list[dict[str, Any]]) -> None:
+        assert [(one.event, one.memory_key) for one in await decide(verdicts, BERLIN)] == [
+            ("UPDATE", "k1")
+        ]
+
+    await check_each_async(USELESS, check)
 
 
 async def test_a_memory_of_somebody_else_is_out_of_reach() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.memory.extraction import Entity, Related, RuleExtractor, aliases_in, may_be_one
+from tests.cases import check_each, check_each_async
 
 from .talking import NOW, talk
 
@@ -40,80 +41,83 @@ async def test_the_example_of_the_specification(ending: str) -> None:
     assert not any(one.ended for one in related.relations)
 
 
-@pytest.mark.parametrize(
-    ("said", "wanted"),
-    [
-        ("I live in Berlin.", [("user", "lives_in", "Berlin")]),
-        ("I'm from Norway.", [("user", "from", "Norway")]),
-        ("I work at Siemens.", [("user", "works_at", "Siemens")]),
-        (
-            "My sister Clara works at Siemens in Munich.",
-            [
-                ("user", "sibling_of", "Clara"),
-                ("Clara", "works_at", "Siemens"),
-                ("Siemens", "located_in", "Munich"),
-            ],
-        ),
-        (
-            "I study physics at ETH in Zurich.",
-            [("user", "studies_at", "ETH"), ("ETH", "located_in", "Zurich")],
-        ),
-        (
-            "我在杭州的阿里巴巴上班。",
-            [("user", "works_at", "阿里巴巴"), ("阿里巴巴", "located_in", "杭州")],
-        ),
-        ("我在中国的大学工作。", [("user", "works_at", "中国的大学")]),
-        ("I work for a startup called Lumen.", [("user", "works_at", "Lumen")]),
-        ("I work for a small company.", []),
-        ("I work as a nurse.", [("user", "works_as", "nurse")]),
-        ("I'm married to Paul.", [("user", "married_to", "Paul")]),
-        ("I'm engaged to Priyanka.", [("user", "engaged_to", "Priyanka")]),
-        ("My boss is named Carol.", [("user", "managed_by", "Carol")]),
-        ("My husband's name is Carlos.", [("user", "married_to", "Carlos")]),
-        ("My dog is called Rex.", [("user", "owns", "Rex")]),
-        (
-            "I have two brothers, Mark and Luke.",
-            [("user", "sibling_of", "Mark"), ("user", "sibling_of", "Luke")],
-        ),
-        (
-            "My sister Clara lives in Oslo.",
-            [("user", "sibling_of", "Clara"), ("Clara", "lives_in", "Oslo")],
-        ),
-        ("Bob lives in Rome.", [("Bob", "lives_in", "Rome")]),
-        ("I like tea and coffee.", [("user", "likes", "tea"), ("user", "likes", "coffee")]),
-        ("I hate mushrooms.", [("user", "dislikes", "mushrooms")]),
-        ("I'm allergic to nuts.", [("user", "allergic_to", "nuts")]),
-        ("I speak German and Dutch.", [("user", "speaks", "German"), ("user", "speaks", "Dutch")]),
-        ("I'm a member of the local chess club.", [("user", "member_of", "local chess club")]),
-        ("I graduated from MIT in 2012.", [("user", "graduated_from", "MIT")]),
-        ("My name is Eve. I live in Rome.", [("Eve", "lives_in", "Rome")]),
-        ("我住在上海。", [("user", "lives_in", "上海")]),
-        ("我是湖南人。", [("user", "from", "湖南")]),
-        (
-            "我在腾讯做产品经理。",
-            [("user", "works_at", "腾讯"), ("user", "works_as", "产品经理")],
-        ),
-        ("我在一家叫云杉的公司上班。", [("user", "works_at", "云杉")]),
-        ("我在一家小公司当会计。", [("user", "works_as", "会计")]),
-        ("我和小雅结婚了。", [("user", "married_to", "小雅")]),
-        ("我家的猫叫糯米。", [("user", "owns", "糯米")]),
-        ("我养了一只叫豆豆的柯基。", [("user", "owns", "豆豆")]),
-        (
-            "我同事老赵是山东人。",
-            [("user", "colleague_of", "老赵"), ("老赵", "from", "山东")],
-        ),
-        ("我喜欢喝茶。", [("user", "likes", "茶")]),
-        ("我讨厌甜食。", [("user", "dislikes", "甜食")]),
-        (
-            "我对青霉素和尘螨过敏。",
-            [("user", "allergic_to", "青霉素"), ("user", "allergic_to", "尘螨")],
-        ),
-        ("我是围棋社的成员。", [("user", "member_of", "围棋社")]),
-        ("我在学吉他。", [("user", "learns", "吉他")]),
-    ],
-)
-async def test_statements_relate(said: str, wanted: list[tuple[str, str, str]]) -> None:
-    assert edges(await relate(said)) == wanted
+STATEMENTS: list[tuple[str, list[tuple[str, str, str]]]] = [
+    ("I live in Berlin.", [("user", "lives_in", "Berlin")]),
+    ("I'm from Norway.", [("user", "from", "Norway")]),
+    ("I work at Siemens.", [("user", "works_at", "Siemens")]),
+    (
+        "My sister Clara works at Siemens in Munich.",
+        [
+            ("user", "sibling_of", "Clara"),
+            ("Clara", "works_at", "Siemens"),
+            ("Siemens", "located_in", "Munich"),
+        ],
+    ),
+    (
+        "I study physics at ETH in Zurich.",
+        [("user", "studies_at", "ETH"), ("ETH", "located_in", "Zurich")],
+    ),
+    (
+        "我在杭州的阿里巴巴上班。",
+        [("user", "works_at", "阿里巴巴"), ("阿里巴巴", "located_in", "杭州")],
+    ),
+    ("我在中国的大学工作。", [("user", "works_at", "中国的大学")]),
+    ("I work for a startup called Lumen.", [("user", "works_at", "Lumen")]),
+    ("I work for a small company.", []),
+    ("I work as a nurse.", [("user", "works_as", "nurse")]),
+    ("I'm married to Paul.", [("user", "married_to", "Paul")]),
+    ("I'm engaged to Priyanka.", [("user", "engaged_to", "Priyanka")]),
+    ("My boss is named Carol.", [("user", "managed_by", "Carol")]),
+    ("My husband's name is Carlos.", [("user", "married_to", "Carlos")]),
+    ("My dog is called Rex.", [("user", "owns", "Rex")]),
+    (
+        "I have two brothers, Mark and Luke.",
+        [("user", "sibling_of", "Mark"), ("user", "sibling_of", "Luke")],
+    ),
+    (
+        "My sister Clara lives in Oslo.",
+        [("user", "sibling_of", "Clara"), ("Clara", "lives_in", "Oslo")],
+    ),
+    ("Bob lives in Rome.", [("Bob", "lives_in", "Rome")]),
+    ("I like tea and coffee.", [("user", "likes", "tea"), ("user", "likes", "coffee")]),
+    ("I hate mushrooms.", [("user", "dislikes", "mushrooms")]),
+    ("I'm allergic to nuts.", [("user", "allergic_to", "nuts")]),
+    ("I speak German and Dutch.", [("user", "speaks", "German"), ("user", "speaks", "Dutch")]),
+    ("I'm a member of the local chess club.", [("user", "member_of", "local chess club")]),
+    ("I graduated from MIT in 2012.", [("user", "graduated_from", "MIT")]),
+    ("My name is Eve. I live in Rome.", [("Eve", "lives_in", "Rome")]),
+    ("我住在上海。", [("user", "lives_in", "上海")]),
+    ("我是湖南人。", [("user", "from", "湖南")]),
+    (
+        "我在腾讯做产品经理。",
+        [("user", "works_at", "腾讯"), ("user", "works_as", "产品经理")],
+    ),
+    ("我在一家叫云杉的公司上班。", [("user", "works_at", "云杉")]),
+    ("我在一家小公司当会计。", [("user", "works_as", "会计")]),
+    ("我和小雅结婚了。", [("user", "married_to", "小雅")]),
+    ("我家的猫叫糯米。", [("user", "owns", "糯米")]),
+    ("我养了一只叫豆豆的柯基。", [("user", "owns", "豆豆")]),
+    (
+        "我同事老赵是山东人。",
+        [("user", "colleague_of", "老赵"), ("老赵", "from", "山东")],
+    ),
+    ("我喜欢喝茶。", [("user", "likes", "茶")]),
+    ("我讨厌甜食。", [("user", "dislikes", "甜食")]),
+    (
+        "我对青霉素和尘螨过敏。",
+        [("user", "allergic_to", "青霉素"), ("user", "allergic_to", "尘螨")],
+    ),
+    ("我是围棋社的成员。", [("user", "member_of", "围棋社")]),
+    ("我在学吉他。", [("user", "learns", "吉他")]),
+]
+
+
+async def test_statements_relate() -> None:
+    async def check(case: tuple[str, list[tuple[str, str, str]]]) -> None:
+        said, wanted = case
+        assert edges(await relate(said)) == wanted
+
+    await check_each_async(STATEMENTS, check)
 
 
 @pytest.mark.parametrize(
@@ -151,22 +155,25 @@ async def test_since_when_a_relation_holds() -> None:
     assert relation.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
 
 
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        ("Ann", "ann"),
-        ("Ann Lee", "ann lee"),
-        ("ＡＮＮ", "Ann"),
-        ("José", "Jose"),
-        ("Dr. Anna Schmidt", "Anna Schmidt"),
-        ("李明", "李明"),
-        ("張教授", "张教授"),
-        ("Mary-Jane", "Mary Jane"),
-    ],
-)
-def test_spellings_of_one_name(one: str, other: str) -> None:
-    assert may_be_one(one, other)
-    assert may_be_one(other, one)
+SPELLINGS: list[tuple[str, str]] = [
+    ("Ann", "ann"),
+    ("Ann Lee", "ann lee"),
+    ("ＡＮＮ", "Ann"),
+    ("José", "Jose"),
+    ("Dr. Anna Schmidt", "Anna Schmidt"),
+    ("李明", "李明"),
+    ("張教授", "张教授"),
+    ("Mary-Jane", "Mary Jane"),
+]
+
+
+def test_spellings_of_one_name() -> None:
+    def check(case: tuple[str, str]) -> None:
+        one, other = case
+        assert may_be_one(one, other)
+        assert may_be_one(other, one)
+
+    check_each(SPELLINGS, check)
 
 
 @pytest.mark.parametrize(

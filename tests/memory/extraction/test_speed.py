@@ -1,11 +1,15 @@
-"""The rules keep up with a chat: a thousand messages in well under two seconds of one core."""
+"""The rules keep up with a chat: what is done grows with what is said, and no faster."""
 
 import time
+from collections.abc import Sequence
 from datetime import UTC
 
 import pytest
 
-from memrecall.memory.extraction import RuleExtractor
+from memrecall.memory.extraction import RuleExtractor, Utterance
+from memrecall.memory.extraction.rules.speech import LONGEST_READ
+from tests.cases import check_each
+from tests.text.counting import count_calls
 
 from .talking import NOW, talk
 
@@ -21,34 +25,63 @@ MESSAGES = talk(
 )
 
 
-async def measure() -> float:
+TEXTS = ["I ", "my ", "我", "我们的", "a, and I ", "on Friday ", "，我住在", "<a>", '"', "x"]
+
+
+def read(said: Sequence[Utterance]) -> None:
+    """Extract facts; nothing in it waits, so it is run without an event loop."""
+    with pytest.raises(StopIteration):
+        RuleExtractor().facts(said, now=NOW, zone=UTC).send(None)
+
+
+def fill(part: str, size: int) -> list[Utterance]:
+    return talk("I live in " + (part * size)[:size])
+
+
+def test_a_message_takes_a_bounded_number_of_calls() -> None:
+    read(MESSAGES[:10])  # dictionaries load once
+    few = count_calls(lambda: read(MESSAGES[:50]))
+    many = count_calls(lambda: read(MESSAGES[:200]))
+    assert many < 4.4 * few
+    assert many / 200 < 1_500
+
+
+def test_long_texts_take_linear_work() -> None:
+    def check(part: str) -> None:
+        read(fill(part, 100))
+        few = count_calls(lambda: read(fill(part, 1_500)))
+        assert count_calls(lambda: read(fill(part, 6_000))) < 4.4 * few
+
+    check_each(TEXTS, check)
+
+
+def test_no_more_than_a_part_of_a_long_text_is_read() -> None:
+    def check(part: str) -> None:
+        some = count_calls(lambda: read(fill(part, LONGEST_READ)))
+        assert count_calls(lambda: read(fill(part, 20 * LONGEST_READ))) < 1.1 * some
+
+    check_each(["我", '"', "x"], check)
+
+
+def seconds(said: Sequence[Utterance]) -> float:
     start = time.process_time()
-    await RuleExtractor().facts(MESSAGES, now=NOW, zone=UTC)
+    read(said)
     return time.process_time() - start
 
 
-async def test_a_thousand_messages() -> None:
+@pytest.mark.long
+def test_a_thousand_messages_take_linear_time() -> None:
     assert len(MESSAGES) == 1_000
-    await RuleExtractor().facts(MESSAGES[:10], now=NOW, zone=UTC)  # dictionaries load once
-    assert min([await measure(), await measure()]) < 2.0
+    read(MESSAGES[:10])
+    fastest = min(seconds(MESSAGES[:200]) for _ in range(3))
+    assert min(seconds(MESSAGES) for _ in range(3)) < 10 * fastest  # quadratic: 25 times
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "I " * 20_000,
-        "my " * 20_000,
-        "我" * 20_000,
-        "我们的" * 10_000,
-        "a, and I " * 5_000,
-        "on Friday " * 5_000,
-        "，我住在" * 5_000,
-        "<a>" * 10_000,
-        '"' * 20_000,
-        "I live in " + "x" * 100_000,
-    ],
-)
-async def test_no_text_is_read_for_long(text: str) -> None:
-    start = time.process_time()
-    await RuleExtractor().facts(talk(text), now=NOW, zone=UTC)
-    assert time.process_time() - start < 5.0
+@pytest.mark.long
+def test_no_text_is_read_for_long() -> None:
+    def check(part: str) -> None:
+        some, more = fill(part, LONGEST_READ), fill(part, 20 * LONGEST_READ)
+        fastest = min(seconds(some) for _ in range(3))
+        assert min(seconds(more) for _ in range(3)) < 10 * fastest
+
+    check_each(TEXTS, check)
