@@ -179,9 +179,8 @@ def loaded_model() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Say loudly, and once, that there was no browser to test the dashboard with."""
+    """Say in one line that there was no browser to test the dashboard with."""
     skipped = terminalreporter.stats.get("skipped", [])
     told = {str(report.longrepr[2]) for report in skipped if isinstance(report.longrepr, tuple)}
     for reason in sorted(reason for reason in told if "BROWSER TESTS LEFT OUT" in reason):
-        terminalreporter.write_sep("!", "no browser", red=True, bold=True)
-        terminalreporter.write_line(reason, red=True, bold=True)
+        terminalreporter.write_line(reason.removeprefix("Skipped: "), red=True, bold=True)

@@ -3,14 +3,17 @@
 import asyncio
 import inspect
 import shutil
+import ssl
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from http.cookiejar import DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
+import httpx
 import pytest
 import pytest_asyncio
 
@@ -26,16 +29,22 @@ pytest.importorskip("nicegui")
 playwright_api = pytest.importorskip("playwright.async_api")
 
 # The cost of a page is mostly that of the browser: what can be looked at in one page is.
-_SLOW = 15_000
+_SLOW = 60_000  # milliseconds, for whatever must happen in a page
+
+
+_STARTED = {"browser", "open_server", "keyed", "model_server"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """All tests in here share one event loop: the browser lives in it."""
     here = Path(__file__).parent
     for item in items:
-        is_async = inspect.iscoroutinefunction(getattr(item, "obj", None))
-        if here in item.path.parents and is_async:
+        if here not in item.path.parents:
+            continue
+        if inspect.iscoroutinefunction(getattr(item, "obj", None)):
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
+        if _STARTED & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.concurrent)
 
 
 @dataclass
@@ -81,6 +90,14 @@ class Window:
 
     async def text(self, selector: str = "main") -> str:
         return str(await self.page.inner_text(selector))
+
+
+@pytest.fixture(scope="session")
+def http() -> Iterator[httpx.Client]:
+    """A client that is not a browser; it keeps no cookies and follows nothing."""
+    with httpx.Client(timeout=60, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
+        client.cookies.jar.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        yield client
 
 
 @pytest.fixture(scope="session")

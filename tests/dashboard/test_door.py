@@ -15,6 +15,7 @@ from memrecall.server.dashboard.door import local_path
 from memrecall.server.dashboard.mounting import PAGES
 from memrecall.server.dashboard.sessions import MOST_SESSIONS, SESSION_SECONDS, Sessions
 from memrecall.server.dashboard.words import WORDS
+from tests.cases import check_each
 
 
 class Clock:
@@ -48,20 +49,23 @@ def test_the_oldest_sessions_give_way() -> None:
     assert sessions.key_of(tokens[0]) == "0"
 
 
-@pytest.mark.parametrize(
-    ("accepted", "cookie", "language"),
-    [
-        ("", "", "en"),
-        ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
-        ("fr, en;q=0.5, zh;q=0.7", "", "zh"),
-        ("zh;q=nonsense,en", "", "en"),
-        ("zh-CN", "memrecall_language=en", "en"),
-        ("zh-CN", "memrecall_language=fr", "zh"),
-    ],
-)
-def test_language(accepted: str, cookie: str, language: str) -> None:
-    headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
-    assert language_of(headers) == language
+LANGUAGES = [
+    ("", "", "en"),
+    ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
+    ("fr, en;q=0.5, zh;q=0.7", "", "zh"),
+    ("zh;q=nonsense,en", "", "en"),
+    ("zh-CN", "memrecall_language=en", "en"),
+    ("zh-CN", "memrecall_language=fr", "zh"),
+]
+
+
+def test_language() -> None:
+    def check(case: tuple[str, str, str]) -> None:
+        accepted, cookie, language = case
+        headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
+        assert language_of(headers) == language
+
+    check_each(LANGUAGES, check)
 
 
 def test_theme() -> None:
@@ -107,6 +111,7 @@ def test_nothing_is_shown_as_html() -> None:
     assert found == set()
 
 
+@pytest.mark.concurrent
 def test_the_service_does_not_load_the_pages_before_they_are_asked_for() -> None:
     code = "import sys, memrecall.server.running; print('nicegui' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -1,11 +1,13 @@
 """Recalls in the browser: listed, drawn, live, compared, downloaded, begun again."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tests.model.openai_server import ModelServer, tool_call
 from tests.server.process import Served
+from tests.waiting import LIMIT
 
 from .conftest import Window, sign_in, window_on
 
@@ -79,20 +81,21 @@ async def test_a_recall_is_seen_while_it_runs(
     end = json.dumps(
         {"relevant_memory_keys": [], "reason": "r", "search_summary": "s", "confidence": 0.2}
     )
-    slow = tool_call("handoff", end, "srv_2")
+    held = replace(tool_call("handoff", end, "srv_2"), seconds=LIMIT)
     model_server.script.clear()
-    model_server.play(search, type(slow)(body=slow.body, seconds=3.0))
-    async with window_on(browser, server.url) as window:
+    model_server.play(search, held)
+    async with window_on(browser, server.url) as window, window_on(browser, server.url) as other:
+        await sign_in(other, keys["all"])
         await sign_in(window, keys["maya"])
         await window.open("/recalls?user=maya")
         await window.page.fill("input[aria-label=Question]", "What am I allergic to?")
         await window.page.keyboard.press("Enter")
         await window.page.wait_for_selector(".mr-lane button:has-text('search_memories')")
         assert await window.text("[role=status]") == "Running …"
-        async with window_on(browser, server.url) as other:
-            await sign_in(other, keys["all"])
-            await other.open("/recalls?user=maya")
-            assert "What am I allergic to?" in await other.text()
+        await other.open("/recalls?user=maya")
+        assert "What am I allergic to?" in await other.text()
+        model_server.stopping.set()  # what is held back is said now
+        model_server.stopping.clear()
         await window.page.wait_for_selector("text=Finished")
         assert "handoff" in await window.text(".mr-lane")
 

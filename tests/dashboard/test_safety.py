@@ -1,6 +1,5 @@
 """What must not happen: a revoked key that still sees, somebody else's websocket, another host."""
 
-import asyncio
 import re
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,10 @@ from websockets.sync.client import connect
 
 from memrecall.memory import Library
 from memrecall.store import Grant
-from tests.server.process import Served
+from tests.server.process import Served, served
+from tests.waiting import LIMIT, wait_until
 
-from .conftest import Window, sign_in, window_on
+from .conftest import sign_in, window_on
 from .sample import sample_settings
 
 Keyed = tuple[Served, dict[str, str]]
@@ -33,7 +33,7 @@ def socket_of(server: Served, page: str) -> str:
 
 def test_a_page_is_connected_by_its_own_browser_alone(keyed: Keyed) -> None:
     server, keys = keyed
-    with httpx.Client(base_url=server.url) as client:
+    with httpx.Client(base_url=server.url, timeout=LIMIT) as client:
         client.post("/sign-in", data={"key": keys["maya"]})
         page = client.get("/recalls?user=maya").text
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
@@ -46,7 +46,7 @@ def test_a_page_is_connected_by_its_own_browser_alone(keyed: Keyed) -> None:
         ):
             pass
     with connect(address, origin=own, additional_headers={"Cookie": cookie}) as connection:
-        assert str(connection.recv(timeout=10)).startswith("0")
+        assert str(connection.recv(timeout=LIMIT)).startswith("0")
 
 
 async def test_a_revoked_key_sees_nothing_more(browser: Any, keyed: Keyed, folder: Path) -> None:
@@ -91,34 +91,25 @@ async def test_addresses_of_others_data_are_refused(browser: Any, keyed: Keyed) 
             assert "过敏" not in body, path
 
 
-def test_the_service_answers_without_the_dashboard(tmp_path: Path) -> None:
-    from tests.server.process import served
-
+@pytest.mark.concurrent
+def test_the_service_answers_without_the_dashboard(tmp_path: Path, http: httpx.Client) -> None:
     with served(tmp_path, "--db", tmp_path / "a.db", MEMRECALL_DASHBOARD="false") as server:
         assert server.facts["dashboard"] is None
-        assert httpx.get(server.url + "/").status_code == 404
-        assert httpx.get(server.url + "/healthz").status_code == 200
+        assert http.get(server.url + "/").status_code == 404
+        assert http.get(server.url + "/healthz").status_code == 200
 
 
 async def test_an_empty_database_has_pages_too(browser: Any, tmp_path: Path, chromium: str) -> None:
-    from tests.server.process import served
-
     with served(tmp_path, "--db", tmp_path / "a.db") as server:
         async with window_on(browser, server.url) as window:
-            await window.open("/")
-            assert "Users\n0" in await _eventually(window, "Users\n0")
+
+            async def is_measured() -> bool:
+                await window.open("/")
+                return "Users\n0" in await window.text()
+
+            await wait_until(is_measured)  # what is stored is measured as the service starts
             for path in ("/explorer", "/recalls", "/try"):
                 await window.open(path)
                 assert "Nobody has stored anything yet." in await window.text()
             await window.open("/evaluations")
             assert "memrecall eval run" in await window.text()
-
-
-async def _eventually(window: Window, text: str) -> str:
-    """The page's text, once it says so: what is stored is measured as the service starts."""
-    for _ in range(20):
-        if text in await window.text():
-            break
-        await asyncio.sleep(0.25)
-        await window.open("/")
-    return await window.text()

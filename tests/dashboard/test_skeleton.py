@@ -17,8 +17,8 @@ async def test_open_service_needs_no_sign_in(window: Window) -> None:
     assert await window.page.get_attribute("nav a[aria-current=page]", "href") == "/"
 
 
-def test_pages_carry_a_strict_policy(open_server: Served) -> None:
-    answer = httpx.get(open_server.url + "/")
+def test_pages_carry_a_strict_policy(open_server: Served, http: httpx.Client) -> None:
+    answer = http.get(open_server.url + "/")
     policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
     assert policy["default-src"] == "'none'"
     assert "unsafe-inline" not in policy["script-src"]
@@ -27,31 +27,31 @@ def test_pages_carry_a_strict_policy(open_server: Served) -> None:
     assert "http" not in answer.headers[_CSP]
     nonce = policy["script-src"].split("'nonce-")[1].split("'")[0]
     assert answer.text.count("<script") == answer.text.count(f'<script nonce="{nonce}"') > 3
-    assert httpx.get(open_server.url + "/").headers[_CSP] != answer.headers[_CSP]
+    assert http.get(open_server.url + "/").headers[_CSP] != answer.headers[_CSP]
 
 
 _CSP = "content-security-policy"
 
 
-def test_open_service_turns_other_sites_away(open_server: Served) -> None:
+def test_open_service_turns_other_sites_away(open_server: Served, http: httpx.Client) -> None:
     for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
-        assert httpx.get(open_server.url + "/", headers=headers).status_code == 403
+        assert http.get(open_server.url + "/", headers=headers).status_code == 403
     hop = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
     hop |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": "http://evil.example"}
     socket = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
-    assert httpx.get(socket, headers=hop).status_code == 403
+    assert http.get(socket, headers=hop).status_code == 403
 
 
-def test_long_polling_and_writing_are_refused(open_server: Served) -> None:
+def test_long_polling_and_writing_are_refused(open_server: Served, http: httpx.Client) -> None:
     polling = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
-    assert httpx.get(polling).status_code == 404
-    assert httpx.post(polling, content="40").status_code == 405
-    assert httpx.post(open_server.url + "/").status_code == 405
+    assert http.get(polling).status_code == 404
+    assert http.post(polling, content="40").status_code == 405
+    assert http.post(open_server.url + "/").status_code == 405
 
 
-def test_the_api_is_beside_the_pages(open_server: Served) -> None:
-    assert httpx.get(open_server.url + "/healthz").json()["status"] == "ok"
-    missing = httpx.get(open_server.url + "/nothing")
+def test_the_api_is_beside_the_pages(open_server: Served, http: httpx.Client) -> None:
+    assert http.get(open_server.url + "/healthz").json()["status"] == "ok"
+    missing = http.get(open_server.url + "/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "NOT_FOUND")
 
 
@@ -78,17 +78,17 @@ async def test_sign_in_and_out(browser: Any, keyed: Keyed) -> None:
         assert "/sign-in" in window.page.url
 
 
-def test_a_form_of_another_site_signs_nobody_in(keyed: Keyed) -> None:
+def test_a_form_of_another_site_signs_nobody_in(keyed: Keyed, http: httpx.Client) -> None:
     server, keys = keyed
     form = {"key": keys["maya"], "next": "//evil.example"}
     foreign = {"Origin": "http://evil.example"}
-    refused = httpx.post(server.url + "/sign-in", data=form, headers=foreign)
+    refused = http.post(server.url + "/sign-in", data=form, headers=foreign)
     assert refused.status_code == 403
-    taken = httpx.post(server.url + "/sign-in", data=form)
+    taken = http.post(server.url + "/sign-in", data=form)
     assert (taken.status_code, taken.headers["location"]) == (303, "/")
     assert "secure" not in taken.headers["set-cookie"].lower()
     tls = {"X-Forwarded-Proto": "https"}
-    behind_tls = httpx.post(server.url + "/sign-in", data=form, headers=tls)
+    behind_tls = http.post(server.url + "/sign-in", data=form, headers=tls)
     assert "secure" in behind_tls.headers["set-cookie"].lower()
 
 

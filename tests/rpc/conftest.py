@@ -1,6 +1,7 @@
 """The memory tools over a database of their own."""
 
 from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,22 @@ from memrecall.server.tools import ToolDesk
 from ..server.site import opened
 
 
+def open_library(location: str, folder: Path) -> AbstractAsyncContextManager[Library]:
+    """A library whose folders are all in one."""
+    folders = {"workspaces_dir": str(folder / "ws"), "backups_dir": str(folder / "backups")}
+    return opened(location, folder, **folders)
+
+
 @pytest.fixture
 async def library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
-    folders = {"workspaces_dir": str(tmp_path / "ws"), "backups_dir": str(tmp_path / "backups")}
-    async with opened(location, tmp_path, **folders) as made:
+    async with open_library(location, tmp_path) as made:
+        yield made
+
+
+@pytest.fixture
+async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
+    """On SQLite alone, for what the engine has no part in."""
+    async with open_library(str(tmp_path / "lite.db"), tmp_path) as made:
         yield made
 
 

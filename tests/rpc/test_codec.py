@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.server.jsonrpc import Code
@@ -39,6 +39,7 @@ async def test_anything_that_looks_like_json(text: str) -> None:
     await ask(text)
 
 
+@settings(max_examples=40)
 @given(CALLS | st.lists(CALLS | VALUES, max_size=5) | VALUES)
 async def test_anything_that_is_json(value: Any) -> None:
     told = await ask(json.dumps(value))
@@ -46,6 +47,7 @@ async def test_anything_that_is_json(value: Any) -> None:
         assert len(told) <= len(value)
 
 
+@settings(max_examples=40)
 @given(st.lists(CALLS, min_size=1, max_size=3), st.data())
 async def test_a_message_cut_or_changed_anywhere(calls: list[Any], data: st.DataObject) -> None:
     whole = json.dumps(calls, ensure_ascii=False).encode(errors="surrogatepass")

@@ -3,9 +3,8 @@
 import json
 from typing import Any
 
-import pytest
-
 from memrecall.server.jsonrpc import Limits, answer
+from tests.cases import check_each_async
 
 from .speaking import NOBODY, ask, code, dispatch
 
@@ -16,7 +15,8 @@ def call(**members: Any) -> str:
     return json.dumps({"jsonrpc": "2.0", "method": "echo", **members})
 
 
-SINGLE = [
+Row = tuple[str, bytes | str, int, Any]
+SINGLE: list[Row] = [
     ("not JSON", '{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]', PARSE, None),
     ("a truncated batch", '[{"jsonrpc": "2.0", "method": "sum", "id": "1"},', PARSE, None),
     ("nothing", "", PARSE, None),
@@ -71,62 +71,67 @@ SINGLE = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("said", "expected", "given"), [row[1:] for row in SINGLE], ids=[row[0] for row in SINGLE]
-)
-async def test_one_error(said: bytes | str, expected: int, given: Any) -> None:
-    assert code(await ask(said)) == (expected, given)
+async def test_one_error() -> None:
+    async def check(row: Row) -> None:
+        _, said, expected, given = row
+        assert code(await ask(said)) == (expected, given)
+
+    await check_each_async(SINGLE, check, lambda row: row[0])
 
 
-@pytest.mark.parametrize(
-    "said",
-    [
-        call(params=[1, 2]),
-        call(method="foobar"),
-        call(method="subtract", params=["wrong"]),
-        call(method="crash"),
-        call(method="missing"),
-        "[" + call() + "," + call(method="foobar") + "]",
-    ],
-)
-async def test_a_notification_is_never_answered(said: str) -> None:
-    assert await ask(said) is NOBODY
+NOTIFICATIONS = [
+    call(params=[1, 2]),
+    call(method="foobar"),
+    call(method="subtract", params=["wrong"]),
+    call(method="crash"),
+    call(method="missing"),
+    "[" + call() + "," + call(method="foobar") + "]",
+]
 
 
-@pytest.mark.parametrize(
-    "written",
-    [
-        "null",
-        "0",
-        "-0",
-        "1",
-        "-1",
-        "9007199254740993",
-        "123456789012345678901234567890",
-        "1.5",
-        "1.0",
-        "1.10",
-        "1e5",
-        "1E+5",
-        "-0.0",
-        "1e-400",
-        '""',
-        '"1"',
-        '"ü 测试 😀"',
-        '"\\u6d4b"',
-        '"a\\"\\\\b"',
-        '"null"',
-    ],
-)
-async def test_an_id_is_echoed_exactly(written: str) -> None:
-    sent = call(params=[])[:-1] + f', "id": {written}}}'
-    reply = await answer(sent.encode(), dispatch, lambda _error: "r_1")
-    assert reply is not None
-    echoed = reply.decode().partition('"id":')[2].removesuffix("}")
-    if written.startswith('"'):  # the same string, in whichever way it is written
-        assert json.loads(echoed) == json.loads(written)
-    else:
-        assert echoed == written
+async def test_a_notification_is_never_answered() -> None:
+    async def check(said: str) -> None:
+        assert await ask(said) is NOBODY
+
+    await check_each_async(NOTIFICATIONS, check)
+
+
+IDS = [
+    "null",
+    "0",
+    "-0",
+    "1",
+    "-1",
+    "9007199254740993",
+    "123456789012345678901234567890",
+    "1.5",
+    "1.0",
+    "1.10",
+    "1e5",
+    "1E+5",
+    "-0.0",
+    "1e-400",
+    '""',
+    '"1"',
+    '"ü 测试 😀"',
+    '"\\u6d4b"',
+    '"a\\"\\\\b"',
+    '"null"',
+]
+
+
+async def test_an_id_is_echoed_exactly() -> None:
+    async def check(written: str) -> None:
+        sent = call(params=[])[:-1] + f', "id": {written}}}'
+        reply = await answer(sent.encode(), dispatch, lambda _error: "r_1")
+        assert reply is not None
+        echoed = reply.decode().partition('"id":')[2].removesuffix("}")
+        if written.startswith('"'):  # the same string, in whichever way it is written
+            assert json.loads(echoed) == json.loads(written)
+        else:
+            assert echoed == written
+
+    await check_each_async(IDS, check)
 
 
 async def test_an_id_of_null_is_a_request() -> None:

@@ -11,7 +11,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server.tools import TOOLS
 
-from ..server.site import serving
+from ..server.site import in_process
 
 OPERATOR = frozenset({Permission.OPERATOR})
 KNOWLEDGE = frozenset({Permission.KNOWLEDGE})
@@ -52,7 +52,7 @@ async def refused(client: httpx.AsyncClient) -> set[str]:
 async def test_each_key_may_what_it_may(library: Library) -> None:
     assert set(CALLS) == set(TOOLS)
     writing = {"memory_add", "memory_delete"}
-    async with serving(library) as site:
+    async with in_process(library) as site:
         ann = await site.holder("ann")
         assert await refused(ann) == set(TOOLS) - ALWAYS
         assert await refused(await site.holder(permissions=KNOWLEDGE)) == (
@@ -67,7 +67,7 @@ async def test_each_key_may_what_it_may(library: Library) -> None:
 
 
 async def test_a_key_is_bound_to_its_agent(library: Library) -> None:
-    async with serving(library) as site:
+    async with in_process(library) as site:
         cook = await site.holder(agent_id="cook", permissions=KNOWLEDGE)
         doctor = await site.holder(agent_id="doctor", permissions=KNOWLEDGE)
         added = (await ask(cook, "memory_add", ["salt the water", "Salt"]))["result"]
@@ -76,15 +76,15 @@ async def test_a_key_is_bound_to_its_agent(library: Library) -> None:
         assert (await ask(cook, "memory_query", ["salt"]))["result"]["results"] != []
 
 
-async def test_who_needs_no_key_is_an_operator(library: Library) -> None:
-    async with serving(library) as site:
+async def test_who_needs_no_key_is_an_operator(lite_library: Library) -> None:
+    async with in_process(lite_library) as site:
         assert await refused(site.client()) == set()
         page = site.client(Origin="http://evil.example")
         assert (await page.post("/rpc", json={})).status_code == 403
 
 
-async def test_the_protocol_over_http(library: Library) -> None:
-    async with serving(library) as site:
+async def test_the_protocol_over_http(lite_library: Library) -> None:
+    async with in_process(lite_library) as site:
         client = await site.holder(permissions=OPERATOR)
         kind = {"Content-Type": "application/json"}
         for body, code in ((b"{", -32700), (b"[]", -32600), (b"", -32700)):
@@ -102,7 +102,7 @@ async def test_the_protocol_over_http(library: Library) -> None:
 
 
 async def test_the_worlds_faults_are_told_by_kind_alone(
-    library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lite_library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.errors import StorageFull
     from memrecall.store.backup_folder import BackupFolder
@@ -110,7 +110,7 @@ async def test_the_worlds_faults_are_told_by_kind_alone(
     def fail(*_given: object) -> None:
         raise StorageFull(f"no space is left in {tmp_path}")
 
-    async with serving(library) as site:
+    async with in_process(lite_library) as site:
         client = await site.holder(permissions=OPERATOR)
         monkeypatch.setattr(BackupFolder, "write", fail)
         told = await ask(client, "memory_backup", [])
@@ -118,13 +118,15 @@ async def test_the_worlds_faults_are_told_by_kind_alone(
     assert str(tmp_path) not in json.dumps(told)
 
 
-async def test_a_bug_is_told_by_an_id(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_bug_is_told_by_an_id(
+    lite_library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from memrecall.memory.knowledge_base import KnowledgeBase
 
     async def fail(*_given: object) -> None:
         raise RuntimeError("secret words")
 
-    async with serving(library) as site:
+    async with in_process(lite_library) as site:
         client = await site.holder(permissions=OPERATOR)
         monkeypatch.setattr(KnowledgeBase, "search", fail)
         told = await ask(client, "memory_query", ["x"])
@@ -135,7 +137,7 @@ async def test_a_bug_is_told_by_an_id(library: Library, monkeypatch: pytest.Monk
 async def test_backups_go_on_while_others_write(library: Library) -> None:
     import asyncio
 
-    async with serving(library) as site:
+    async with in_process(library) as site:
         client = await site.holder(permissions=OPERATOR)
 
         async def write(number: int) -> Any:
@@ -153,9 +155,9 @@ async def test_backups_go_on_while_others_write(library: Library) -> None:
 
 
 async def test_without_the_sdk_there_is_no_mcp(
-    library: Library, monkeypatch: pytest.MonkeyPatch
+    lite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.server.app.find_spec", lambda _name: None)
-    async with serving(library) as site:
+    async with in_process(lite_library) as site:
         assert (await site.client().post("/mcp", json={})).status_code == 404
         assert "result" in await ask(site.client(), "memory_get_status", [])

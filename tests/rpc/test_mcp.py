@@ -1,6 +1,7 @@
 """MCP: the SDK's client drives every tool, over stdio and over HTTP."""
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,25 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.tools import ALL_TOOLS
 from memrecall.server.tools import TOOLS
 from memrecall.types import NewMessage, Role
+from tests.cases import check_each_async
 
 from ..server.site import Site, opened, serving
 from .mcp_clients import Mode, failure, names, over_http, over_stdio, use
 
+pytestmark = pytest.mark.concurrent
 OWN = ["recall", "search_messages", "remember", "forget"]
 EVERYBODYS = ["memory_query", "memory_get_status", "memory_search"]
 EVERYTHING = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
+UNREADABLE = [
+    "memrecall://memories/none",
+    "memrecall://traces/none",
+    "memrecall://other",
+    "memrecall://memories/",
+    "file:///etc/passwd",
+    "http://127.0.0.1/",
+    "memories",
+    "memrecall://memories/../traces",
+]
 ERAS: list[tuple[Mode, str]] = [("legacy", "2025-11-25"), ("2026-07-28", "2026-07-28")]
 
 
@@ -67,21 +80,32 @@ def _put(workspace: str, name: str, text: str) -> None:
     Path(workspace, name).write_text(text)
 
 
+async def talk(library: Library) -> None:
+    """Say what the tests ask about."""
+    await say(library, "ann", "I only drink green tea", "My dog is called Rex")
+    await say(library, "ben", "Ben hates tea")
+
+
 @pytest.fixture
-async def site(library: Library) -> Any:
-    async with serving(library) as running:
-        await say(library, "ann", "I only drink green tea", "My dog is called Rex")
-        await say(library, "ben", "Ben hates tea")
+async def site(lite_library: Library) -> AsyncIterator[Site]:
+    """On SQLite: whether the tools work on both engines, the first test tells."""
+    async with serving(lite_library) as running:
+        await talk(lite_library)
         yield running
 
 
-@pytest.mark.parametrize(("mode", "version"), ERAS)
-async def test_every_tool_over_http(site: Site, mode: Mode, version: str) -> None:
-    key = await site.key("ann", permissions=EVERYTHING)
-    async with over_http(site.url, key, mode) as client:
-        assert client.protocol_version == version
-        assert await names(client) == [*OWN, *TOOLS]
-        await drive_every_tool(client)
+async def test_every_tool_over_http(library: Library) -> None:
+    await talk(library)
+    async with serving(library) as site:
+        for mode, version in ERAS:
+            key = await site.key("ann", permissions=EVERYTHING)
+            async with over_http(site.url, key, mode) as client:
+                assert client.protocol_version == version
+                assert await names(client) == [*OWN, *TOOLS]
+                await drive_every_tool(client)
+                await use(client, "memory_cleanup", task_id="t")
+                for found in (await use(client, "memory_query", query="fastapi"))["results"]:
+                    await use(client, "memory_delete", kb_id=found["id"])
 
 
 @pytest.mark.parametrize(("mode", "version"), ERAS)
@@ -223,21 +247,21 @@ class TestResources:
             assert len(uris) == len(set(uris)) == 62
             assert second.next_cursor is None
 
-    @pytest.mark.parametrize(
-        "uri",
-        ["memrecall://memories/none", "memrecall://traces/none", "memrecall://other",
-         "memrecall://memories/", "file:///etc/passwd", "http://127.0.0.1/", "memories",
-         "memrecall://memories/../traces"],
-    )  # fmt: skip
-    async def test_nothing_else_can(self, site: Site, uri: str) -> None:
-        async with over_http(site.url, await site.key("ann")) as client:
+    async def test_nothing_else_can(self, site: Site) -> None:
+        async def check(uri: str) -> None:
             with pytest.raises(MCPError) as told:
-                await client.read_resource(uri)
+                await modern.read_resource(uri)
             assert (told.value.code, told.value.data) == (-32602, {"uri": uri})
-        async with over_http(site.url, await site.key("ann"), "legacy") as client:
             with pytest.raises(MCPError) as told:
-                await client.read_resource(uri)
+                await legacy.read_resource(uri)
             assert told.value.code == -32002
+
+        key = await site.key("ann")
+        async with (
+            over_http(site.url, key) as modern,
+            over_http(site.url, key, "legacy") as legacy,
+        ):
+            await check_each_async(UNREADABLE, check)
 
     async def read(self, client: Client, uri: str) -> Any:
         (contents,) = (await client.read_resource(uri)).contents

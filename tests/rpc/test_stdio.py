@@ -53,7 +53,7 @@ class Server:
 
     def end(self) -> tuple[int, bytes, bytes]:
         """Close the input; the exit code, and what was still said."""
-        out, errors = self.process.communicate(timeout=30)
+        out, errors = self.process.communicate(timeout=60)
         return self.process.returncode, out, errors
 
 
@@ -69,6 +69,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
             stream.close()
 
 
+@pytest.mark.concurrent
 def test_it_survives_garbage_and_ends_with_its_input(server: Server, tmp_path: Path) -> None:
     for garbage in (b"garbage\n", b"\xff\xfe\n", b"[]\n", b"{}\n", b"x" * 2_000_000 + b"\n"):
         server.send(garbage)
@@ -91,15 +92,17 @@ def test_it_survives_garbage_and_ends_with_its_input(server: Server, tmp_path: P
     assert b"Traceback" not in errors
 
 
+@pytest.mark.concurrent
 def test_a_signal_ends_it_in_good_order(server: Server) -> None:
     assert "result" in server.ask("memory_add", "kept", "kept")
     server.process.send_signal(signal.SIGTERM)
-    assert server.process.wait(timeout=20) == 0
+    assert server.process.wait(timeout=60) == 0
     code, out, errors = server.end()
     assert (code, out) == (0, b"")
     assert b"Traceback" not in errors
 
 
+@pytest.mark.concurrent
 def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
     script = (
         "import asyncio, os\n"
@@ -121,6 +124,7 @@ def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
     assert done.stderr.count(b"stray") == 3
 
 
+@pytest.mark.concurrent
 def test_a_file_can_be_the_input(tmp_path: Path) -> None:
     asked = tmp_path / "in.jsonl"
     asked.write_text('{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n' * 3)
@@ -133,12 +137,13 @@ def test_a_file_can_be_the_input(tmp_path: Path) -> None:
     assert not (tmp_path / "x.db-workspaces").exists()
 
 
+@pytest.mark.concurrent
 def test_a_reader_that_goes_away_is_no_failure(server: Server) -> None:
     assert "result" in server.ask("memory_get_status")
     assert server.process.stdout is not None
     server.process.stdout.close()
     server.send(b'{"jsonrpc":"2.0","method":"memory_get_status","id":1}\n')
-    assert server.process.wait(timeout=20) == 0
+    assert server.process.wait(timeout=60) == 0
 
 
 @given(st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"."))), st.data())

@@ -1,4 +1,4 @@
-"""A service on each engine, fresh for every test."""
+"""A service on each engine, fresh for every test, asked in process."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from memrecall.memory import Library
 
-from .site import Site, opened, serving
+from .site import Site, in_process, opened, serving
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ async def library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
 
 @pytest.fixture
 async def site(library: Library) -> AsyncIterator[Site]:
-    async with serving(library) as running:
+    async with in_process(library) as running:
         yield running
 
 
@@ -44,5 +44,12 @@ async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
 
 @pytest.fixture
 async def lite(lite_library: Library) -> AsyncIterator[Site]:
+    async with in_process(lite_library) as running:
+        yield running
+
+
+@pytest.fixture
+async def served_lite(lite_library: Library) -> AsyncIterator[Site]:
+    """The same on a socket."""
     async with serving(lite_library) as running:
         yield running

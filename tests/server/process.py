@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+PATIENCE = 60.0  # seconds for whatever must come to an end
 RUN = "import sys; from memrecall.cli import main; main()"
 
 
@@ -32,7 +33,7 @@ def run(folder: Path, *arguments: object, **variables: str) -> subprocess.Comple
         env=environment(folder, **variables),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -52,7 +53,7 @@ class Served:
     def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Ask it to end; its exit code."""
         self.process.send_signal(number)
-        return self.process.wait(timeout=30)
+        return self.process.wait(PATIENCE)
 
     def lines(self) -> list[dict[str, Any]]:
         """What it has logged."""
@@ -79,6 +80,6 @@ def served(folder: Path, *arguments: object, **variables: str) -> Iterator[Serve
     finally:
         if process.poll() is None:
             process.kill()
-        process.wait(timeout=30)
+        process.wait(PATIENCE)
         if process.stdout is not None:
             process.stdout.close()

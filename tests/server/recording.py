@@ -1,6 +1,6 @@
 """Record the examples of the OpenAPI document: `python -m tests.server.recording`.
 
-They are asked of a real server, with the embedder and the rules that everybody has.
+They are asked of a real service, with the embedder and the rules that everybody has.
 """
 
 import asyncio
@@ -16,8 +16,9 @@ from memrecall.scope import Scope
 from memrecall.server.examples import USER, Example
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
+from tests.waiting import wait_until
 
-from .site import opened, serving, write
+from .site import in_process, opened, write
 
 FILE = Path(__file__).parents[2] / "memrecall" / "server" / "examples.json"
 
@@ -127,7 +128,7 @@ async def ask_all() -> dict[str, Example]:
         place = Path(folder)
         async with (
             opened(str(place / "a.db"), place, embedder="local") as library,
-            serving(library) as site,
+            in_process(library) as site,
         ):
             client = site.client()
             document = (await client.get("/openapi.json")).json()
@@ -160,11 +161,13 @@ async def _finished_job(client: httpx.AsyncClient) -> str:
     body = {"user_id": USER, "messages": "我住在杭州。", "background": True}
     begun = (await client.post("/v1/memories", json=body)).json()
     job_id = str(begun["job"]["job_id"])
-    for _ in range(500):
-        if (await client.get(f"/v1/jobs/{job_id}", params=PATH)).json()["state"] == "done":
-            return job_id
-        await asyncio.sleep(0.02)
-    raise AssertionError("the job has no end")
+
+    async def is_over() -> bool:
+        state = (await client.get(f"/v1/jobs/{job_id}", params=PATH)).json()["state"]
+        return bool(state == "done")
+
+    await wait_until(is_over)
+    return job_id
 
 
 def _where(document: dict[str, Any], name: str) -> tuple[str, str]:

@@ -1,9 +1,14 @@
-"""A running service to talk to: a real server on loopback, in the test's own event loop."""
+"""A service to talk to, in the test's own event loop: in process, or on a real server on loopback.
+
+What the network has no part in is asked `in_process`; hanging up, slow bodies and streams that are
+read while they are written need `serving`.
+"""
 
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Iterator
+import ssl
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -16,13 +21,14 @@ from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server import create_app
 from memrecall.server.app import Application
-from memrecall.server.guard import BodyLimits
 from memrecall.server.running import server_config
 from memrecall.settings import Settings
 from memrecall.store import Grant
 
 NOON = datetime(2026, 1, 26, 12, 0, tzinfo=UTC)
-ALL = Grant(None)
+# Nothing here is encrypted, and reading the certificates costs more than a request.
+_NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+_PATIENCE = 60.0
 
 
 class TestServer(uvicorn.Server):
@@ -46,21 +52,40 @@ class TestServer(uvicorn.Server):
         await self.on_tick(0)
         await self.stopping.wait()
 
+    def is_idle(self) -> bool:
+        """Whether nobody is connected and nothing is under way."""
+        return not self.server_state.connections and not self.server_state.tasks
+
 
 class Site:
     """A service under test."""
 
-    def __init__(self, url: str, app: Application, library: Library) -> None:
+    def __init__(
+        self,
+        url: str,
+        app: Application,
+        library: Library,
+        transport: httpx.AsyncBaseTransport | None = None,
+        server: TestServer | None = None,
+    ) -> None:
         self.url = url
         self.app = app
         self.library = library
         self.clients: list[httpx.AsyncClient] = []
+        self.server = server
+        self._transport = transport
 
     def client(self, key: str | None = None, **headers: str) -> httpx.AsyncClient:
         """A client with a key, or without."""
         if key is not None:
             headers["Authorization"] = f"Bearer {key}"
-        made = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=20)
+        made = httpx.AsyncClient(
+            base_url=self.url,
+            headers=headers,
+            timeout=_PATIENCE,
+            transport=self._transport,
+            verify=_NO_CERTIFICATES,
+        )
         self.clients.append(made)
         return made
 
@@ -73,37 +98,45 @@ class Site:
         """A client with such a key."""
         return self.client(await self.key(*users, **fields))
 
+    async def hang_up(self) -> None:
+        """Close all clients."""
+        for client in self.clients:
+            await client.aclose()
+
+
+@asynccontextmanager
+async def in_process(
+    library: Library, *, may_be_open: bool = True, **options: Any
+) -> AsyncIterator[Site]:
+    """Serve a library while the block runs, without a server between; `create_app` has options."""
+    app = create_app(library, may_be_open=may_be_open, **options)
+    site = Site("http://127.0.0.1:8765", app, library, httpx.ASGITransport(app))
+    try:
+        yield site
+    finally:
+        await site.hang_up()
+        app.begin_closing()
+        await app.close()
+
 
 @asynccontextmanager
 async def serving(
-    library: Library,
-    *,
-    model_client: Any = None,
-    body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
-    may_be_open: bool = True,
-    tracer: Any = None,
+    library: Library, *, may_be_open: bool = True, **options: Any
 ) -> AsyncIterator[Site]:
-    """Serve a library while the block runs."""
-    app = create_app(
-        library,
-        may_be_open=may_be_open,
-        model_client=model_client,
-        body_limits=body_limits,
-        tracer=tracer,
-    )
+    """Serve a library on a socket while the block runs; `create_app` has options."""
+    app = create_app(library, may_be_open=may_be_open, **options)
     # With the protocol named, as the real one is: else asyncio leaves Nagle's algorithm on, and
     # every answer waits 40 ms for the client's system to acknowledge its head.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.bind(("127.0.0.1", 0))
-    site = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", app, library)
     server = TestServer(server_config(app))
+    site = Site(f"http://127.0.0.1:{listener.getsockname()[1]}", app, library, server=server)
     running = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await server.ready.wait()
         yield site
     finally:
-        for client in site.clients:
-            await client.aclose()
+        await site.hang_up()
         app.begin_closing()
         server.stopping.set()
         await running
@@ -139,15 +172,6 @@ async def write(client: httpx.AsyncClient, user: str, *messages: dict[str, Any])
     answer = await client.post(f"/v1/users/{user}/messages", json={"messages": list(messages)})
     assert answer.status_code == 200, answer.text
     return answer.json()
-
-
-async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
-    """Wait for something that will be so soon."""
-    for _ in range(int(seconds / 0.01)):
-        if condition():
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError("it was never so")
 
 
 def ids(answer: httpx.Response) -> list[str]:

@@ -10,7 +10,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import Grant
 from memrecall.types import NewMemory, Origin
 
-from .site import OPERATOR, Site, error, ids, said, serving, write
+from .site import OPERATOR, Site, error, ids, in_process, said, write
 
 PATH = "/v1/users/ann/messages"
 
@@ -179,7 +179,7 @@ class TestOpenDoor:
             error(answer, 415, "INVALID_ARGUMENT")
 
     async def test_a_server_for_others_is_never_open(self, lite_library: Library) -> None:
-        async with serving(lite_library, may_be_open=False) as site:
+        async with in_process(lite_library, may_be_open=False) as site:
             error(await site.client().get(PATH), 401, "UNAUTHENTICATED")
 
 
@@ -189,7 +189,7 @@ class TestWebPages:
 
         page = "https://app.example"
         lite_library.settings = replace(lite_library.settings, cors_origins=f"{page}, http://b")
-        async with serving(lite_library) as site:
+        async with in_process(lite_library) as site:
             ask = {"Access-Control-Request-Method": "POST"}
             allowed = await site.client(Origin=page, **ask).options(PATH)
             assert allowed.headers["access-control-allow-origin"] == page

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import benchmarks.load
 from benchmarks.calls import USER, all_calls, nothing
 from benchmarks.corpus import load_corpus
 from benchmarks.databases import write
@@ -20,7 +21,9 @@ from .site import Site
 NOWHERE = Path("/nonexistent")
 
 
-async def test_both_sides_do_the_same_work(lite: Site) -> None:
+@pytest.mark.concurrent
+async def test_both_sides_do_the_same_work(served_lite: Site) -> None:
+    lite = served_lite
     corpus = load_corpus(NOWHERE, NOWHERE)
     turns = list(corpus.turns(120))
     await write(lite.library, USER, turns)
@@ -41,38 +44,65 @@ async def test_both_sides_do_the_same_work(lite: Site) -> None:
     await connection.close()
 
 
-async def test_an_answer_that_is_not_good_is_a_failure(lite: Site) -> None:
-    connection = await Connection.open(lite.url)
+@pytest.mark.concurrent
+async def test_an_answer_that_is_not_good_is_a_failure(served_lite: Site) -> None:
+    connection = await Connection.open(served_lite.url)
     with pytest.raises(Failed, match="status 404"):
         await connection.ask(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
     await connection.close()
 
 
-async def test_load_is_counted() -> None:
-    async def good(_: int) -> None:
-        await asyncio.sleep(0.01)
+class Clock:
+    """Stands for the module `time`: time passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now
+
+    process_time = perf_counter
+
+    async def spend(self, seconds: float) -> None:
+        self.now += seconds
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(benchmarks.load, "time", made)
+    return made
+
+
+async def test_load_is_counted(clock: Clock) -> None:
+    async def good(number: int) -> None:
+        await clock.spend(0.25 if number == 2 else 0.125)
 
     async def bad(number: int) -> None:
         if number > 3:
             raise Failed("status 503")
 
-    load = await put_load([good, bad], 0.2)
+    load = await put_load([good, bad], 2.0, clock.perf_counter)
     assert load.failures == {"status 503": 1}
-    assert 5 <= len(load.times) <= 30
-    assert load.rate > 0
-    assert 0 < load.milliseconds(50) < load.milliseconds(99)
+    assert len(load.times) == 15 + 2
+    assert load.seconds == load.cpu == pytest.approx(2.0)
+    assert load.rate == pytest.approx(8.5)
+    assert load.milliseconds(50) == pytest.approx(125)
+    assert 125 < load.milliseconds(99) < 250
 
 
-async def test_pairs_are_pairs() -> None:
+async def test_pairs_are_pairs(clock: Clock) -> None:
     async def slow(_: int) -> None:
-        await asyncio.sleep(0.01)
+        await clock.spend(0.375)
 
     async def fast(_: int) -> None:
-        await asyncio.sleep(0)
+        await clock.spend(0.125)
 
-    there, here = await put_pairs(slow, fast, 0.1, lambda: 0.0)
-    assert len(there.times) == len(here.times) > 3
-    assert there.milliseconds(50) > here.milliseconds(50)
+    there, here = await put_pairs(slow, fast, 1.0, lambda: 0.0)
+    assert there.times == pytest.approx([0.375] * 4)
+    assert here.times == pytest.approx([0.125] * 4)
+    assert [there.seconds, here.seconds] == pytest.approx([1.5, 0.5])
     assert Load().rate == 0.0
 
 

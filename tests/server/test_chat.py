@@ -13,8 +13,10 @@ from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.server.chat_requests import ChatAnswer
 from memrecall.testing import ScriptedClient, call, fail, say
+from tests.cases import check_each_async
+from tests.waiting import LIMIT, wait_until
 
-from .site import Site, error, ids, opened, said, serving, until, write
+from .site import Site, error, ids, in_process, opened, said, serving, write
 from .test_recall import STREAM, Stalled, events_of, stalled_site
 
 PATH = "/v1/users/ann/chat"
@@ -46,7 +48,7 @@ async def test_a_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
 
 async def test_events_come_in_order_and_end_in_the_final_one(lite_library: Library) -> None:
     model = ScriptedClient([call("recall_memory", query="sister"), say("In Lisbon, I think.")])
-    async with serving(lite_library, model_client=model) as site:
+    async with in_process(lite_library, model_client=model) as site:
         ann = await site.holder("ann")
         await write(ann, "ann", *CHAT)
         events = await events_of(ann, ASKED, PATH)
@@ -84,7 +86,7 @@ async def test_a_group_has_its_turns_too(ann: httpx.AsyncClient) -> None:
 
 async def test_leaks_are_hidden_and_counted_by_family(lite_library: Library) -> None:
     model = ScriptedClient([say(f"Well. {DSML}"), say("Lisbon."), say(DSML), say(DSML)])
-    async with serving(lite_library, model_client=model) as site:
+    async with in_process(lite_library, model_client=model) as site:
         client = await site.holder("ann", permissions=frozenset(["operator"]))
         first = (await client.post(PATH, json=ASKED)).json()
         assert (first["text"], first["degraded"]) == ("Well.\n\nLisbon.", False)
@@ -101,7 +103,7 @@ async def test_leaks_of_turns_that_fail_and_of_recalls_are_counted(lite_library:
     lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
     leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
     model = ScriptedClient([leak, leak, say(DSML), fail("unreachable")])
-    async with serving(lite_library, model_client=model) as site:
+    async with in_process(lite_library, model_client=model) as site:
         client = await site.holder("ann", permissions=frozenset(["operator"]))
         await write(client, "ann", *CHAT)
         error(await client.post(PATH, json=ASKED), 503, "UNAVAILABLE")
@@ -110,22 +112,18 @@ async def test_leaks_of_turns_that_fail_and_of_recalls_are_counted(lite_library:
     assert 'memrecall_leaks_total{family="hermes_json"} 2.0' in told
 
 
-@pytest.mark.parametrize("group", [False, True], ids=["single", "group"])
-@pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
-async def test_sending_a_message_again_gives_its_answer_again(
-    lite: Site, group: bool, headers: dict[str, str]
-) -> None:
-    ann = await lite.holder("ann")
-    body: dict[str, Any] = {"message": "@小助手 where is it?", "message_id": "q1"}
-    if group:
-        body["group"] = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}
-    first = (await ann.post(PATH, json=body)).json()
-    again = await ann.post(PATH, json=body, headers=headers)
-    assert again.status_code == 200, again.text
-    assert first["message_id"] in again.text
-    if not headers:
-        assert (again.json()["text"], again.json()["model_calls"]) == (first["text"], 0)
-    assert (await lite.library.store.count("ann"))["messages"] == 2
+async def test_sending_a_message_again_gives_its_answer_again(lite: Site) -> None:
+    for user, group in (("ann", None), ("ben", {**SPOKEN, "answers": "bot"})):
+        client, path = await lite.holder(user), f"/v1/users/{user}/chat"
+        body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
+        first = (await client.post(path, json=body)).json()
+        for headers in ({}, STREAM):
+            again = await client.post(path, json=body, headers=headers)
+            assert again.status_code == 200, again.text
+            assert first["message_id"] in again.text
+            if not headers:
+                assert (again.json()["text"], again.json()["model_calls"]) == (first["text"], 0)
+            assert (await lite.library.store.count(user))["messages"] == 2
 
 
 async def test_settings_hold(tmp_path: Path) -> None:
@@ -133,7 +131,7 @@ async def test_settings_hold(tmp_path: Path) -> None:
     model = ScriptedClient([call("recall_memory", query="x"), say("ok")])
     async with (
         opened(str(tmp_path / "a.db"), tmp_path, **given) as library,
-        serving(library, model_client=model) as site,
+        in_process(library, model_client=model) as site,
     ):
         ann = await site.holder("ann")
         end = (await ann.post(PATH, json=ASKED)).json()
@@ -145,7 +143,7 @@ async def test_recalls_can_be_the_models(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
     handoff = {"reason": "r", "search_summary": "s", "confidence": 0.9}
     model = ScriptedClient([call("handoff", **handoff), say("ok")])
-    async with serving(lite_library, model_client=model) as site:
+    async with in_process(lite_library, model_client=model) as site:
         ann = await site.holder("ann")
         await write(ann, "ann", *CHAT)
         assert (await ann.post(PATH, json=ASKED)).json()["text"] == "ok"
@@ -178,34 +176,37 @@ async def test_an_id_that_is_taken_is_a_conflict(lite: Site) -> None:
         error(answer, 409, "CONFLICT")
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"message": ""},
-        {"message": " "},
-        {"message": "x" * 100_001},
-        {"message": "x", "language": "fr"},
-        {"message": "x", "user_id": "ben"},
-        {"message": "x", "session_id": ""},
-        {"message": "x", "instructions": "x" * 20_001},
-        {"message": "x\0"},
-        {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "bot"}},
-        {"message": "x", "group": {"members": MEMBERS, "answers": "eve", "speaker": "u1"}},
-        {"message": "x", "group": {"members": MEMBERS, "answers": "bot"}},
-        {"message": "x", "group": {"members": MEMBERS * 2, "answers": "bot", "speaker": "u1"}},
-        {"group": {"members": MEMBERS, "answers": "bot", "speaker": "u1"}},
-        {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["eve"]}},
-        {"group": {"members": MEMBERS, "answers": "bot"}},  # to nothing
-        {"message": "x", "group": {"members": MEMBERS, "answers": "u1", "speaker": "u1"}},
-        {"message": "x", "instructions": "y", "group": {**SPOKEN, "answers": "bot"}},
-    ],
-)
-async def test_what_cannot_be_answered_is_a_mistake(lite: Site, body: Any) -> None:
+MISTAKES: list[dict[str, Any]] = [
+    {},
+    {"message": ""},
+    {"message": " "},
+    {"message": "x" * 100_001},
+    {"message": "x", "language": "fr"},
+    {"message": "x", "user_id": "ben"},
+    {"message": "x", "session_id": ""},
+    {"message": "x", "instructions": "x" * 20_001},
+    {"message": "x\0"},
+    {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "bot"}},
+    {"message": "x", "group": {"members": MEMBERS, "answers": "eve", "speaker": "u1"}},
+    {"message": "x", "group": {"members": MEMBERS, "answers": "bot"}},
+    {"message": "x", "group": {"members": MEMBERS * 2, "answers": "bot", "speaker": "u1"}},
+    {"group": {"members": MEMBERS, "answers": "bot", "speaker": "u1"}},
+    {"group": {"members": MEMBERS, "answers": "bot", "mentions": ["eve"]}},
+    {"group": {"members": MEMBERS, "answers": "bot"}},  # to nothing
+    {"message": "x", "group": {"members": MEMBERS, "answers": "u1", "speaker": "u1"}},
+    {"message": "x", "instructions": "y", "group": {**SPOKEN, "answers": "bot"}},
+]
+
+
+async def test_what_cannot_be_answered_is_a_mistake(lite: Site) -> None:
     ann = await lite.holder("ann")
-    for headers in ({}, STREAM):
-        error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
-    assert (await lite.library.store.count())["messages"] == 0
+
+    async def check(body: dict[str, Any]) -> None:
+        for headers in ({}, STREAM):
+            error(await ann.post(PATH, json=body, headers=headers), 400, "INVALID_ARGUMENT")
+        assert (await lite.library.store.count())["messages"] == 0
+
+    await check_each_async(MISTAKES, check, lambda body: repr(body)[:200])
 
 
 async def test_one_is_said_as_one(lite: Site) -> None:
@@ -221,7 +222,7 @@ class TestFailures:
     ) -> None:
         secret = "no route to 10.0.0.7"
         model = ScriptedClient([fail("unreachable", secret)] * 2)
-        async with serving(lite_library, model_client=model) as site:
+        async with in_process(lite_library, model_client=model) as site:
             client = await site.holder("ann", permissions=frozenset(["operator"]))
             told = error(await client.post(PATH, json=ASKED), 503, "UNAVAILABLE")
             assert secret not in json.dumps(told)
@@ -247,6 +248,7 @@ class TestFailures:
         assert "secret.db" not in json.dumps(end)
 
 
+@pytest.mark.concurrent
 class TestGoingAway:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
     async def test_who_hangs_up_cancels_the_turn(
@@ -255,11 +257,11 @@ class TestGoingAway:
         async with stalled_site(lite_library) as (site, model):
             ann = await site.holder("ann")
             asking = asyncio.create_task(ann.post(PATH, json=ASKED, headers=headers))
-            await asyncio.wait_for(model.asked.wait(), 10)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            await asyncio.wait_for(model.cancelled.wait(), 1.0)
-            await until(lambda: len(site.app.service.gate) == 0)
+            await asyncio.wait_for(model.cancelled.wait(), LIMIT)
+            await wait_until(lambda: len(site.app.service.gate) == 0)
             operator = await site.holder(permissions=frozenset(["operator"]))
             told = (await operator.get("/metrics")).text
             assert 'memrecall_chat_turns_total{outcome="cancelled"} 1.0' in told
@@ -269,9 +271,9 @@ class TestGoingAway:
         async with stalled_site(lite_library) as (site, model):
             ann = await site.holder("ann")
             asking = asyncio.create_task(ann.post(PATH, json=ASKED))
-            await asyncio.wait_for(model.asked.wait(), 10)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             site.app.begin_closing()
-            error(await asyncio.wait_for(asking, 2.0), 503, "UNAVAILABLE")
+            error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
 
     async def test_turns_share_the_places_of_recalls(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 0}
@@ -281,7 +283,7 @@ class TestGoingAway:
         ):
             ann = await site.holder("ann")
             running = asyncio.create_task(ann.post(PATH, json=ASKED))
-            await until(lambda: len(site.app.service.gate) == 1)
+            await wait_until(lambda: len(site.app.service.gate) == 1)
             answer = await ann.post(PATH, json=ASKED)
             error(answer, 429, "RESOURCE_EXHAUSTED")
             assert int(answer.headers["retry-after"]) > 0

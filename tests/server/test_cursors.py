@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin
 
-from .site import Site, at, error, ids, opened, said, serving, write
+from .site import Site, at, error, ids, in_process, opened, said, write
 
 RANGE = "/v1/users/ann/messages"
 SEARCH = "/v1/messages/lexical_search"
@@ -84,13 +84,13 @@ async def test_the_size_of_the_page_may_change(lite: Site) -> None:
 async def test_another_worker_goes_on_where_the_first_stopped(
     location: str, tmp_path: Path
 ) -> None:
-    async with opened(location, tmp_path) as library, serving(library) as site:
+    async with opened(location, tmp_path) as library, in_process(library) as site:
         key = await site.key("ann")
         ann = site.client(key)
         await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 4)}") for n in range(30)))
         whole = ids(await search(ann, page_size=200))
         read, found = await first_cursors(ann)
-    async with opened(location, tmp_path / "elsewhere") as library, serving(library) as site:
+    async with opened(location, tmp_path / "elsewhere") as library, in_process(library) as site:
         ann = site.client(key)
         late = [said(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)]
         await write(ann, "ann", *late)

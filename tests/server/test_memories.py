@@ -10,8 +10,9 @@ import pytest
 
 from memrecall.scope import Permission
 from memrecall.server.memories import MOST_JOBS
+from tests.waiting import wait_until
 
-from .site import Site, at, error, opened, said, serving, until, write
+from .site import Site, at, error, in_process, opened, said, write
 
 
 async def add(client: httpx.AsyncClient, messages: Any, **fields: Any) -> dict[str, Any]:
@@ -119,7 +120,7 @@ class TestAdding:
         assert found[0]["content"] == "I live in Paris."
 
     async def test_at_the_end_of_the_service_background_work_is_finished(self, lite: Site) -> None:
-        async with serving(lite.library) as other:
+        async with in_process(lite.library) as other:
             await add(await other.holder("ann"), "I live in Paris.", background=True)
         assert await listed(await lite.holder("ann")) == ["User lives in Paris."]
 
@@ -299,18 +300,19 @@ class TestWhoMay:
             error(refused, 403, "PERMISSION_DENIED")
 
 
+@pytest.mark.concurrent
 async def test_the_settings_say_how_often_it_forgets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     often: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
     place = opened(str(tmp_path / "a.db"), tmp_path, **often)
-    async with place as library, serving(library) as site:
+    async with place as library, in_process(library) as site:
         ann = await site.holder("ann")
         await keep(ann, "one")
         await keep(ann, "two")
         with caplog.at_level("INFO", "memrecall.server"):
             await site.app.begin_sweeping()
-            await until(lambda: any(_swept(record) for record in caplog.records))
+            await wait_until(lambda: any(_swept(record) for record in caplog.records))
         assert await listed(ann) == ["two"]
     assert "ann" not in json.dumps([_swept(record) for record in caplog.records])
 

@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
 from memrecall.server.streaming import wants_events
 from memrecall.testing import Request, ScriptedClient, call, say
+from tests.cases import check_each, check_each_async
+from tests.waiting import LIMIT, wait_until
 
-from .site import Site, at, error, opened, said, serving, until, write
+from .site import Site, at, error, in_process, opened, said, serving, write
 
 PATH = "/v1/users/ann/recall"
 STREAM = {"Accept": "text/event-stream"}
@@ -94,20 +97,21 @@ class TestResult:
         answer = (await ann.post(PATH, json=body)).json()
         assert answer["usage"]["tool_calls"] <= 1
 
-    @pytest.mark.parametrize("limit", ["model_calls", "tool_calls"])
-    @pytest.mark.parametrize("most", [0, 1])
-    async def test_a_limit_that_ends_a_run_is_named(
-        self, lite: Site, limit: str, most: int
-    ) -> None:
+    async def test_a_limit_that_ends_a_run_is_named(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
-        for query in ("where does my sister live?", "我姐姐住在哪里？"):
+
+        async def check(case: tuple[str, str, int]) -> None:
+            query, limit, most = case
             body = {"query": query, "limits": {limit: most}}
             answer = (await ann.post(PATH, json=body)).json()
             assert answer["stop_reason"] == limit
             assert answer["handoff"]["success"] is False
             assert limit in answer["handoff"]["search_summary"]
             assert "time" not in answer["handoff"]["search_summary"]
+
+        queries = ("where does my sister live?", "我姐姐住在哪里？")
+        await check_each_async(product(queries, ("model_calls", "tool_calls"), (0, 1)), check)
 
     async def test_one_search_is_one_search(self, lite: Site) -> None:
         ann = await lite.holder("ann")
@@ -171,22 +175,24 @@ class TestResult:
                 error(answer, 400, "INVALID_ARGUMENT")
 
 
-@pytest.mark.parametrize(
-    ("accept", "streams"),
-    [
-        ("text/event-stream", True),
-        ("Text/Event-Stream; q=0.5", True),
-        ("application/json, text/event-stream", True),
-        ("text/event-stream;q=0", False),
-        ("text/event-stream; q=0.000, application/json", False),
-        ("application/json, text/event-stream;q=0.5", False),
-        ("text/event-stream-x", False),
-        ("*/*", False),
-        ("", False),
-    ],
-)
-def test_events_come_to_who_asks_for_them(accept: str, streams: bool) -> None:
-    assert wants_events(accept) is streams
+ACCEPTED = {
+    "text/event-stream": True,
+    "Text/Event-Stream; q=0.5": True,
+    "application/json, text/event-stream": True,
+    "text/event-stream;q=0": False,
+    "text/event-stream; q=0.000, application/json": False,
+    "application/json, text/event-stream;q=0.5": False,
+    "text/event-stream-x": False,
+    "*/*": False,
+    "": False,
+}
+
+
+def test_events_come_to_who_asks_for_them() -> None:
+    def check(accept: str) -> None:
+        assert wants_events(accept) is ACCEPTED[accept]
+
+    check_each(ACCEPTED, check)
 
 
 class TestStream:
@@ -204,6 +210,7 @@ class TestStream:
         assert told == result["trace"]["events"]
         assert [data["kind"] for data in told] == names[:-1]
 
+    @pytest.mark.concurrent
     async def test_events_come_while_it_runs(self, lite_library: Library) -> None:
         model = Stalled()
         async with serving(lite_library, model_client=model) as site:
@@ -216,6 +223,7 @@ class TestStream:
                 assert (await anext(events))[0] == "iteration"
                 assert not model.cancelled.is_set()
 
+    @pytest.mark.concurrent
     async def test_a_silent_run_is_kept_open_by_pings(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -225,25 +233,43 @@ class TestStream:
             await write(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             async with ann.stream("POST", PATH, json=body, headers=STREAM) as answer:
-                events = read_events(answer)
-                names = [(await anext(events))[0] for _ in range(5)]
-            assert names == ["start", "iteration", "comment", "comment", "comment"]
+                names: list[str] = []
+                async for name, _ in read_events(answer):
+                    names.append(name)
+                    if names[-3:] == ["comment"] * 3 and "iteration" in names:
+                        break
+            # On a busy machine there may be some before the model is asked.
+            assert [name for name in names if name != "comment"] == ["start", "iteration"]
 
+    @pytest.mark.concurrent
     async def test_who_does_not_read_is_left_at_the_deadline(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from memrecall.server.recall import RecallRun
 
-        monkeypatch.setattr(RecallRun, "deadline", 0.3)
+        deadlines: list[asyncio.Timeout] = []
+
+        def timeout(seconds: float | None) -> asyncio.Timeout:
+            made = make_timeout(seconds)
+            if seconds == far_away:
+                deadlines.append(made)
+            return made
+
+        make_timeout, far_away = asyncio.timeout, 12_345.0
+        monkeypatch.setattr(RecallRun, "deadline", far_away)
+        monkeypatch.setattr(asyncio, "timeout", timeout)
         model = Stalled()
         async with serving(lite_library, model_client=model) as site:
             ann = await site.holder("ann")
             await write(ann, "ann", *CHAT)
-            body = {"query": "where does my sister live?"}
+            asking = asyncio.create_task(events_of(ann, {"query": "where does my sister live?"}))
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
+            (deadline,) = deadlines
+            deadline.reschedule(asyncio.get_running_loop().time())
             with pytest.raises(httpx.RemoteProtocolError):
-                await events_of(ann, body)
+                await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
-            assert len(site.app.service.gate) == 0
+            await wait_until(lambda: len(site.app.service.gate) == 0)
 
     async def test_a_failure_on_the_way_is_the_last_event(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
@@ -289,15 +315,17 @@ class Stalled(ScriptedClient):
     def __init__(self) -> None:
         super().__init__([])
         self.asked, self.cancelled = asyncio.Event(), asyncio.Event()
+        self.waiting = 0
 
     async def _answer(self, request: Request) -> CreateResult:
+        self.waiting += 1
         self.asked.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
         except asyncio.CancelledError:
             self.cancelled.set()
             raise
-        raise AssertionError("nobody waits so long")
+        raise AssertionError("what is never set was set")
 
 
 @asynccontextmanager
@@ -308,16 +336,16 @@ async def stalled_site(library: Library) -> AsyncIterator[tuple[Site, Stalled]]:
         yield site, model
 
 
-def _logged(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
-    """What was logged of the one recall."""
+def _recalls(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
+    """What was logged of recalls, each at its end."""
     lines = [record.__dict__["fields"] for record in caplog.records]
-    (line,) = [line for line in lines if line.get("route") == "/v1/users/{user_id}/recall"]
-    return dict(line)
+    return [line for line in lines if line.get("route") == "/v1/users/{user_id}/recall"]
 
 
+@pytest.mark.concurrent
 class TestGoingAway:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
-    async def test_who_hangs_up_cancels_the_run_within_a_second(
+    async def test_who_hangs_up_cancels_the_run(
         self,
         lite_library: Library,
         headers: dict[str, str],
@@ -329,16 +357,16 @@ class TestGoingAway:
             await write(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
-            await asyncio.wait_for(model.asked.wait(), 10)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
-            await asyncio.wait_for(model.cancelled.wait(), 1.0)
+            await asyncio.wait_for(model.cancelled.wait(), LIMIT)
             operator = await site.holder(permissions=frozenset(["operator"]))
-            await asyncio.sleep(0.1)
+            await wait_until(lambda: _recalls(caplog))
             told = (await operator.get("/metrics")).text
             assert 'memrecall_recalls_total{stop_reason="cancelled"} 1.0' in told
             assert "memrecall_recalls_running 0.0" in told
-            gone = _logged(caplog)
+            (gone,) = _recalls(caplog)
             assert (gone["status"], gone["client_gone"]) == (0, True)
             assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in told
 
@@ -355,45 +383,47 @@ class TestGoingAway:
             await write(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
-            await asyncio.wait_for(model.asked.wait(), 10)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             site.app.begin_closing()
-            answer = await asyncio.wait_for(asking, 2.0)
+            answer = await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
             if headers:
                 events = [event async for event in read_events(answer)]
                 name, data = events[-1]
                 assert (name, data["error"]["code"]) == ("error", "UNAVAILABLE")
-                assert _logged(caplog)["error"] == "UNAVAILABLE"
+                await wait_until(lambda: _recalls(caplog))
+                assert [line["error"] for line in _recalls(caplog)] == ["UNAVAILABLE"]
             else:
                 error(answer, 503, "UNAVAILABLE")
 
 
+@pytest.mark.concurrent
 class TestCrowd:
     async def test_a_key_has_so_many_runs_and_a_line_that_ends(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 2, "recall_queue": 1, "recall_patience": 30.0}
         async with (
             opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
-            stalled_site(library) as (site, _),
+            stalled_site(library) as (site, model),
         ):
             ann, ben = await site.holder("ann"), await site.holder("ben")
             for client, user in ((ann, "ann"), (ben, "ben")):
                 await write(client, user, *CHAT)
             body = {"query": "where does my sister live?"}
             running = [asyncio.create_task(ann.post(PATH, json=body)) for _ in range(3)]
-            await until(lambda: len(site.app.service.gate) == 3)
+            await wait_until(lambda: len(site.app.service.gate) == 3)
 
             for headers in ({}, STREAM):
                 answer = await ann.post(PATH, json=body, headers=headers)
                 error(answer, 429, "RESOURCE_EXHAUSTED")
                 assert int(answer.headers["retry-after"]) > 0
             other = asyncio.create_task(ben.post("/v1/users/ben/recall", json=body))
-            await asyncio.sleep(0.2)
-            assert not other.done()  # another key has its own places
+            await wait_until(lambda: model.waiting == 3)  # another key has its own places
+            assert not other.done()
 
             for task in (*running, other):
                 task.cancel()
             await asyncio.gather(*running, other, return_exceptions=True)
-            await until(lambda: len(site.app.service.gate) == 0)
+            await wait_until(lambda: len(site.app.service.gate) == 0)
 
     async def test_who_waits_too_long_is_told_to_come_back(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
@@ -405,7 +435,7 @@ class TestCrowd:
             await write(ann, "ann", *CHAT)
             body = {"query": "where does my sister live?"}
             first = asyncio.create_task(ann.post(PATH, json=body))
-            await asyncio.wait_for(model.asked.wait(), 10)
+            await asyncio.wait_for(model.asked.wait(), LIMIT)
             error(await ann.post(PATH, json=body), 429, "RESOURCE_EXHAUSTED")
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
@@ -428,7 +458,7 @@ async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
             call("handoff", **handoff),
         ]
     )
-    async with serving(lite_library, model_client=model) as site:
+    async with in_process(lite_library, model_client=model) as site:
         client = await site.holder("ann", permissions=frozenset(["operator"]))
         await write(client, "ann", *CHAT)
         answer = await client.post(PATH, json={"query": "where does my sister live?"})
@@ -441,7 +471,7 @@ async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
 
 async def test_settings_of_the_library_bound_the_gate(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, recalls_per_key=3)
-    async with serving(lite_library) as site:
+    async with in_process(lite_library) as site:
         async with site.app.service.gate.enter("a"), site.app.service.gate.enter("b"):
             assert len(site.app.service.gate) == 2
         assert len(site.app.service.gate) == 0

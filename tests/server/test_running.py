@@ -24,9 +24,10 @@ from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
 
-from .process import command, environment, run, served
+from .process import PATIENCE, command, environment, run, served
 from .site import NOON, error, opened, said
 
+pytestmark = pytest.mark.concurrent
 CURL = shutil.which("curl")
 EVERYWHERE = "0.0.0.0"  # noqa: S104 -- to see it refused, and then with a key
 
@@ -60,7 +61,7 @@ async def running(
         yield hearing.result()
     finally:
         (stop or Stop())()
-        await asyncio.wait_for(work, 30)
+        await asyncio.wait_for(work, PATIENCE)
 
 
 async def make_key(folder: Path, user: str = "ann") -> str:
@@ -150,13 +151,6 @@ async def test_a_taken_port_and_an_unknown_host_are_named(tmp_path: Path) -> Non
     assert "--port" not in str(refusal.value)
 
 
-def test_its_end_is_logged(tmp_path: Path) -> None:
-    with served(tmp_path, "--db", tmp_path / "a.db") as server:
-        assert server.stop() == 0
-        (line,) = [line for line in server.lines() if line["event"] == "shutdown"]
-    assert line["recalls_cancelled"] == 0
-
-
 async def test_another_embedders_database_is_refused_at_once(tmp_path: Path) -> None:
     async with opened(str(tmp_path / "a.db"), tmp_path) as library:
         await library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
@@ -185,10 +179,10 @@ def test_people_are_told_where_and_that_it_is_open(tmp_path: Path) -> None:
     try:
         told = [process.stdout.readline() for _ in range(6)]
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=PATIENCE) == 0
     finally:
         process.kill()
-        process.wait(timeout=30)
+        process.wait(timeout=PATIENCE)
         process.stdout.close()
     assert told[0].startswith("memrecall listens on http://127.0.0.1:")
     assert "/docs" in told[2]
@@ -197,12 +191,12 @@ def test_people_are_told_where_and_that_it_is_open(tmp_path: Path) -> None:
     assert told[5].startswith("OPEN")
 
 
-async def test_told_to_stop_it_finishes_what_it_writes(tmp_path: Path) -> None:
+async def test_told_to_stop_it_finishes_what_it_writes_and_logs_its_end(tmp_path: Path) -> None:
     """What was acknowledged is there; what was not is there whole, or not at all."""
     db = tmp_path / "a.db"
     acknowledged = 0
     with served(tmp_path, "--db", db) as server:
-        async with httpx.AsyncClient(base_url=server.url, timeout=30) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             for number in range(200):
                 batch = [said(n, message_id=f"{number}-{n}") for n in range(20)]
                 if number == 10:
@@ -212,7 +206,9 @@ async def test_told_to_stop_it_finishes_what_it_writes(tmp_path: Path) -> None:
                 except httpx.TransportError:
                     break
                 acknowledged += answer.json()["stored"]
-        assert await asyncio.to_thread(server.process.wait, 30) == 0
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
+        (line,) = [line for line in server.lines() if line["event"] == "shutdown"]
+    assert line["recalls_cancelled"] == 0
     assert acknowledged >= 200
     async with await Store.open(str(db)) as store:
         stored = (await store.count("ann"))["messages"]
@@ -235,7 +231,7 @@ async def test_a_stream_under_way_ends_with_a_terminal_event(tmp_path: Path) -> 
     async with model:
         async with (
             running(tmp_path, stop, **settings) as listening,
-            httpx.AsyncClient(base_url=listening.url, timeout=30) as client,
+            httpx.AsyncClient(base_url=listening.url, timeout=PATIENCE) as client,
         ):
             body = {"messages": [said(1, "tea")]}
             (await client.post("/v1/users/ann/messages", json=body)).raise_for_status()

@@ -14,7 +14,7 @@ from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
 
-from .site import Site, at, error, ids, opened, said, serving, write
+from .site import Site, at, error, ids, in_process, opened, said, write
 
 PATH = "/v1/messages/semantic_search"
 
@@ -158,7 +158,7 @@ async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))
     async with (
         Library(await Store.open(settings.db), embedder, settings) as library,
-        serving(library) as site,
+        in_process(library) as site,
     ):
         ann = await site.holder("ann")
         await write(ann, "ann", said(1, "tea"))
@@ -174,7 +174,7 @@ async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
 async def test_without_an_embedder_there_is_no_search_by_meaning(tmp_path: Path) -> None:
     async with (
         opened(str(tmp_path / "a.db"), tmp_path, embedder="none") as library,
-        serving(library) as site,
+        in_process(library) as site,
     ):
         ann = await site.holder("ann")
         await write(ann, "ann", said(1, "tea"))

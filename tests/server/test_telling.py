@@ -10,7 +10,7 @@ from memrecall.memory import Library
 from memrecall.server.guard import BodyLimits
 from memrecall.server.logs import JsonLines
 
-from .site import OPERATOR, Site, said, serving, write
+from .site import OPERATOR, Site, in_process, said, serving, write
 from .test_limits import head, talk
 
 SECRET = "zqsecretzq"
@@ -65,7 +65,7 @@ async def test_metrics_count_what_happened(lite: Site) -> None:
 
 
 async def test_two_services_count_apart(lite: Site) -> None:
-    async with serving(lite.library) as other:
+    async with in_process(lite.library) as other:
         await lite.client().get("/healthz")
         key = await lite.key(permissions=OPERATOR)
         assert 'route="/healthz"' in (await lite.client(key).get("/metrics")).text
@@ -99,15 +99,19 @@ async def test_logs_tell_of_requests_but_not_what_they_said(
     assert by_route["GET", "/v1/users/{user_id}/messages", 401]["key"] is None
 
 
+@pytest.mark.concurrent
 async def test_what_is_refused_at_the_door_is_counted_under_its_route(
     lite_library: Library, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall.server")
-    limits = BodyLimits(bytes_of_writes=100, seconds=0.05)
-    async with serving(lite_library, body_limits=limits) as site:
+    path = "/v1/users/a%2Fb/messages"
+    async with serving(lite_library, body_limits=BodyLimits(seconds=0.05)) as site:
         key = await site.key("a/b", permissions=OPERATOR)
-        client, path = site.client(key), "/v1/users/a%2Fb/messages"
-        slow = await talk(site, head(key, "Content-Length: 90", path=path), b"{")
+        slow = await talk(site, head(key, "Content-Length: 90", path=path) + b"{")
+        assert slow.startswith(b"HTTP/1.1 408 ")
+        assert "unmatched" not in (await site.client(key).get("/metrics")).text
+    async with serving(lite_library, body_limits=BodyLimits(bytes_of_writes=100)) as site:
+        client = site.client(key)
         answers = [
             await site.client("mr_x_y").get(path),
             await client.post(path, content=b"x" * 200),
@@ -115,7 +119,6 @@ async def test_what_is_refused_at_the_door_is_counted_under_its_route(
             await client.put(path),
         ]
 
-        assert slow.startswith(b"HTTP/1.1 408 ")
         assert [answer.status_code for answer in answers] == [401, 413, 415, 405]
         assert "unmatched" not in (await client.get("/metrics")).text
     lines = [record.__dict__["fields"] for record in caplog.records]

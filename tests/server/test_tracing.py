@@ -18,9 +18,10 @@ from opentelemetry.trace import SpanKind
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, call
 from tests.test_telemetry import Told
+from tests.waiting import wait_until
 
-from .process import run, served
-from .site import Site, error, said, serving, until, write
+from .process import PATIENCE, run, served
+from .site import Site, error, in_process, said, write
 
 SECRET = "zqsecretzq"
 RECALL = "/v1/users/ann/recall"
@@ -42,7 +43,7 @@ async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
         ],
         tokens=(700, 30),
     )
-    async with serving(lite_library, model_client=model, tracer=told.tracer) as site:
+    async with in_process(lite_library, model_client=model, tracer=told.tracer) as site:
         yield site
 
 
@@ -54,7 +55,7 @@ async def with_tea(site: Site) -> httpx.AsyncClient:
 
 async def last(told: Told, name: str) -> ReadableSpan:
     """The span of a request, which ends a moment after its answer was read."""
-    await until(lambda: bool(told.spans) and told.spans[-1].name == name)
+    await wait_until(lambda: bool(told.spans) and told.spans[-1].name == name)
     return told.spans[-1]
 
 
@@ -120,7 +121,7 @@ async def test_no_span_says_what_was_said_or_by_whom(traced: Site, told: Told) -
     await client.request(SECRET.upper(), "/healthz")
     await traced.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
-    await until(lambda: sum(span.kind is SpanKind.SERVER for span in told.spans) == 11)
+    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in told.spans) == 11)
     spans = told.spans
     everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
     assert SECRET not in everything
@@ -206,21 +207,21 @@ def collecting() -> Iterator[Collector]:
             thread.join()
 
 
-@pytest.mark.parametrize("switch", ["--telemetry", "MEMRECALL_TELEMETRY"])
-def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path, switch: str) -> None:
+@pytest.mark.concurrent
+def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path) -> None:
     with collecting() as collector:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
             "OTEL_SERVICE_NAME": "our-memory",
-            **({} if switch.startswith("--") else {switch: "1"}),
+            "MEMRECALL_TELEMETRY": "1",
         }
-        flags = [switch] if switch.startswith("--") else []
-        with served(tmp_path, "--db", tmp_path / "a.db", *flags, **variables) as server:
-            assert httpx.get(f"{server.url}/healthz").status_code == 200
+        with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
+            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
             assert server.stop() == 0
         assert list(collector.spans()) == [("our-memory", "GET /healthz")]
 
 
+@pytest.mark.concurrent
 def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
     with collecting() as collector:
         endpoint = f"http://127.0.0.1:{collector.server_port}"
@@ -229,12 +230,14 @@ def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
             "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
         }
         with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
-            assert httpx.get(f"{server.url}/healthz").status_code == 200
+            assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
             assert server.stop() == 0
         assert not collector.batches
 
 
+@pytest.mark.concurrent
 def test_an_exporter_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+    """By the flag as by the variable, telemetry is switched on."""
     flags = ("serve", "--port", 0, "--telemetry", "--db", tmp_path / "a.db")
     done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger")
     assert done.returncode == 2

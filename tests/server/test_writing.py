@@ -1,13 +1,20 @@
 """`POST /v1/users/{user_id}/messages`: feeding the service."""
 
 import asyncio
+from asyncio import Event
+from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
+import pytest
 
+from memrecall.memory import Library
 from memrecall.scope import Scope
+from memrecall.store import Entry, Written
+from tests.waiting import LIMIT, wait_until
 
-from .site import Site, error, ids, said, write
+from .site import Site, error, ids, said, serving, write
 
 PATH = "/v1/users/ann/messages"
 
@@ -174,23 +181,60 @@ async def test_an_agents_key_labels_what_it_writes_and_sees_that_alone(lite: Sit
         error(await client.get(f"{PATH}/{theirs}/neighbors"), 404, "NOT_FOUND")
 
 
-async def test_a_client_that_hangs_up_does_not_tear_a_write(site: Site) -> None:
+class Moments:
+    """Tells when a library begins to write for a user, and when it has written."""
+
+    def __init__(self, library: Library) -> None:
+        self.begun, self.done = defaultdict[str, Event](Event), defaultdict[str, Event](Event)
+        self._add = library.add_entries
+
+    async def add_entries(self, entries: Sequence[Entry]) -> Written:
+        user = entries[0].scope.user_id
+        self.begun[user].set()
+        written = await self._add(entries)
+        self.done[user].set()
+        return written
+
+
+async def turns(number: int) -> None:
+    """Let everybody in the event loop do so many things."""
+    for _ in range(number):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.concurrent
+async def test_a_client_that_hangs_up_does_not_tear_a_write(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The request is sent and the connection dropped, at ever later moments."""
-    key = await site.key("ann")
-    host, port = site.url.removeprefix("http://").split(":")
-    content = httpx.Request("POST", site.url, json={"messages": [said(n) for n in range(200)]})
-    head = f"POST {PATH} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\n"
-    head += f"Content-Type: application/json\r\nContent-Length: {len(content.content)}\r\n\r\n"
-    for pause in (0.0, 0.001, 0.003, 0.01, 0.03):
-        _, writer = await asyncio.open_connection(host, int(port))
-        writer.write(head.encode() + content.content)
-        await writer.drain()
-        await asyncio.sleep(pause)
-        writer.transport.abort()
-    await asyncio.sleep(0.3)
-    stored = (await site.library.store.count("ann"))["messages"]
-    assert stored in (0, 200)
-    done = await write(site.client(key), "ann", *(said(n) for n in range(200)))
-    assert done["stored"] == 200 - stored
-    page = await site.library.store.timeline(Scope("ann")).page(page_size=200)
-    assert len(page.items) == 200
+    async with serving(library) as site:
+        moments = Moments(library)
+        monkeypatch.setattr(library, "add_entries", moments.add_entries)
+        key = await site.key(*"abcde")
+        host, port = site.url.removeprefix("http://").split(":")
+        content = httpx.Request("POST", site.url, json={"messages": [said(n) for n in range(200)]})
+        head = f"HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {key}\r\nContent-Type: "
+        head += f"application/json\r\nContent-Length: {len(content.content)}\r\n\r\n"
+        waits = {
+            "a": turns(0),
+            "b": turns(3),
+            "c": turns(10),
+            "d": moments.begun["d"].wait(),
+            "e": moments.done["e"].wait(),
+        }
+        for user, moment in waits.items():
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.write(f"POST /v1/users/{user}/messages {head}".encode() + content.content)
+            await writer.drain()
+            await asyncio.wait_for(moment, LIMIT)
+            writer.transport.abort()
+        await site.client(Connection="close").get("/healthz")  # the others were accepted before it
+        assert site.server is not None
+        await wait_until(site.server.is_idle)
+        for user in "abcde":
+            stored = (await library.store.count(user))["messages"]
+            assert stored in ((0, 200) if user in "abc" else (200,))
+            done = await write(site.client(key), user, *(said(n) for n in range(200)))
+            assert done["stored"] == 200 - stored
+            page = await library.store.timeline(Scope(user)).page(page_size=200)
+            assert len(page.items) == 200
