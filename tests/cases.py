@@ -7,6 +7,8 @@ from typing import TypeVar
 import pytest
 
 Case = TypeVar("Case")
+# Whatever is wrong belongs to its case; pytest's own failures are not of class Exception.
+FAILURES = (Exception, pytest.fail.Exception)
 
 
 def check_each(
@@ -18,7 +20,7 @@ def check_each(
         tried += 1
         try:
             check(case)
-        except Exception as error:  # whatever is wrong belongs to the case
+        except FAILURES as error:
             failures.append(_describe(label(case), error))
     _report(tried, failures)
 
@@ -34,12 +36,12 @@ async def check_each_async(
         tried += 1
         try:
             await check(case)
-        except Exception as error:
+        except FAILURES as error:
             failures.append(_describe(label(case), error))
     _report(tried, failures)
 
 
-def _describe(label: str, error: Exception) -> str:
+def _describe(label: str, error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
     said = f"{type(error).__name__}: {error}".strip()
     return f"{label}\n    {where.name}:{where.lineno}: {where.line}\n    {said}"
