@@ -38,7 +38,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
 def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> None:
     """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""

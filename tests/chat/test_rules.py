@@ -1,10 +1,9 @@
 """Turns with no model at all: rules answer."""
 
-import pytest
-
 from memrecall.chat import SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from tests.cases import check_each_async
 
 from .stage import (
     ASKED_EN,
@@ -15,20 +14,22 @@ from .stage import (
 )
 
 
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
+async def test_answers_quote_what_was_said(sensible: Library) -> None:
+    cases: list[tuple[str, str]] = [
         ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
         (ASKED_EN, f"On 2026-03-04 you said: “{LISBON}”"),
         ("你好", "好的。"),
         ("I bought a bicycle today.", "All right."),
         ("我不喜欢香菜", "好的。"),
-    ],
-)
-async def test_answers_quote_what_was_said(sensible: Library, asked: str, answer: str) -> None:
-    end = await SingleChat(sensible, LIN, clock=lambda: NOW).answer(asked)
-    assert answer in end.text.splitlines()
-    assert (end.model, end.degraded) == ("memrecall-offline", False)
+    ]
+
+    async def check(case: tuple[str, str]) -> None:
+        asked, answer = case
+        end = await SingleChat(sensible, LIN, clock=lambda: NOW).answer(asked)
+        assert answer in end.text.splitlines()
+        assert (end.model, end.degraded) == ("memrecall-offline", False)
+
+    await check_each_async(cases, check)
 
 
 async def test_what_was_never_said_is_not_known(lite: Library) -> None:

@@ -19,6 +19,8 @@ from memrecall.settings import Settings
 from ..model.openai_server import ModelServer, Reply, refusal, stream, text
 from .stage import ASKED, DSML, LIN, NOW, Played, group, play, stored
 
+pytestmark = pytest.mark.concurrent
+
 INFO = ModelInfo(
     vision=False,
     function_calling=True,
