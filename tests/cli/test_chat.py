@@ -214,7 +214,9 @@ class Terminal:
     """`memrecall chat` on a terminal of its own, and a person at it."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
-        self._start(["-m", "memrecall", "chat", "--db", str(folder / "a.db"), *arguments], environment)
+        self._start(
+            ["-m", "memrecall", "chat", "--db", str(folder / "a.db"), *arguments], environment
+        )
 
     @classmethod
     def of(cls, program: str) -> "Terminal":
