@@ -12,7 +12,7 @@ import pytest
 from memrecall.evaluation.asking import SearchAsker
 from memrecall.evaluation.folder import RunFolder
 from memrecall.evaluation.questions import Question
-from tests.evaluation.conftest import Bench
+from tests.evaluation.conftest import Bench, use_few_resamples
 from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
 from tests.waiting import LIMIT
 
@@ -144,6 +144,7 @@ def prepare_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(bench.folder / name.lower()))
     monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+    use_few_resamples(monkeypatch)
 
 
 @pytest.mark.concurrent
