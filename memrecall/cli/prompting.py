@@ -43,7 +43,10 @@ def _ask(prompt: str) -> str:
     A signal that arrives after the prompt is shown and before the editor waits for a key is not
     seen before the next key. Another signal wakes the editor up, now and then, to look.
     """
-    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
         return input(prompt)
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, _WAKING_SECONDS, _WAKING_SECONDS)
