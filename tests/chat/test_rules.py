@@ -11,6 +11,7 @@ from .stage import (
     LISBON,
     NOW,
     PEANUTS,
+    patient,
 )
 
 
@@ -25,7 +26,7 @@ async def test_answers_quote_what_was_said(sensible: Library) -> None:
 
     async def check(case: tuple[str, str]) -> None:
         asked, answer = case
-        end = await SingleChat(sensible, LIN, clock=lambda: NOW).answer(asked)
+        end = await SingleChat(sensible, LIN, options=patient(), clock=lambda: NOW).answer(asked)
         assert answer in end.text.splitlines()
         assert (end.model, end.degraded) == ("memrecall-offline", False)
 
@@ -33,13 +34,13 @@ async def test_answers_quote_what_was_said(sensible: Library) -> None:
 
 
 async def test_what_was_never_said_is_not_known(lite: Library) -> None:
-    nobody = SingleChat(lite, Scope("nobody"))
+    nobody = SingleChat(lite, Scope("nobody"), options=patient())
     assert (await nobody.answer("What is my passport number?")).text.startswith("I do not know")
     assert (await nobody.answer("我的护照号是多少？")).text.startswith("我不知道")
 
 
 async def test_what_was_just_said_is_known_however_often_it_is_asked(sensible: Library) -> None:
-    chat = SingleChat(sensible, Scope("new"))
+    chat = SingleChat(sensible, Scope("new"), options=patient())
     await chat.answer("My cat is called Momo.")
     for asked in ("What is my cat called?", "What was my cat called?"):
         assert "you said: “My cat is called Momo.”" in (await chat.answer(asked)).text

@@ -35,6 +35,7 @@ from .stage import (
     NOW,
     PEANUTS,
     context,
+    patient,
     play,
     single,
     stored,
@@ -77,7 +78,7 @@ class TestAnswer:
         await chat.answer("My cat is called Momo.")
         played = await play(chat.stream("What is my cat called?"))
         assert played.recalled(forged=True)[0]["events"] == []
-        elsewhere = SingleChat(sensible, LIN.with_session("another"), client)
+        elsewhere = SingleChat(sensible, LIN.with_session("another"), client, options=patient())
         played = await play(elsewhere.stream("What is my cat called?"))
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert "My cat is called Momo." in texts

@@ -238,6 +238,7 @@ class Terminal:
             env={
                 **os.environ,
                 "MEMRECALL_EMBEDDER": "hash",
+                "MEMRECALL_CHAT_RECALL_SECONDS": str(LIMIT),
                 "PYTHONPATH": str(ROOT),
                 "TERM": "xterm",
                 "LC_ALL": "C.UTF-8",
