@@ -2,10 +2,14 @@
 
 import contextlib
 import logging
+import signal
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 
 import typer
+
+_WAKING_SECONDS = 0.5
 
 
 def is_typed() -> bool:
@@ -24,13 +28,33 @@ def input_lines(prompt: str, earlier: Sequence[str] = ()) -> Iterator[str]:
         _load_editor(earlier)
     while True:
         try:
-            line = input(prompt if is_typed() else "")
+            line = _ask(prompt) if is_typed() else input()
         except EOFError:
             if is_typed():
                 typer.echo()
             return
         if line.strip():
             yield line
+
+
+def _ask(prompt: str) -> str:
+    """Read a line that is typed; Ctrl-C ends it at any moment.
+
+    A signal that arrives after the prompt is shown and before the editor waits for a key is not
+    seen before the next key. Another signal wakes the editor up, now and then, to look.
+    """
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return input(prompt)
+    before = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, _WAKING_SECONDS, _WAKING_SECONDS)
+    try:
+        return input(prompt)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _load_editor(earlier: Sequence[str]) -> None:

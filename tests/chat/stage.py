@@ -29,6 +29,7 @@ from memrecall.model import Request
 from memrecall.scope import Scope
 from memrecall.testing import Script, ScriptedClient
 from memrecall.types import Message, NewMessage, Role
+from tests.waiting import LIMIT
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LIN = Scope("lin", session_id="now")
@@ -67,13 +68,18 @@ async def fill(library: Library) -> None:
             await library.add_messages(day, [message])
 
 
+def patient(**options: Any) -> ChatOptions:
+    """Options with time for a recall on a busy machine."""
+    return ChatOptions(**{"recall_seconds": LIMIT, **options})
+
+
 def single(
     library: Library, *script: Any, client: ChatCompletionClient | None = None, **options: Any
 ) -> SingleChat:
     """A single chat whose model follows a script."""
     steps: Script = script
     chosen = client or ScriptedClient(steps)
-    return SingleChat(library, LIN, chosen, options=ChatOptions(**options), clock=lambda: NOW)
+    return SingleChat(library, LIN, chosen, options=patient(**options), clock=lambda: NOW)
 
 
 def group(
@@ -82,9 +88,7 @@ def group(
     """A group chat whose model follows a script."""
     steps: Script = script
     chosen = client or ScriptedClient(steps)
-    return GroupChat(
-        library, TEAM, MEMBERS, chosen, options=ChatOptions(**options), clock=lambda: NOW
-    )
+    return GroupChat(library, TEAM, MEMBERS, chosen, options=patient(**options), clock=lambda: NOW)
 
 
 class Played:

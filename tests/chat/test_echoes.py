@@ -12,6 +12,8 @@ from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, say
 from memrecall.types import NewMessage, Role
 
+from .stage import patient
+
 WHO = "xiao"
 SHRIMP = "我不吃辣，海鲜也过敏，上次吃了虾脖子肿了一圈。"
 TALK = (
@@ -35,7 +37,7 @@ async def told(library: Library) -> Library:
 
 async def events_of(library: Library, session: str, words: str, client: Any) -> list[Any]:
     """What the forced recall of a turn gives the model."""
-    chat = SingleChat(library, Scope(WHO, session_id=session), client)
+    chat = SingleChat(library, Scope(WHO, session_id=session), client, options=patient())
     results = [event async for event in chat.stream(words) if isinstance(event, ToolResult)]
     recalled: list[Any] = json.loads(results[0].content)["events"]
     return recalled
@@ -66,7 +68,7 @@ async def test_an_answer_stands_behind_what_it_was_made_from(told: Library) -> N
 async def test_rules_do_not_quote_their_quotes(told: Library) -> None:
     answers = []
     for day in range(3):
-        chat = SingleChat(told, Scope(WHO, session_id=f"day{day}"))
+        chat = SingleChat(told, Scope(WHO, session_id=f"day{day}"), options=patient())
         answers.append((await chat.answer("我对海鲜过敏吗？")).text)
     assert len(set(answers)) == 1
     assert answers[0].count("“") == 1
@@ -76,5 +78,7 @@ async def test_rules_do_not_quote_their_quotes(told: Library) -> None:
 async def test_a_statement_with_a_word_of_asking_is_quoted(library: Library) -> None:
     said = NewMessage(role=Role.USER, content="赵磊吃素，老板什么都吃。")
     await library.add_messages(Scope(WHO, session_id="before"), [said])
-    answer = await SingleChat(library, Scope(WHO, session_id="now")).answer("赵磊吃什么？")
+    answer = await SingleChat(library, Scope(WHO, session_id="now"), options=patient()).answer(
+        "赵磊吃什么？"
+    )
     assert "赵磊吃素" in answer.text

@@ -16,6 +16,8 @@ from memrecall.testing import (
     say,
     wait,
 )
+from tests.cases import check_each
+from tests.waiting import LIMIT, wait_until
 
 from .stage import (
     ASKED_EN,
@@ -54,15 +56,16 @@ class TestFailures:
         assert played.final.text == "Hello."
         assert played.results("recall_memory", forged=True)[0].is_error
 
+    @pytest.mark.concurrent
     async def test_a_recall_that_hangs_does_not_hold_the_turn(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def hang(*_: Any, **__: Any) -> None:
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         monkeypatch.setattr("memrecall.agent.driver.Recaller.recall", hang)
         monkeypatch.setattr("memrecall.chat.recalling._GRACE", 0.0)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(LIMIT):
             played = await play(single(lite, say("Hi."), recall_seconds=0.05).stream(ASKED_EN))
         assert played.final.text == "Hi."
         assert played.results("recall_memory", forged=True)[0].is_error
@@ -99,10 +102,12 @@ class TestFailures:
         played = await play(single(lite, client=client).stream(ASKED_EN))
         assert (played.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
 
+    @pytest.mark.concurrent
     async def test_a_slow_model_runs_out_of_time(self, lite: Library) -> None:
-        played = await play(single(lite, wait(30, say("x")), seconds=0.1).stream(ASKED_EN))
+        played = await play(single(lite, wait(600, say("x")), seconds=0.1).stream(ASKED_EN))
         assert "did not answer in 0.1 seconds" in played.end.as_dict()["message"]
 
+    @pytest.mark.concurrent
     async def test_who_stops_listening_ends_the_turn(self, lite: Library) -> None:
         async with aclosing(single(lite, say("one two three")).stream("go")) as events:
             async for event in events:
@@ -110,14 +115,17 @@ class TestFailures:
                     break
         assert [m.content for m in await stored(lite, LIN)] == ["go"]
 
+    @pytest.mark.concurrent
     async def test_a_cancelled_turn_is_cancelled(self, lite: Library) -> None:
-        turn = asyncio.ensure_future(single(lite, wait(60, say("x"))).answer("go"))
-        await asyncio.sleep(0.3)
+        client = ScriptedClient([wait(600, say("x"))])
+        turn = asyncio.ensure_future(single(lite, client=client).answer("go"))
+        await wait_until(lambda: client.requests)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn
         assert [m.content for m in await stored(lite, LIN)] == ["go"]
 
+    @pytest.mark.concurrent
     async def test_turns_run_side_by_side(self, lite: Library) -> None:
         client = ScriptedClient([wait(0.05, say("ok"))] * 5)
         chat = single(lite, client=client)
@@ -126,7 +134,11 @@ class TestFailures:
         assert len(await stored(lite, LIN)) == 10
 
 
-@pytest.mark.parametrize("bad", [{"recalls": -1}, {"model_calls": 0}, {"seconds": 0}, {"view": 0}])
-def test_options_have_bounds(bad: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
-        ChatOptions(**bad)
+def test_options_have_bounds() -> None:
+    cases: list[dict[str, Any]] = [{"recalls": -1}, {"model_calls": 0}, {"seconds": 0}, {"view": 0}]
+
+    def check(bad: dict[str, Any]) -> None:
+        with pytest.raises(InvalidArgument):
+            ChatOptions(**bad)
+
+    check_each(cases, check)

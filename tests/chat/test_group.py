@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.chat import ChatOptions, GroupChat, Member
+from memrecall.chat import GroupChat, Member
 from memrecall.chat.view import read_view
 from memrecall.errors import InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import Library
@@ -15,7 +15,20 @@ from memrecall.store import Timeline
 from memrecall.testing import ScriptedClient, call, fail, say
 from memrecall.types import NewMessage, Role
 
-from .stage import ANN, ASKED, BOT, MEMBERS, NOW, TEAM, context, group, play, stored, system_text
+from .stage import (
+    ANN,
+    ASKED,
+    BOT,
+    MEMBERS,
+    NOW,
+    TEAM,
+    context,
+    group,
+    patient,
+    play,
+    stored,
+    system_text,
+)
 
 
 class TestView:
@@ -77,7 +90,9 @@ class TestView:
     async def test_assistants_see_each_other(self, lite: Library) -> None:
         other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("@Deep your turn."), say("Thanks.")])
-        chat = GroupChat(lite, TEAM, (*MEMBERS, other), client, clock=lambda: NOW)
+        chat = GroupChat(
+            lite, TEAM, (*MEMBERS, other), client, options=patient(), clock=lambda: NOW
+        )
         await chat.post("ann", "@Helper begin please")
         await chat.answer("bot")
         played = await play(chat.stream("bot2"))
@@ -292,7 +307,9 @@ class TestAskedAgain:
     async def test_several_members_answer_one_message(self, lite: Library) -> None:
         other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("one"), say("two")])
-        chat = GroupChat(lite, TEAM, (*MEMBERS, other), client, clock=lambda: NOW)
+        chat = GroupChat(
+            lite, TEAM, (*MEMBERS, other), client, options=patient(), clock=lambda: NOW
+        )
         await chat.post("ann", "@Helper @Deep hello there", message_id="g1")
         ends = [await chat.answer(member_id, answers="g1") for member_id in ("bot", "bot2")]
         assert [end.text for end in ends] == ["one", "two"]
@@ -301,7 +318,7 @@ class TestAskedAgain:
 
 class TestOffline:
     async def test_rules_answer_who_is_mentioned_alone(self, sensible: Library) -> None:
-        chat = GroupChat(sensible, TEAM, MEMBERS, clock=lambda: NOW)
+        chat = GroupChat(sensible, TEAM, MEMBERS, options=patient(), clock=lambda: NOW)
         await chat.post("bo", "@小助手 团建在哪里？The offsite, where will it be?")
         end = await chat.answer("bot")
         assert "Ann，2026-03-04：“The offsite will be in Lisbon, from 4 to 6 May.”" in end.text
@@ -374,7 +391,7 @@ class TestCost:
         ]
         client = ScriptedClient([say("ok")])
         scope = Scope("group 1000", session_id="s")
-        chat = GroupChat(lite, scope, members, client, options=ChatOptions(history=6))
+        chat = GroupChat(lite, scope, members, client, options=patient(history=6))
         played = await play(chat.stream("m3"))
         (told,) = played.results("get_other_members_messages", forged=True)
         assert len(json.loads(told.content)["messages"]) == 5

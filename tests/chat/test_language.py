@@ -1,17 +1,15 @@
 """The language of a chat is that of what was said, not of the names in it."""
 
-import pytest
-
 from memrecall.chat.language import chat_language, tell_language
 from memrecall.memory import Library
 from memrecall.testing import say
+from tests.cases import check_each
 
 from .stage import group, play, single
 
 
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
+def test_a_text_tells_its_language_or_little() -> None:
+    cases: list[tuple[str, str | None]] = [
         ("what did 王小明 say?", "en"),
         ("Where is the file 会议纪要.docx?", "en"),
         ("What does 你好 mean?", "en"),
@@ -25,10 +23,13 @@ from .stage import group, play, single
         ("ok", None),
         ("42 👍", None),
         ("", None),
-    ],
-)
-def test_a_text_tells_its_language_or_little(text: str, language: str | None) -> None:
-    assert tell_language(text) == language
+    ]
+
+    def check(case: tuple[str, str | None]) -> None:
+        text, language = case
+        assert tell_language(text) == language
+
+    check_each(cases, check)
 
 
 def test_where_a_message_tells_little_those_before_decide() -> None:

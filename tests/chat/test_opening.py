@@ -8,6 +8,7 @@ from memrecall.chat.opening import Opening
 from memrecall.chat.speech import Speech
 from memrecall.memory import Library
 from memrecall.testing import say
+from tests.cases import check_each
 
 from .stage import TEAM, group, play, stored
 
@@ -24,32 +25,44 @@ def heard(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
     return shown, speech.passed
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["[pass]", " [PASS].\n", "[pass] 我没什么说的", "pass", "Pass.", "**[pass]**", "【pass】",
-     "（pass）", "小助手: [pass]", "[pass]\n\nI have nothing to add."],
-)  # fmt: skip
-def test_near_misses_of_silence_are_silence_for_who_need_not_speak(text: str) -> None:
-    assert heard(text, [], may_pass=True) == ("", True)
+def test_near_misses_of_silence_are_silence_for_who_need_not_speak() -> None:
+    cases: list[str] = [
+        "[pass]",
+        " [PASS].\n",
+        "[pass] 我没什么说的",
+        "pass",
+        "Pass.",
+        "**[pass]**",
+        "【pass】",
+        "（pass）",
+        "小助手: [pass]",
+        "[pass]\n\nI have nothing to add.",
+    ]
+
+    def check(text: str) -> None:
+        assert heard(text, [], may_pass=True) == ("", True)
+
+    check_each(cases, check)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown", "passed"),
-    [
+def test_who_must_speak_is_taken_at_its_word() -> None:
+    cases: list[tuple[str, str, bool]] = [
         ("[pass]", "", True),
         ("[pass] 我没什么说的", "我没什么说的", False),
         ("Pass.", "Pass.", False),  # an answer to “pass or fail?”
         ("Helper: [pass]", "", True),
-    ],
-)
-def test_who_must_speak_is_taken_at_its_word(text: str, shown: str, passed: bool) -> None:
-    assert heard(text, [], may_pass=False) == (shown, passed)
+    ]
+
+    def check(case: tuple[str, str, bool]) -> None:
+        text, shown, passed = case
+        assert heard(text, [], may_pass=False) == (shown, passed)
+
+    check_each(cases, check)
 
 
 @pytest.mark.parametrize("may_pass", [True, False])
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
+def test_only_the_own_name_is_taken_off(may_pass: bool) -> None:
+    cases: list[tuple[str, str]] = [
         ("小助手: 在罗索。", "在罗索。"),
         ("小助手：\n在罗索。", "在罗索。"),
         ("**Helper:** In Lisbon.", "In Lisbon."),
@@ -62,10 +75,13 @@ def test_who_must_speak_is_taken_at_its_word(text: str, shown: str, passed: bool
         ("[passport] is the word", "[passport] is the word"),
         ("passing by", "passing by"),
         ("- one\n- two", "- one\n- two"),
-    ],
-)
-def test_only_the_own_name_is_taken_off(text: str, shown: str, may_pass: bool) -> None:
-    assert heard(text, [], may_pass=may_pass) == (shown, False)
+    ]
+
+    def check(case: tuple[str, str]) -> None:
+        text, shown = case
+        assert heard(text, [], may_pass=may_pass) == (shown, False)
+
+    check_each(cases, check)
 
 
 PIECES = st.sampled_from(

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrecall.chat import ChatOptions, Final, SingleChat, ToolResult
+from memrecall.chat import Final, SingleChat, ToolResult
 from memrecall.chat.speech import Speech
 from memrecall.testing import (
     ScriptedClient,
@@ -23,6 +23,7 @@ from .stage import (
     LIN,
     LISBON,
     Played,
+    patient,
     play,
     stored,
 )
@@ -38,7 +39,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
 def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> None:
     """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""
@@ -46,7 +47,7 @@ def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> N
     async def run() -> tuple[Played, int]:
         async with open_library(scope="lin", messages=[LISBON]) as library:
             client = ScriptedClient(steps)
-            chat = SingleChat(library, LIN, client, options=ChatOptions(recalls=cap))
+            chat = SingleChat(library, LIN, client, options=patient(recalls=cap))
             played = await play(chat.stream(ASKED_EN))
             return played, len(await stored(library, LIN))
 

@@ -1,10 +1,9 @@
 """Turns with no model at all: rules answer."""
 
-import pytest
-
 from memrecall.chat import SingleChat
 from memrecall.memory import Library
 from memrecall.scope import Scope
+from tests.cases import check_each_async
 
 from .stage import (
     ASKED_EN,
@@ -12,33 +11,36 @@ from .stage import (
     LISBON,
     NOW,
     PEANUTS,
+    patient,
 )
 
 
-@pytest.mark.parametrize(
-    ("asked", "answer"),
-    [
+async def test_answers_quote_what_was_said(sensible: Library) -> None:
+    cases: list[tuple[str, str]] = [
         ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
         (ASKED_EN, f"On 2026-03-04 you said: “{LISBON}”"),
         ("你好", "好的。"),
         ("I bought a bicycle today.", "All right."),
         ("我不喜欢香菜", "好的。"),
-    ],
-)
-async def test_answers_quote_what_was_said(sensible: Library, asked: str, answer: str) -> None:
-    end = await SingleChat(sensible, LIN, clock=lambda: NOW).answer(asked)
-    assert answer in end.text.splitlines()
-    assert (end.model, end.degraded) == ("memrecall-offline", False)
+    ]
+
+    async def check(case: tuple[str, str]) -> None:
+        asked, answer = case
+        end = await SingleChat(sensible, LIN, options=patient(), clock=lambda: NOW).answer(asked)
+        assert answer in end.text.splitlines()
+        assert (end.model, end.degraded) == ("memrecall-offline", False)
+
+    await check_each_async(cases, check)
 
 
 async def test_what_was_never_said_is_not_known(lite: Library) -> None:
-    nobody = SingleChat(lite, Scope("nobody"))
+    nobody = SingleChat(lite, Scope("nobody"), options=patient())
     assert (await nobody.answer("What is my passport number?")).text.startswith("I do not know")
     assert (await nobody.answer("我的护照号是多少？")).text.startswith("我不知道")
 
 
 async def test_what_was_just_said_is_known_however_often_it_is_asked(sensible: Library) -> None:
-    chat = SingleChat(sensible, Scope("new"))
+    chat = SingleChat(sensible, Scope("new"), options=patient())
     await chat.answer("My cat is called Momo.")
     for asked in ("What is my cat called?", "What was my cat called?"):
         assert "you said: “My cat is called Momo.”" in (await chat.answer(asked)).text

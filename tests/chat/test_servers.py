@@ -11,13 +11,15 @@ import pytest
 from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
-from memrecall.chat import SINGLE_TOOLS, ChatOptions, SingleChat
+from memrecall.chat import SINGLE_TOOLS, SingleChat
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, refusal, stream, text
-from .stage import ASKED, DSML, LIN, NOW, Played, group, play, stored
+from .stage import ASKED, DSML, LIN, NOW, Played, group, patient, play, stored
+
+pytestmark = pytest.mark.concurrent
 
 INFO = ModelInfo(
     vision=False,
@@ -67,7 +69,7 @@ def calling(query: str, number: int, **first: Any) -> Reply:
 
 
 async def ask(library: Library, client: ChatCompletionClient, **options: Any) -> Played:
-    chat = SingleChat(library, LIN, client, options=ChatOptions(**options), clock=lambda: NOW)
+    chat = SingleChat(library, LIN, client, options=patient(**options), clock=lambda: NOW)
     try:
         return await play(chat.stream(ASKED))
     finally:
@@ -174,7 +176,7 @@ async def test_autogens_client_gives_reasoning_as_text_and_it_is_stripped(
 async def test_earlier_answers_carry_the_field_too(lite: Library, server: ModelServer) -> None:
     server.play(pieces("你好。"), pieces(ANSWER))
     client = ours(server)
-    chat = SingleChat(lite, LIN, client, clock=lambda: NOW)
+    chat = SingleChat(lite, LIN, client, options=patient(), clock=lambda: NOW)
     await chat.answer("你好")
     await chat.answer(ASKED)
     await client.close()

@@ -13,6 +13,7 @@ from memrecall.memory import Library
 from memrecall.model import make_client
 from memrecall.settings import Settings
 from memrecall.testing import ScriptedClient, call, say
+from tests.cases import check_each_async
 
 from ..model.openai_server import ModelServer, stream
 from .stage import (
@@ -58,27 +59,27 @@ class TestSuggestedTests:
         assert played.calls(forged=True) == ALL_FORGED
         assert played.calls(forged=False) == ["recall_memory"]
 
-    @pytest.mark.parametrize(
-        ("text", "answer"),
-        [
+    async def test_2_an_at_makes_is_mentioned_say_so(self, lite: Library) -> None:
+        cases: list[tuple[str, str]] = [
             ("@小助手 在吗？", "被提及，需要发言"),
             ("@bot 在吗？", "被提及，需要发言"),
             ("＠助手，在吗？", "被提及，需要发言"),
             ("小波在吗？", "未被提及，可自行判断"),
             ("@helper are you there?", "You are mentioned and must speak."),
             ("Is anybody there?", "You are not mentioned; judge for yourself whether to speak."),
-        ],
-    )
-    async def test_2_an_at_makes_is_mentioned_say_so(
-        self, lite: Library, text: str, answer: str
-    ) -> None:
-        language = "en" if answer.isascii() else "zh"
-        chat = group(lite, call("is_mentioned"), say("在。"), language=language)
-        await chat.post("ann", text)
-        played = await play(chat.stream("bot"))
-        (forged,) = played.results("is_mentioned", forged=True)
-        (real,) = played.results("is_mentioned", forged=False)
-        assert forged.content == real.content == answer
+        ]
+
+        async def check(case: tuple[str, str]) -> None:
+            text, answer = case
+            language = "en" if answer.isascii() else "zh"
+            chat = group(lite, call("is_mentioned"), say("在。"), language=language)
+            await chat.post("ann", text)
+            played = await play(chat.stream("bot"))
+            (forged,) = played.results("is_mentioned", forged=True)
+            (real,) = played.results("is_mentioned", forged=False)
+            assert forged.content == real.content == answer
+
+        await check_each_async(cases, check)
 
     async def test_3_single_chat_leaks_nothing_and_recall_memory_can_be_called(
         self, library: Library

@@ -23,6 +23,8 @@ from memrecall.testing import (
     think,
 )
 from memrecall.types import Role
+from tests.cases import check_each_async
+from tests.waiting import LIMIT
 
 from .stage import (
     ASKED,
@@ -33,6 +35,7 @@ from .stage import (
     NOW,
     PEANUTS,
     context,
+    patient,
     play,
     single,
     stored,
@@ -75,7 +78,7 @@ class TestAnswer:
         await chat.answer("My cat is called Momo.")
         played = await play(chat.stream("What is my cat called?"))
         assert played.recalled(forged=True)[0]["events"] == []
-        elsewhere = SingleChat(sensible, LIN.with_session("another"), client)
+        elsewhere = SingleChat(sensible, LIN.with_session("another"), client, options=patient())
         played = await play(elsewhere.stream("What is my cat called?"))
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert "My cat is called Momo." in texts
@@ -172,16 +175,16 @@ class TestAnswer:
         assert "'user_id' cannot be given" in refused.content
         assert played.final.recalls == 1
 
-    @pytest.mark.parametrize(
-        "written", ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}', '{"query": " \\n"}']
-    )
-    async def test_bad_arguments_get_an_answer_and_cost_no_recall(
-        self, lite: Library, written: str
-    ) -> None:
-        script = [call_raw("recall_memory", written), say("ok")]
-        played = await play(single(lite, *script).stream(ASKED_EN))
-        assert played.results("recall_memory", forged=False)[0].is_error
-        assert (played.final.recalls, played.final.text) == (1, "ok")
+    async def test_bad_arguments_get_an_answer_and_cost_no_recall(self, lite: Library) -> None:
+        cases: list[str] = ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}', '{"query": " \\n"}']
+
+        async def check(written: str) -> None:
+            script = [call_raw("recall_memory", written), say("ok")]
+            played = await play(single(lite, *script).stream(ASKED_EN))
+            assert played.results("recall_memory", forged=False)[0].is_error
+            assert (played.final.recalls, played.final.text) == (1, "ok")
+
+        await check_each_async(cases, check)
 
     async def test_names_with_traces_of_a_template_are_understood(self, lite: Library) -> None:
         script = [call("functions.recall_memory", query="offsite"), say("ok")]
@@ -194,14 +197,18 @@ class TestAnswer:
         played = await play(single(lite).stream("  "))
         assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
 
-    @pytest.mark.parametrize(
-        "given", [{"text": "a\0b"}, {"text": "ok", "message_id": " x"}, {"text": "\ud83d"}]
-    )
-    async def test_what_cannot_be_stored_is_a_mistake(
-        self, lite: Library, given: dict[str, str]
-    ) -> None:
-        played = await play(single(lite).stream(**given))
-        assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
+    async def test_what_cannot_be_stored_is_a_mistake(self, lite: Library) -> None:
+        cases: list[dict[str, str]] = [
+            {"text": "a\0b"},
+            {"text": "ok", "message_id": " x"},
+            {"text": "\ud83d"},
+        ]
+
+        async def check(given: dict[str, str]) -> None:
+            played = await play(single(lite).stream(**given))
+            assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
+
+        await check_each_async(cases, check)
 
     async def test_what_a_model_says_can_always_be_stored(self, lite: Library) -> None:
         played = await play(single(lite, say("a\0b \ud83dc")).stream("go"))
@@ -318,6 +325,7 @@ class TestLeaks:
         assert played.end.kind == "error"
         assert told == ["deepseek_dsml"]
 
+    @pytest.mark.concurrent
     async def test_leaks_of_an_answer_that_nobody_waits_for_are_told(self, lite: Library) -> None:
         told: list[str] = []
         heard = asyncio.Event()
@@ -326,12 +334,12 @@ class TestLeaks:
             async def _stream(self, request: Any) -> Any:
                 yield f"Well. {DSML}"
                 heard.set()
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
 
         turn = asyncio.ensure_future(
             SingleChat(lite, LIN, Endless([]), on_leak=told.append).answer(ASKED)
         )
-        await asyncio.wait_for(heard.wait(), 30)
+        await asyncio.wait_for(heard.wait(), LIMIT)
         turn.cancel()
         with pytest.raises(asyncio.CancelledError):
             await turn

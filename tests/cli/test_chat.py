@@ -8,7 +8,6 @@ import pty
 import subprocess
 import sys
 import termios
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,10 @@ from typing import Any
 import pytest
 
 from memrecall.testing import Script, ScriptedClient, call, fail, say
+from tests.cases import check_each
 from tests.cli.conftest import Shell
 from tests.model.openai_server import Reply, serve, stream
+from tests.waiting import LIMIT, block_until
 
 ROOT = Path(__file__).parent.parent.parent
 PEANUTS = "我对花生过敏，千万别放。"
@@ -174,23 +175,23 @@ def test_a_group_as_json(shell: Shell, db: Path, tmp_path: Path) -> None:
     assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
+def test_a_wrong_group_file_names_the_place(shell: Shell, db: Path, tmp_path: Path) -> None:
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"members": []}, "members"),
         ({"members": [{"name": "Ann"}]}, "members.0.member_id"),
         ({"messages": [{"speaker": "eve", "content": "hi"}]}, "no member 'eve'"),
         ({"messages": [{"speaker": "ann", "content": " "}]}, "messages.0.content"),
         ({"answers": ["eve"]}, "no member 'eve'"),
         ({"colour": "red"}, "colour"),
-    ],
-)
-def test_a_wrong_group_file_names_the_place(
-    shell: Shell, db: Path, tmp_path: Path, changes: dict[str, Any], said: str
-) -> None:
-    done = shell("chat", "--group", group_file(tmp_path, **changes), "--db", db)
-    assert done.code == 2
-    assert said in done.err
+    ]
+
+    def check(case: tuple[dict[str, Any], str]) -> None:
+        changes, said = case
+        done = shell("chat", "--group", group_file(tmp_path, **changes), "--db", db)
+        assert done.code == 2
+        assert said in done.err
+
+    check_each(cases, check)
 
 
 def test_what_cannot_be_meant_is_refused(shell: Shell, db: Path, tmp_path: Path) -> None:
@@ -213,10 +214,22 @@ class Terminal:
     """`memrecall chat` on a terminal of its own, and a person at it."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self._start(
+            ["-m", "memrecall", "chat", "--db", str(folder / "a.db"), *arguments], environment
+        )
+
+    @classmethod
+    def of(cls, program: str) -> "Terminal":
+        """Another program of Python on such a terminal."""
+        made = cls.__new__(cls)
+        made._start(["-c", program], {})
+        return made
+
+    def _start(self, arguments: list[str], environment: dict[str, str]) -> None:
         self._shown = b""
         self._main, side = pty.openpty()
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "memrecall", "chat", "--db", folder / "a.db", *arguments],
+            [sys.executable, *arguments],
             stdin=side,
             stdout=side,
             stderr=side,
@@ -225,6 +238,7 @@ class Terminal:
             env={
                 **os.environ,
                 "MEMRECALL_EMBEDDER": "hash",
+                "MEMRECALL_CHAT_RECALL_SECONDS": str(LIMIT),
                 "PYTHONPATH": str(ROOT),
                 "TERM": "xterm",
                 "LC_ALL": "C.UTF-8",
@@ -238,7 +252,7 @@ class Terminal:
 
     def __exit__(self, *_: object) -> None:
         self.process.kill()
-        self.process.wait(10)
+        self.process.wait(LIMIT)
         os.close(self._main)
 
     def type(self, words: str) -> None:
@@ -252,7 +266,7 @@ class Terminal:
         return (before + found).decode("utf-8", "replace")
 
     def ends_with(self, code: int) -> bool:
-        return self.process.wait(30) == code
+        return self.process.wait(LIMIT) == code
 
 
 def _take_terminal() -> None:
@@ -260,6 +274,7 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
+@pytest.mark.concurrent
 def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
@@ -270,6 +285,7 @@ def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> N
         assert person.ends_with(0)
 
 
+@pytest.mark.concurrent
 def test_on_a_terminal_lines_are_edited_and_brought_back(tmp_path: Path, shell: Shell) -> None:
     """In any script; also what was said in the session before."""
     left, up, back = "\x1b[D", "\x1b[A", "\x7f"
@@ -295,6 +311,7 @@ def leaking() -> Reply:
     return stream([{"content": f"One moment. {DSML}"}])
 
 
+@pytest.mark.concurrent
 def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
     with serve() as server:
         server.play(
@@ -315,6 +332,7 @@ def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
         assert "ERROR memrecall.chat.speech: tiny wrote a call of" in shown
 
 
+@pytest.mark.concurrent
 def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
     with serve() as server:
         server.play(
@@ -329,8 +347,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
             person.wait_for("you: ")
             person.type("hello\n")
             person.wait_for("nothing found")
-            while not server.requests:
-                time.sleep(0.01)
+            block_until(lambda: server.requests)
             person.type("\x03")
             assert "Ctrl-C again, or Ctrl-D, ends the chat" in person.wait_for("you: ")
             person.type("hello again\n")
@@ -338,6 +355,28 @@ def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
             person.wait_for("you: ")
             person.type("\x03")
             assert person.ends_with(130)
+
+
+# Reads a line; Ctrl-C is pressed when the prompt is shown and nothing waits for a key yet. It is a
+# function of C that presses it: one of Python would see the signal before it returns.
+INTERRUPTED = """
+import ctypes, readline
+from functools import partial
+from memrecall.cli.prompting import input_lines
+readline.set_pre_input_hook(partial(ctypes.PyDLL(None)["raise"], 2))
+try:
+    next(input_lines("you: "))
+except KeyboardInterrupt:
+    print("stopped")
+"""
+
+
+@pytest.mark.concurrent
+def test_ctrl_c_is_seen_before_the_editor_waits_for_a_key() -> None:
+    with Terminal.of(INTERRUPTED) as person:
+        person.wait_for("you: ")
+        person.wait_for("stopped")
+        assert person.ends_with(0)
 
 
 def test_a_group_played_again_has_nothing_new_to_answer(

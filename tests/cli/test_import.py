@@ -1,11 +1,13 @@
 """`memrecall import`: good lines go in, bad ones are told apart."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.cases import check_each
 from tests.cli.conftest import Shell
 
 
@@ -61,16 +63,20 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("bad", "reason"), BAD)
-def test_a_bad_line_is_named_and_the_others_go_in(
-    shell: Shell, db: Path, tmp_path: Path, bad: str, reason: str
-) -> None:
-    file = write(tmp_path, line(10), bad, "", line(11))
-    done = shell("import", file, "--db", db, "--json")
-    assert done.code == 1
-    assert done.json["stored"] == 2
-    assert [fault["line"] for fault in done.json["bad"]] == [2]
-    assert reason in done.json["bad"][0]["reason"]
+def test_a_bad_line_is_named_and_the_others_go_in(shell: Shell, db: Path, tmp_path: Path) -> None:
+
+    numbers = itertools.count(10)
+
+    def check(case: tuple[str, str]) -> None:
+        bad, reason = case
+        file = write(tmp_path, line(next(numbers)), bad, "", line(next(numbers)))
+        done = shell("import", file, "--db", db, "--json")
+        assert done.code == 1
+        assert done.json["stored"] == 2
+        assert [fault["line"] for fault in done.json["bad"]] == [2]
+        assert reason in done.json["bad"][0]["reason"]
+
+    check_each(BAD, check)
 
 
 def test_a_bad_line_is_shown_to_a_person_too(shell: Shell, db: Path, tmp_path: Path) -> None:

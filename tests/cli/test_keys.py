@@ -7,6 +7,7 @@ import pytest
 
 from memrecall.cli.keys import read_expiry
 from memrecall.errors import InvalidArgument
+from tests.cases import check_each
 
 from .conftest import Shell
 
@@ -96,9 +97,8 @@ def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
     assert "no user; read and write; operator" in shell("keys", "list", "--db", db).out
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
+def test_what_cannot_be_a_key_is_refused(shell: Shell, db: Path) -> None:
+    cases: list[tuple[list[str], str]] = [
         ([], "the key is for nobody"),
         (["--user", "a", "--all-users"], "exclude each other"),
         (["--user", ""], "user_id ''"),
@@ -107,15 +107,16 @@ def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
         (["--user", "a", "--expires", "0d"], "expired already"),
         (["--user", "a", "--expires", "2020-01-01"], "expired already"),
         (["--user", "a", "--name", "x" * 256], "256 characters"),
-    ],
-)
-def test_what_cannot_be_a_key_is_refused(
-    shell: Shell, db: Path, options: list[str], said: str
-) -> None:
-    done = shell("keys", "create", *options, "--db", db)
-    assert done.code == 2
-    assert said in done.err
-    assert done.out == ""
+    ]
+
+    def check(case: tuple[list[str], str]) -> None:
+        options, said = case
+        done = shell("keys", "create", *options, "--db", db)
+        assert done.code == 2
+        assert said in done.err
+        assert done.out == ""
+
+    check_each(cases, check)
 
 
 def test_spans_of_time() -> None:

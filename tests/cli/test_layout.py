@@ -1,12 +1,12 @@
 """Lines that fit a terminal."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
 from memrecall.cli.layout import bar, cut, flat, fold, indent
+from tests.cases import check_each
 
 MIXED = (
     "数据库配置：PostgreSQL 16，跑在 10.0.3.12 的 5433 端口（主库）。See /etc/app/conf.d/ for more."
@@ -17,13 +17,17 @@ def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-@pytest.mark.parametrize("width", [10, 24, 40, 79])
-def test_text_is_folded_between_chinese_characters(width: int) -> None:
-    lines = plain(fold(Text(MIXED), width))
-    assert max(map(cell_len, lines)) <= width
-    assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
-    assert not any(line[0] in "，。；：、）" for line in lines)
-    assert not any(line[-1] in "（「" for line in lines)
+def test_text_is_folded_between_chinese_characters() -> None:
+    cases: list[int] = [10, 24, 40, 79]
+
+    def check(width: int) -> None:
+        lines = plain(fold(Text(MIXED), width))
+        assert max(map(cell_len, lines)) <= width
+        assert "".join(lines).replace(" ", "") == MIXED.replace(" ", "")
+        assert not any(line[0] in "，。；：、）" for line in lines)
+        assert not any(line[-1] in "（「" for line in lines)
+
+    check_each(cases, check)
 
 
 @given(st.text(alphabet="ab 中文，。（）\n/🙂", max_size=80), st.integers(4, 30))
@@ -59,7 +63,12 @@ def test_one_line_ends_in_an_ellipsis() -> None:
     assert flat("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
 
 
-@pytest.mark.parametrize(("share", "filled"), [(0, 0), (0.5, 6), (1, 12), (-1, 0), (7, 12)])
-def test_a_bar_has_always_the_same_length(share: float, filled: int) -> None:
-    drawn = bar(share, "green").plain
-    assert (drawn.count("━"), len(drawn)) == (filled, 12)
+def test_a_bar_has_always_the_same_length() -> None:
+    cases: list[tuple[float, int]] = [(0, 0), (0.5, 6), (1, 12), (-1, 0), (7, 12)]
+
+    def check(case: tuple[float, int]) -> None:
+        share, filled = case
+        drawn = bar(share, "green").plain
+        assert (drawn.count("━"), len(drawn)) == (filled, 12)
+
+    check_each(cases, check)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import check_each
 from tests.cli.conftest import Shell
 
 
@@ -88,9 +89,8 @@ class TestMemories:
         assert shell(*base, "--yes", "--json").json["deleted"] == 2
         assert listed(shell, ann) == []
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    def test_bad_input_is_one_line(self, shell: Shell, ann: Path) -> None:
+        cases: list[tuple[str, ...]] = [
             ("list", "--filter", "[1]"),
             ("list", "--filter", '{"a": {"like": 1}}'),
             ("list", "--limit", "0"),
@@ -102,13 +102,15 @@ class TestMemories:
             ("undo", "nobody"),
             ("history", "nobody"),
             ("add", "x", "--metadata", "{"),
-        ],
-    )
-    def test_bad_input_is_one_line(self, shell: Shell, ann: Path, wrong: tuple[str, ...]) -> None:
-        done = shell("memories", *wrong, "--user", "ann", "--db", ann)
-        assert (done.code, done.out) == (2, "")
-        assert done.err.startswith("error: ")
-        assert done.err.count("\n") == 1
+        ]
+
+        def check(wrong: tuple[str, ...]) -> None:
+            done = shell("memories", *wrong, "--user", "ann", "--db", ann)
+            assert (done.code, done.out) == (2, "")
+            assert done.err.startswith("error: ")
+            assert done.err.count("\n") == 1
+
+        check_each(cases, check)
 
 
 def test_the_graph(shell: Shell, ann: Path) -> None:

@@ -14,6 +14,7 @@ from rich.cells import cell_len
 
 from memrecall.agent import Trace
 from memrecall.testing import Script, ScriptedClient, call, call_raw, calls, fail, say, think
+from tests.cases import check_each
 from tests.cli.conftest import Shell
 
 ROOT = Path(__file__).parent.parent.parent
@@ -195,7 +196,7 @@ def test_a_conversation_comes_from_a_file_or_from_standard_input(
     assert shell(*base, "-").json["trace"]["events"][0]["given"] == 3
 
 
-BAD_FILES = [
+BAD_FILES: list[tuple[str | bytes, str]] = [
     ("", "has no message"),
     ("[]", "has no message"),
     ('{"role": "user", "content": " "}', "has no message"),
@@ -216,18 +217,22 @@ BAD_FILES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "said"), BAD_FILES)
 def test_what_is_wrong_with_a_conversation_is_said_with_its_line(
-    shell: Shell, chat: Path, tmp_path: Path, text: str | bytes, said: str
+    shell: Shell, chat: Path, tmp_path: Path
 ) -> None:
-    file = tmp_path / "said.json"
-    file.write_bytes(text if isinstance(text, bytes) else text.encode())
-    done = shell("recall", "--messages", file, "--user", "lin", "--db", chat)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert "said.json" in done.err
-    assert done.err.count("\n") == 1
-    assert done.err.endswith("[INVALID_ARGUMENT]\n")
+
+    def check(case: tuple[str | bytes, str]) -> None:
+        text, said = case
+        file = tmp_path / "said.json"
+        file.write_bytes(text if isinstance(text, bytes) else text.encode())
+        done = shell("recall", "--messages", file, "--user", "lin", "--db", chat)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+        assert "said.json" in done.err
+        assert done.err.count("\n") == 1
+        assert done.err.endswith("[INVALID_ARGUMENT]\n")
+
+    check_each(BAD_FILES, check)
 
 
 WRONG = [
@@ -246,14 +251,16 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda given: str(given))
-def test_what_is_wrong_is_said_in_one_line(
-    shell: Shell, chat: Path, arguments: list[str], said: str
-) -> None:
-    done = shell("recall", *arguments, "--user", "lin", "--db", chat)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
+
+    def check(case: tuple[list[str], str]) -> None:
+        arguments, said = case
+        done = shell("recall", *arguments, "--user", "lin", "--db", chat)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+        assert done.err.count("\n") == 1
+
+    check_each(WRONG, check)
 
 
 def test_a_database_that_is_not_there_is_not_made(shell: Shell, db: Path, tmp_path: Path) -> None:
@@ -477,6 +484,7 @@ def test_ctrl_c_ends_it_in_one_line(shell: Shell, chat: Path, script: Any) -> No
     assert "▸ search_memories “garage”" in done.out
 
 
+@pytest.mark.concurrent
 def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
     """In a process of its own, with a terminal that is one."""
     parent, child = pty.openpty()
@@ -503,6 +511,7 @@ def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
     assert PEANUTS in shown.decode()
 
 
+@pytest.mark.concurrent
 def test_a_reader_that_has_seen_enough_is_no_error(chat: Path) -> None:
     command = ["-c", "from memrecall.cli import main; main()", "recall", "花生过敏"]
     running = subprocess.Popen(

@@ -10,6 +10,7 @@ import pytest
 
 from memrecall.store.traces import TraceSummary
 from memrecall.testing import ScriptedClient, call, think
+from tests.cases import check_each
 from tests.cli.conftest import Shell
 
 NOW = "2026-04-21T09:00:00Z"
@@ -185,27 +186,38 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "said"), WRONG, ids=lambda given: str(given))
-def test_what_is_wrong_is_said_in_one_line(
-    shell: Shell, chat: Path, arguments: list[str], said: str
-) -> None:
-    done = shell("trace", *arguments, "--db", chat)
-    assert (done.code, done.out) == (2, "")
-    assert said in done.err
-    assert done.err.count("\n") == 1
+def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
+
+    def check(case: tuple[list[str], str]) -> None:
+        arguments, said = case
+        done = shell("trace", *arguments, "--db", chat)
+        assert (done.code, done.out) == (2, "")
+        assert said in done.err
+        assert done.err.count("\n") == 1
+
+    check_each(WRONG, check)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "not json", "[1]", "{}", '{"trace": {}}', '{"trace": 7}', '"text"',
-     '{"trace": {"trace_id": "t", "started_at": "2026-01-01T00:00:00Z", "events": []}}',
-     '{"trace": {"trace_id": "t", "started_at": "x", "events": []}}',
-     '{"trace": {"trace_id": "t", "started_at": "2026-01-01", "events": [{"kind": "new"}]}}'],
-)  # fmt: skip
-def test_a_file_that_is_no_result_is_refused(shell: Shell, tmp_path: Path, text: str) -> None:
-    file = tmp_path / "other.json"
-    file.write_text(text, "utf-8")
-    done = shell("trace", "show", "--file", file)
-    assert (done.code, done.out) == (2, "")
-    assert "other.json is not" in done.err
-    assert done.err.endswith("[INVALID_ARGUMENT]\n")
+def test_a_file_that_is_no_result_is_refused(shell: Shell, tmp_path: Path) -> None:
+    cases: list[str] = [
+        "",
+        "not json",
+        "[1]",
+        "{}",
+        '{"trace": {}}',
+        '{"trace": 7}',
+        '"text"',
+        '{"trace": {"trace_id": "t", "started_at": "2026-01-01T00:00:00Z", "events": []}}',
+        '{"trace": {"trace_id": "t", "started_at": "x", "events": []}}',
+        '{"trace": {"trace_id": "t", "started_at": "2026-01-01", "events": [{"kind": "new"}]}}',
+    ]
+
+    def check(text: str) -> None:
+        file = tmp_path / "other.json"
+        file.write_text(text, "utf-8")
+        done = shell("trace", "show", "--file", file)
+        assert (done.code, done.out) == (2, "")
+        assert "other.json is not" in done.err
+        assert done.err.endswith("[INVALID_ARGUMENT]\n")
+
+    check_each(cases, check)

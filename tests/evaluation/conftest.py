@@ -33,10 +33,16 @@ class Bench:
 
 
 @pytest.fixture
-def bench(shell: Shell, tmp_path: Path) -> Bench:
+def bench(shell: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    use_few_resamples(monkeypatch)
     corpus = write_lines(tmp_path / "corpus.jsonl", CORPUS)
     queries = write_lines(tmp_path / "queries.jsonl", QUERIES)
     return Bench(shell, tmp_path, corpus, queries)
+
+
+def use_few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Draw few times for an interval: how sure it is has tests of its own."""
+    monkeypatch.setattr("memrecall.evaluation.statistics.RESAMPLES", 50)
 
 
 @pytest.fixture

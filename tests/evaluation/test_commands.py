@@ -9,6 +9,7 @@ import pytest
 
 from memrecall.evaluation.answers import Answer
 from memrecall.evaluation.comparing import Change
+from tests.cases import check_each
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import QUERIES, message, write_lines
 
@@ -205,9 +206,8 @@ def test_an_incomplete_run_is_no_baseline(bench: Bench) -> None:
     assert (done.code, "is not complete" in done.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("part", "text", "said"),
-    [
+def test_a_damaged_run_says_so(bench: Bench) -> None:
+    cases: list[tuple[str, str, str]] = [
         ("summary.json", "{", "summary.json cannot be read"),
         ("summary.json", '{"format": 7}', "has another format"),
         ("results.jsonl", '{"query_id": "q1"}\n', "results.jsonl line 1"),
@@ -216,14 +216,19 @@ def test_an_incomplete_run_is_no_baseline(bench: Bench) -> None:
             '{"query_id": "q9", "category": "", "retrieved": []}\n',
             "its answers are not those of its questions",
         ),
-    ],
-)
-def test_a_damaged_run_says_so(bench: Bench, part: str, text: str, said: str) -> None:
+    ]
     bench.run("run")
-    bench.file("run", part).write_text(text, "utf-8")
-    page: Path = bench.folder / "x.html"
-    done = bench.shell("eval", "report", bench.folder / "run", "--out", page)
-    assert (done.code, said in done.err) == (2, True), done.err
+
+    def check(case: tuple[str, str, str]) -> None:
+        part, text, said = case
+        whole = bench.file("run", part).read_bytes()
+        bench.file("run", part).write_text(text, "utf-8")
+        page: Path = bench.folder / "x.html"
+        done = bench.shell("eval", "report", bench.folder / "run", "--out", page)
+        bench.file("run", part).write_bytes(whole)
+        assert (done.code, said in done.err) == (2, True), done.err
+
+    check_each(cases, check)
 
 
 def test_better_depends_on_the_figure() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.evaluation.answers import Answer, Recalled
@@ -180,6 +180,7 @@ key_lists = st.lists(st.sampled_from(KEYS), max_size=30, unique=True)
 cases = st.lists(st.tuples(key_lists, key_lists), min_size=1, max_size=8)
 
 
+@settings(max_examples=30)
 @given(cases)
 def test_shares_are_bounded_and_grow_with_k(told: list[tuple[list[str], list[str]]]) -> None:
     asked = [question(n, evidence) for n, (evidence, _) in enumerate(told)]
@@ -202,6 +203,7 @@ handed_cases = st.lists(
 )
 
 
+@settings(max_examples=30)
 @given(handed_cases, st.randoms())
 def test_the_order_of_the_questions_does_not_matter(
     told: list[tuple[list[str], list[str], float, bool]], random: st.DataObject

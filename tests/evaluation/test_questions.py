@@ -11,6 +11,7 @@ from memrecall.evaluation.corpus import check_labels, read_corpus
 from memrecall.evaluation.questions import Question, last_moment, read_questions
 from memrecall.memory.importing import read_entry
 from memrecall.types import format_time
+from tests.cases import check_each
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines
 
 UTC_ZONE = ZoneInfo("UTC")
@@ -20,26 +21,27 @@ def asked(query: str) -> Question:
     return Question(query_id="q", user_id="u", query=query, evidence=())
 
 
-@pytest.mark.parametrize(
-    ("query", "roles"),
-    [
+def test_lines_are_a_conversation_that_ends_with_the_user() -> None:
+    cases: list[tuple[str, list[str]]] = [
         ("one line", ["user"]),
         ("she\n\n  he \n", ["assistant", "user"]),
         ("a\nb\nc", ["user", "assistant", "user"]),
         ("a\nb\nc\nd", ["assistant", "user", "assistant", "user"]),
-    ],
-)
-def test_lines_are_a_conversation_that_ends_with_the_user(query: str, roles: list[str]) -> None:
-    conversation = asked(query).conversation
-    assert [said["role"] for said in conversation] == roles
-    assert [said["content"] for said in conversation] == query.split()[: len(roles)] or roles == [
-        "user"
     ]
 
+    def check(case: tuple[str, list[str]]) -> None:
+        query, roles = case
+        conversation = asked(query).conversation
+        assert [said["role"] for said in conversation] == roles
+        assert [said["content"] for said in conversation] == query.split()[
+            : len(roles)
+        ] or roles == ["user"]
 
-@pytest.mark.parametrize(
-    ("as_of", "zone", "moment"),
-    [
+    check_each(cases, check)
+
+
+def test_as_of_is_the_end_of_what_it_names() -> None:
+    cases: list[tuple[str, str, str]] = [
         ("2025-01", "UTC", "2025-01-31T23:59:59.999999Z"),
         ("2024-02", "UTC", "2024-02-29T23:59:59.999999Z"),
         ("2025-12", "UTC", "2025-12-31T23:59:59.999999Z"),
@@ -48,25 +50,31 @@ def test_lines_are_a_conversation_that_ends_with_the_user(query: str, roles: lis
         ("2025-03", "America/New_York", "2025-04-01T03:59:59.999999Z"),
         ("2025-01-07T10:00:00Z", "UTC", "2025-01-07T10:00:00Z"),
         ("2025-01-07T10:00:00+08:00", "UTC", "2025-01-07T02:00:00Z"),
-    ],
-)
-def test_as_of_is_the_end_of_what_it_names(as_of: str, zone: str, moment: str) -> None:
-    assert format_time(last_moment(as_of, ZoneInfo(zone))) == moment
+    ]
+
+    def check(case: tuple[str, str, str]) -> None:
+        as_of, zone, moment = case
+        assert format_time(last_moment(as_of, ZoneInfo(zone))) == moment
+
+    check_each(cases, check)
 
 
-@pytest.mark.parametrize("as_of", ["2025-13", "2025-02-30", "soon", "9999-12", "2025"])
-def test_what_is_no_time_is_refused(as_of: str) -> None:
-    with pytest.raises(InvalidArgument, match=as_of):
-        last_moment(as_of, UTC_ZONE)
+def test_what_is_no_time_is_refused() -> None:
+    cases: list[str] = ["2025-13", "2025-02-30", "soon", "9999-12", "2025"]
+
+    def check(as_of: str) -> None:
+        with pytest.raises(InvalidArgument, match=as_of):
+            last_moment(as_of, UTC_ZONE)
+
+    check_each(cases, check)
 
 
 def changed(**changes: Any) -> dict[str, Any]:
     return {name: value for name, value in {**QUERIES[0], **changes}.items() if value != "absent"}
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
+def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
+    cases: list[tuple[Any, str]] = [
         ("not json", "line 2: not JSON"),
         ("[1]", "line 2: JSON, but not an object"),
         (changed(query_id="absent"), "line 2: query_id is missing"),
@@ -83,20 +91,22 @@ def changed(**changes: Any) -> dict[str, Any]:
         (changed(time_zone="Mars/Base"), "line 2: time_zone 'Mars/Base' is not known"),
         (changed(user_id="nobody"), "line 2: user 'nobody' is not in"),
         (changed(evidence=["m9"]), "line 2: evidence 'm9' of 'lin' is not in"),
-    ],
-)
-def test_a_bad_question_is_named_by_its_line(tmp_path: Path, row: Any, said: str) -> None:
-    file = write_lines(tmp_path / "queries.jsonl", [changed(query_id="q0"), row])
-    corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
-    with pytest.raises(InvalidArgument) as failure:
-        check_labels(read_questions(file), corpus)
-    assert said in str(failure.value)
-    assert str(file) in str(failure.value)
+    ]
+
+    def check(case: tuple[Any, str]) -> None:
+        row, said = case
+        file = write_lines(tmp_path / "queries.jsonl", [changed(query_id="q0"), row])
+        corpus = read_corpus(write_lines(tmp_path / "corpus.jsonl", CORPUS), read_entry)
+        with pytest.raises(InvalidArgument) as failure:
+            check_labels(read_questions(file), corpus)
+        assert said in str(failure.value)
+        assert str(file) in str(failure.value)
+
+    check_each(cases, check)
 
 
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
+def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path) -> None:
+    cases: list[tuple[Any, str]] = [
         ("{", "line 2: not JSON"),
         (message("lin", "m2", "soon", "x"), "line 2: ts"),
         (message("lin", "m1", "2025-01-01", "again"), "line 2: 'm1' of 'lin' is on line 1 already"),
@@ -105,13 +115,16 @@ def test_a_bad_question_is_named_by_its_line(tmp_path: Path, row: Any, said: str
         ({"memory_key": "k", "content": "x"}, "line 2: user_id is missing"),
         ({"user_id": 5, "memory_key": "k", "content": "x"}, "line 2: user_id 5 is not a string"),
         ({"user_id": "lin", "memory_key": "k", "content": " "}, "line 2: content is empty"),
-    ],
-)
-def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path, row: Any, said: str) -> None:
-    rows = [message("lin", "m1", "2025-01-01", "hello"), row]
-    with pytest.raises(InvalidArgument) as failure:
-        read_corpus(write_lines(tmp_path / "corpus.jsonl", rows), read_entry)
-    assert said in str(failure.value)
+    ]
+
+    def check(case: tuple[Any, str]) -> None:
+        row, said = case
+        rows = [message("lin", "m1", "2025-01-01", "hello"), row]
+        with pytest.raises(InvalidArgument) as failure:
+            read_corpus(write_lines(tmp_path / "corpus.jsonl", rows), read_entry)
+        assert said in str(failure.value)
+
+    check_each(cases, check)
 
 
 def test_files_with_nothing_in_them_are_refused(tmp_path: Path) -> None:

@@ -4,7 +4,6 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import pytest
 from memrecall.evaluation.asking import SearchAsker
 from memrecall.evaluation.folder import RunFolder
 from memrecall.evaluation.questions import Question
-from tests.evaluation.conftest import Bench
+from tests.evaluation.conftest import Bench, use_few_resamples
 from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
+from tests.waiting import LIMIT
 
 MODES = pytest.mark.parametrize("mode", ["search", "recall"])
 
@@ -144,40 +144,44 @@ def prepare_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(bench.folder / name.lower()))
     monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
+    use_few_resamples(monkeypatch)
 
 
-def test_a_killed_process_leaves_a_folder_to_go_on_with(
-    many: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many.run("whole")
-    for sign, code in ((signal.SIGINT, 130), (signal.SIGKILL, -signal.SIGKILL)):
-        name = f"stopped{sign}"
-        files = ("--corpus", many.corpus, "--queries", many.queries, "--mode", "search")
-        started = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY, "eval", "run", *files, "--out", many.folder / name],
-            stderr=subprocess.PIPE,
-        )
-        written = many.file(name, "results.jsonl")
-        while not (written.exists() and written.stat().st_size):
-            assert started.poll() is None
-            time.sleep(0.02)
+@pytest.mark.concurrent
+@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["int", "kill"])
+def test_a_killed_process_leaves_a_folder_to_go_on_with(many: Bench, sign: signal.Signals) -> None:
+    files = ("--corpus", many.corpus, "--queries", many.queries, "--mode", "search")
+    code = 130 if sign is signal.SIGINT else -sign
+    with subprocess.Popen(
+        [sys.executable, "-c", STOPPING, "eval", "run", *files, "--out", many.folder / "run"],
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "asking\n"
         started.send_signal(sign)
-        started.communicate(timeout=60)
-        assert started.returncode == code
-        assert 0 < len(read_lines(written)) < 40
-        done = many.run(name)
-        assert done.code == 0, done.err
-        assert 0 < done.json["asked"] < 40
-        assert written.read_bytes() == many.file("whole", "results.jsonl").read_bytes()
+        assert started.wait(LIMIT) == code
+    written = many.file("run", "results.jsonl")
+    assert len(read_lines(written)) == 3
+    done = many.run("run")
+    assert done.code == 0, done.err
+    assert done.json["asked"] == 37
+    many.run("whole")
+    assert written.read_bytes() == many.file("whole", "results.jsonl").read_bytes()
 
 
-# The command line, with a pause after each question.
-SLOWLY = """
-import time
+# The command line, asking the fourth question for ever.
+STOPPING = """
+import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.folder import RunFolder
-append = RunFolder.append
-RunFolder.append = lambda *given: (append(*given), time.sleep(0.1))
+from memrecall.evaluation.asking import SearchAsker
+ask, numbers = SearchAsker.ask, itertools.count(1)
+async def ask_or_wait(*given):
+    if next(numbers) > 3:
+        print("asking", flush=True)
+        await asyncio.Event().wait()
+    return await ask(*given)
+SearchAsker.ask = ask_or_wait
 main()
 """
 

@@ -7,6 +7,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory
+from tests.cases import check_each_async
 
 from .conftest import settings_for
 from .standin import WordExtractor
@@ -63,9 +64,10 @@ class TestForms:
         assert image is not None
         assert image["speaker"] == "Ann"
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    async def test_what_is_no_message_is_refused_and_nothing_is_stored(
+        self, memory: AsyncMemory
+    ) -> None:
+        cases: list[Any] = [
             "",
             "   ",
             [],
@@ -81,20 +83,19 @@ class TestForms:
             [{"role": "user", "content": "x", "ts": "soon"}],
             [{"role": "user", "content": "x", "metadata": "m"}],
             [{"role": "user", "content": "x", "id": "  "}],
-        ],
-        ids=repr,
-    )
-    async def test_what_is_no_message_is_refused_and_nothing_is_stored(
-        self, memory: AsyncMemory, wrong: Any
-    ) -> None:
+        ]
         await memory.add("before", "ann", infer=False)
-        good = {"role": "user", "content": "good"}
-        batch = [good, *wrong] if isinstance(wrong, list) and wrong else wrong
 
-        with pytest.raises(InvalidArgument):
-            await memory.add(batch, "ann")
+        async def check(wrong: Any) -> None:
+            good = {"role": "user", "content": "good"}
+            batch = [good, *wrong] if isinstance(wrong, list) and wrong else wrong
 
-        assert await said(memory) == ["before"]
+            with pytest.raises(InvalidArgument):
+                await memory.add(batch, "ann")
+
+            assert await said(memory) == ["before"]
+
+        await check_each_async(cases, check)
 
     async def test_bad_arguments(self, memory: AsyncMemory) -> None:
         for options in (

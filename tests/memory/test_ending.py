@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from memrecall import Memory
 
 SCRIPT = """
@@ -15,12 +17,13 @@ memory.add("I live in Milan.", user_id="ann", background=True)
 """
 
 
+@pytest.mark.concurrent
 def test_a_script_without_close_ends_quietly_and_loses_nothing(tmp_path: Path) -> None:
     file = str(tmp_path / "memory.db")
     script = SCRIPT.replace("DB", repr(file))
     environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=100
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     with Memory(db=file) as memory:

@@ -16,6 +16,8 @@ from memrecall.errors import InvalidArgument
 from ..model.openai_server import serve, text
 from .conftest import settings_for
 
+pytestmark = pytest.mark.concurrent  # plain code has a thread for its event loop
+
 ROOT = Path(__file__).parents[2]
 NOT_IN_PLAIN_CODE = {"short_term", "long_term"}  # they are async objects themselves
 

@@ -11,6 +11,7 @@ from memrecall.memory.knowledge_base import KnowledgeBase, embed_knowledge
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store
+from tests.cases import check_each_async
 
 from .conftest import settings_for
 
@@ -73,9 +74,8 @@ class TestEntries:
         assert [entry.knowledge_key async for entry in base.all()] == keys
         assert [e.knowledge_key for e in await base.page(keys[1], 2)] == keys[2:4]
 
-    @pytest.mark.parametrize(
-        "entry",
-        [
+    async def test_what_cannot_be_stored_is_refused(self, library: Library) -> None:
+        cases: list[NewKnowledge] = [
             NewKnowledge(" \n"),
             NewKnowledge("a\0b"),
             NewKnowledge("a", "\ud800"),
@@ -83,15 +83,15 @@ class TestEntries:
             NewKnowledge("a", tags=("x" * 256,)),
             NewKnowledge("a", tags=tuple(map(str, range(101)))),
             NewKnowledge("a", key="x" * 65),
-        ],
-    )
-    async def test_what_cannot_be_stored_is_refused(
-        self, library: Library, entry: NewKnowledge
-    ) -> None:
+        ]
         base = KnowledgeBase(library, DOCTOR)
-        with pytest.raises(InvalidArgument):
-            await base.add(entry)
-        assert [entry async for entry in base.all()] == []
+
+        async def check(entry: NewKnowledge) -> None:
+            with pytest.raises(InvalidArgument):
+                await base.add(entry)
+            assert [entry async for entry in base.all()] == []
+
+        await check_each_async(cases, check)
 
     async def test_it_survives_a_restart(self, location: str) -> None:
         async with await Library.open(settings_for(location)) as library:
@@ -130,10 +130,14 @@ class TestSearch:
         assert await found(base, "退货") == ["退货政策"]
         assert await found(base, "容器引擎") == ["Docker 容器化技术"]
 
-    @pytest.mark.parametrize("limit", [0, -1, 201])
-    async def test_a_limit_out_of_range_is_refused(self, library: Library, limit: int) -> None:
-        with pytest.raises(InvalidArgument):
-            await KnowledgeBase(library, DOCTOR).search("x", limit)
+    async def test_a_limit_out_of_range_is_refused(self, library: Library) -> None:
+        cases: list[int] = [0, -1, 201]
+
+        async def check(limit: int) -> None:
+            with pytest.raises(InvalidArgument):
+                await KnowledgeBase(library, DOCTOR).search("x", limit)
+
+        await check_each_async(cases, check)
 
     async def test_an_edit_is_seen_at_once_and_the_old_words_are_gone(
         self, library: Library, location: str
@@ -264,33 +268,29 @@ class TestVectors:
         assert [item.text for item in await vectors.pending(10)] == ["parasol"]
 
 
-@pytest.fixture(scope="module")
-def meaning(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    folder: Path = tmp_path_factory.mktemp("knowledge")
-    return Settings(db=str(folder / "k.db"), embedder="local", cache_dir=str(folder))
+MEANT: list[tuple[str, str | None]] = [
+    ("how many holidays do I have", "Vacation policy"),
+    ("painkiller maximum per day", "Ibuprofen dose"),
+    ("买的东西不想要了怎么办", "退货政策"),
+    ("container", "Docker 容器化技术"),
+    ("what is the capital of France", None),
+    ("法国的首都在哪里", None),
+    ("red-cooked pork recipe", None),
+    ("红烧肉怎么做", None),
+    ("quantum chromodynamics", None),
+    ("明天天气如何", None),
+    ("zzzz qqqq", None),
+]
 
 
-@pytest.mark.parametrize(
-    ("query", "best"),
-    [
-        ("how many holidays do I have", "Vacation policy"),
-        ("painkiller maximum per day", "Ibuprofen dose"),
-        ("买的东西不想要了怎么办", "退货政策"),
-        ("container", "Docker 容器化技术"),
-        ("what is the capital of France", None),
-        ("法国的首都在哪里", None),
-        ("red-cooked pork recipe", None),
-        ("红烧肉怎么做", None),
-        ("quantum chromodynamics", None),
-        ("明天天气如何", None),
-        ("zzzz qqqq", None),
-    ],
-)
-async def test_meaning_finds_and_nothing_relevant_is_nothing(
-    meaning: Settings, query: str, best: str | None
-) -> None:
-    async with await Library.open(meaning) as library:
+async def test_meaning_finds_and_nothing_relevant_is_nothing(tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "k.db"), embedder="local", cache_dir=str(tmp_path))
+    async with await Library.open(settings) as library:
         base = KnowledgeBase(library, DOCTOR)
-        if not await base.page(limit=1):
-            await fill(base)
-        assert next(iter(await found(base, query)), None) == best
+        await fill(base)
+
+        async def check(case: tuple[str, str | None]) -> None:
+            query, best = case
+            assert next(iter(await found(base, query)), None) == best
+
+        await check_each_async(MEANT, check)

@@ -1,6 +1,7 @@
 """Rerankers: an endpoint on loopback, a cross-encoder, and what happens when they fail."""
 
 import json
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -14,6 +15,8 @@ from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import AsyncMemory, CrossEncoderReranker, EndpointReranker
 from memrecall.memory.reranking import make_reranker, squashed
 from memrecall.settings import Settings
+from tests.cases import check_each, check_each_async
+from tests.waiting import LIMIT
 
 from .conftest import settings_for
 from .standin import WordExtractor
@@ -65,6 +68,7 @@ def server() -> Iterator[RerankServer]:
     made.server_close()
 
 
+@pytest.mark.concurrent
 class TestEndpoint:
     async def test_it_is_asked_as_such_endpoints_are(self, server: RerankServer) -> None:
         server.answer = {
@@ -82,9 +86,8 @@ class TestEndpoint:
         low, high = await EndpointReranker(server.url, "m").score("q", ["a", "longer text"])
         assert 0 < low < high < 1
 
-    @pytest.mark.parametrize(
-        ("status", "answer"),
-        [
+    async def test_an_answer_that_is_none_fails(self, server: RerankServer) -> None:
+        cases: list[tuple[int, Any]] = [
             (500, {}),
             (200, b"no json"),
             (200, {"results": []}),
@@ -92,20 +95,24 @@ class TestEndpoint:
             (200, {"results": [{"index": 0, "relevance_score": "x"}]}),
             (200, b'{"results": [{"index": 0, "relevance_score": NaN}]}'),
             (200, [1]),
-        ],
-    )
-    async def test_an_answer_that_is_none_fails(
-        self, server: RerankServer, status: int, answer: Any
-    ) -> None:
-        server.status, server.answer = status, answer or {"x": 1}
-        with pytest.raises(ModelFailed) as caught:
-            await EndpointReranker(server.url, "m", api_key="sk-1").score("secret", ["text"])
-        assert "secret" not in str(caught.value)
-        assert "sk-1" not in str(caught.value)
+        ]
+
+        async def check(case: tuple[int, Any]) -> None:
+            status, answer = case
+            server.status, server.answer = status, answer or {"x": 1}
+            with pytest.raises(ModelFailed) as caught:
+                await EndpointReranker(server.url, "m", api_key="sk-1").score("secret", ["text"])
+            assert "secret" not in str(caught.value)
+            assert "sk-1" not in str(caught.value)
+
+        await check_each_async(cases, check)
 
     async def test_nobody_there(self) -> None:
-        with pytest.raises(ModelFailed, match="did not answer"):
-            await EndpointReranker("http://127.0.0.1:9/v1", "m", timeout=2).score("q", ["t"])
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))  # and nobody listens
+            url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+            with pytest.raises(ModelFailed, match="did not answer"):
+                await EndpointReranker(url, "m", timeout=LIMIT).score("q", ["t"])
 
 
 class FakeCrossEncoder:
@@ -143,6 +150,7 @@ class TestCrossEncoder:
         assert "memrecall[sentence-transformers]" in caught.value.hint
 
 
+@pytest.mark.concurrent
 class TestInASearch:
     @pytest.fixture
     async def memory(self, location: str, server: RerankServer) -> AsyncIterator[AsyncMemory]:
@@ -179,8 +187,12 @@ class TestInASearch:
         assert "not reranked" in found["message"]
 
 
-@pytest.mark.parametrize("spec", ["endpoint", "endpoint:m", "cross-encoder", "nobody:x"])
-def test_a_setting_must_name_one(spec: str) -> None:
-    with pytest.raises(InvalidArgument):
-        make_reranker(Settings(reranker=spec))
-    assert make_reranker(Settings()) is None
+def test_a_setting_must_name_one() -> None:
+    cases: list[str] = ["endpoint", "endpoint:m", "cross-encoder", "nobody:x"]
+
+    def check(spec: str) -> None:
+        with pytest.raises(InvalidArgument):
+            make_reranker(Settings(reranker=spec))
+        assert make_reranker(Settings()) is None
+
+    check_each(cases, check)

@@ -9,6 +9,7 @@ import pytest
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
+from tests.cases import check_each_async
 
 from .conftest import settings_for
 from .standin import WordExtractor
@@ -65,9 +66,8 @@ class TestUpdate:
             (None, "one"), ("one", "two"), ("two", "three"), ("three", None),
         ]  # fmt: skip
 
-    @pytest.mark.parametrize(
-        "wrong",
-        [
+    async def test_a_wrong_correction_changes_nothing(self, memory: AsyncMemory) -> None:
+        cases: list[dict[str, Any]] = [
             {},
             {"data": ""},
             {"data": "a\0"},
@@ -78,19 +78,17 @@ class TestUpdate:
             {"layer": "middle"},
             {"pinned": "perhaps"},
             {"expires_at": "soon"},
-        ],
-        ids=repr,
-    )
-    async def test_a_wrong_correction_changes_nothing(
-        self, memory: AsyncMemory, wrong: dict[str, Any]
-    ) -> None:
+        ]
         key = await remember(memory, "likes tea")
         before = await memory.get(key)
 
-        with pytest.raises(InvalidArgument):
-            await memory.update(key, **wrong)
+        async def check(wrong: dict[str, Any]) -> None:
+            with pytest.raises(InvalidArgument):
+                await memory.update(key, **wrong)
 
-        assert await memory.get(key) == before
+            assert await memory.get(key) == before
+
+        await check_each_async(cases, check)
 
     async def test_unknown_ids(self, memory: AsyncMemory) -> None:
         await remember(memory, "x")
@@ -303,13 +301,12 @@ class TestBinding:
 
 
 class TestProcess:
+    @pytest.mark.concurrent
     async def test_functions_run_on_add_or_on_demand_and_may_fail(
         self, memory: AsyncMemory
     ) -> None:
-        import asyncio
-
         async def slow(_: list[dict[str, Any]]) -> None:
-            await asyncio.sleep(30)
+            await asyncio.Event().wait()
 
         def fails(_: list[dict[str, Any]]) -> None:
             raise ValueError("no")
@@ -333,6 +330,7 @@ class TestProcess:
                 memory.register(**{"function": len, **wrong})  # type: ignore[arg-type]
 
 
+@pytest.mark.concurrent
 async def test_the_next_search_by_meaning_knows_what_an_undo_brought_back(location: str) -> None:
     """Also if a job for the same user, begun before, is still under way."""
     async with AsyncMemory(settings=settings_for(location)) as memory:
