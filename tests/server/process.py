@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-PATIENCE = 60.0  # seconds for whatever must come to an end
+PATIENCE = 100.0  # seconds for whatever must come to an end, the start of a process included
 RUN = "import sys; from memrecall.cli import main; main()"
 
 
