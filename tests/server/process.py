@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 PATIENCE = 100.0  # seconds for whatever must come to an end, the start of a process included
+NO_PAGES = {"MEMRECALL_DASHBOARD": "false"}  # for who asks the API alone: loading them takes long
 RUN = "import sys; from memrecall.cli import main; main()"
 
 

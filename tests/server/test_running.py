@@ -24,7 +24,7 @@ from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
 
-from .process import PATIENCE, command, environment, run, served
+from .process import NO_PAGES, PATIENCE, command, environment, run, served
 from .site import NOON, error, opened, said
 
 pytestmark = pytest.mark.concurrent
@@ -51,7 +51,8 @@ async def running(
     """The real thing in this process, stopped at the end as an operating system does it."""
     told: asyncio.Queue[Listening] = asyncio.Queue()
     given = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
-    work = asyncio.create_task(serve(Settings(**{**given, **settings}), told.put_nowait))
+    chosen = Settings(**{**given, "dashboard": False, **settings})
+    work = asyncio.create_task(serve(chosen, told.put_nowait))
     hearing = asyncio.create_task(told.get())
     await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
     if work.done():
@@ -195,7 +196,7 @@ async def test_told_to_stop_it_finishes_what_it_writes_and_logs_its_end(tmp_path
     """What was acknowledged is there; what was not is there whole, or not at all."""
     db = tmp_path / "a.db"
     acknowledged = 0
-    with served(tmp_path, "--db", db) as server:
+    with served(tmp_path, "--db", db, **NO_PAGES) as server:
         async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             for number in range(200):
                 batch = [said(n, message_id=f"{number}-{n}") for n in range(20)]

@@ -14,7 +14,7 @@ import pytest
 from memrecall.server.examples import USER
 
 from .fuzzing import MEMORY
-from .process import run, served
+from .process import NO_PAGES, run, served
 
 HERE = Path(__file__).parent
 FEW = "8"
@@ -28,7 +28,7 @@ def test_no_request_is_answered_otherwise_than_documented(tmp_path: Path) -> Non
     db = tmp_path / "a.db"
     run(tmp_path, "add", "likes tea", "--user", USER, "--key", MEMORY, "--db", db)
     made = run(tmp_path, "keys", "create", "--user", USER, "--operator", "--db", db)
-    with served(tmp_path, "--db", db) as server:
+    with served(tmp_path, "--db", db, **NO_PAGES) as server:
         done = subprocess.run(
             [
                 *(sys.executable, "-m", "schemathesis.cli"),

@@ -20,7 +20,7 @@ from memrecall.testing import ScriptedClient, call
 from tests.test_telemetry import Told
 from tests.waiting import wait_until
 
-from .process import PATIENCE, run, served
+from .process import NO_PAGES, PATIENCE, run, served
 from .site import Site, error, in_process, said, write
 
 SECRET = "zqsecretzq"
@@ -214,6 +214,7 @@ def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path) -> No
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
             "OTEL_SERVICE_NAME": "our-memory",
             "MEMRECALL_TELEMETRY": "1",
+            **NO_PAGES,
         }
         with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
             assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
@@ -228,6 +229,7 @@ def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
             "FASTAPI_OTEL_AUTO_CONFIGURE": "true",
+            **NO_PAGES,
         }
         with served(tmp_path, "--db", tmp_path / "a.db", **variables) as server:
             assert httpx.get(f"{server.url}/healthz", timeout=PATIENCE).status_code == 200
@@ -239,6 +241,6 @@ def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
 def test_an_exporter_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     """By the flag as by the variable, telemetry is switched on."""
     flags = ("serve", "--port", 0, "--telemetry", "--db", tmp_path / "a.db")
-    done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger")
+    done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger", **NO_PAGES)
     assert done.returncode == 2
     assert "OTEL_TRACES_EXPORTER 'jaeger' is not known" in done.stderr
