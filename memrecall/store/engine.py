@@ -7,6 +7,7 @@ another writer came between, whatever the busy timeout says.
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Literal, TypeVar
@@ -15,7 +16,7 @@ from sqlalchemy import Engine, Executable, Row, create_engine, event
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from memrecall.errors import InvalidArgument, StorageUnreachable
+from memrecall.errors import InvalidArgument, StorageBusy, StorageUnreachable
 from memrecall.store.faults import typed_faults
 from memrecall.store.inline import InlineConnection, carry_out
 from memrecall.store.locations import describe, read_location, sqlite_file
@@ -25,6 +26,7 @@ Result = TypeVar("Result")
 
 _BEGIN = "memrecall_begin"
 _CONNECT_SECONDS = 10
+_RETRY_SECONDS = 0.01
 
 
 class Database:
@@ -54,6 +56,24 @@ class Database:
         _prepare_file(url, create)
         engine = _sqlite_engine(url, durability, lock_timeout)
         return cls(engine, url, _sqlite_direct(url, durability, lock_timeout))
+
+    async def prepare(self, lock_timeout: float) -> None:
+        """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
+        if self._direct is not None:
+            await asyncio.to_thread(self._switch_to_wal, self._direct, lock_timeout)
+
+    def _switch_to_wal(self, direct: Engine, lock_timeout: float) -> None:
+        # Several processes may open a new file at once, and where the journal mode changes SQLite
+        # reports a lock without waiting for its busy timeout.
+        deadline = time.monotonic() + lock_timeout
+        while True:
+            try:
+                with typed_faults(self.place), direct.connect():
+                    return
+            except StorageBusy:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_RETRY_SECONDS)
 
     async def close(self) -> None:
         """Give all connections back."""

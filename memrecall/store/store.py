@@ -82,6 +82,7 @@ class Store:
             location, create=create, durability=durability, lock_timeout=lock_timeout
         )
         try:
+            await database.prepare(lock_timeout)
             await upgrade(database)
             facts = await _read_facts(database)
         except BaseException:
