@@ -4,7 +4,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -103,8 +103,9 @@ class _Handler(BaseHTTPRequestHandler):
         # A promise of more than there is: to the client the connection breaks.
         self.send_header("Content-Length", str(len(content) + 100 * reply.breaks_off))
         self.send_header("Connection", "close")
-        self.end_headers()
-        self.wfile.write(content)
+        with suppress(BrokenPipeError, ConnectionResetError):  # the client may have hung up
+            self.end_headers()
+            self.wfile.write(content)
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
         pass
