@@ -1,7 +1,6 @@
 """The public helpers for tests."""
 
 import asyncio
-import sys
 
 import pytest
 from autogen_core import CancellationToken, FunctionCall
@@ -25,6 +24,7 @@ from memrecall.testing import (
     think,
     wait,
 )
+from tests.counting import Calls, counted
 
 from .waiting import wait_until
 
@@ -129,28 +129,18 @@ async def test_streams() -> None:
 
 async def test_a_thousand_calls_cost_little() -> None:
     client = ScriptedClient([repeat(call("search", query="x"), 1000)])
-    first = await count_steps(client)
+    first = await count_calls_of_one_answer(client)
     for _ in range(998):
         await client.create(ASK)
-    assert first < 100  # validating what the script says would take more
-    assert await count_steps(client) <= first
+    assert first < 50  # validating what the script says would take more
+    assert await count_calls_of_one_answer(client) <= first
 
 
-async def count_steps(client: ScriptedClient) -> int:
-    """How many functions are called, and return, for one answer."""
-    steps = 0
-
-    def count(*_: object) -> None:
-        nonlocal steps
-        steps += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+async def count_calls_of_one_answer(client: ScriptedClient) -> int:
+    calls = Calls()
+    with counted(calls):
         await client.create(ASK)
-    finally:
-        sys.setprofile(before)
-    return steps
+    return calls.number
 
 
 async def test_a_library_to_fill() -> None:

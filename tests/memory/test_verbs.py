@@ -331,8 +331,7 @@ class TestProcess:
 
 
 @pytest.mark.concurrent
-async def test_the_next_search_by_meaning_knows_what_an_undo_brought_back(location: str) -> None:
-    """Also if a job for the same user, begun before, is still under way."""
+async def test_undo_embeds_the_row_while_another_job_of_the_user_runs(location: str) -> None:
     async with AsyncMemory(settings=settings_for(location)) as memory:
         key = await remember(memory, "black tea from Assam")
         other = await remember(memory, "plays the oboe")
@@ -357,7 +356,6 @@ async def test_the_next_search_by_meaning_knows_what_an_undo_brought_back(locati
             go_on.set()
             await library.vectors.settle()
 
-        assert library.embedder is not None
         assert await library.store.vectors(library.embedder.model).pending(9) == []
 
 

@@ -21,7 +21,7 @@ from memrecall.text import LeakFilter
 from memrecall.text.leaks.json_calls import LONGEST_JSON
 from memrecall.text.leaks.watches import Reasoning
 from tests.cases import check_each
-from tests.text.counting import Characters, count_calls, counted
+from tests.counting import Characters, count_calls, counted
 
 BUSY = 2.0  # how much a busy machine may disturb a ratio of CPU times
 TRIES = 3  # a busy machine disturbs some of them

@@ -12,7 +12,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.text.snippets import ELLIPSIS, preview, snippets
 from memrecall.text.tokens import analyze, locate
 from tests.cases import check_each
-from tests.text.counting import count_calls
+from tests.counting import count_calls
 
 CHINESE = "我们昨天在北京大学讨论了數據庫的設計，会议开得很顺利。"
 ENGLISH = "The quick brown fox jumps over the lazy dog near port 8080. "

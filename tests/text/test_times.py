@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.text.times import TimeSpan, find_times
 from tests.cases import check_each
-from tests.text.counting import count_calls
+from tests.counting import count_calls
 
 WEDNESDAY = datetime(2026, 3, 18, 10, 30, tzinfo=UTC)
 MONDAY = datetime(2026, 3, 16, 10, 30, tzinfo=UTC)

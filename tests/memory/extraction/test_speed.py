@@ -9,7 +9,7 @@ import pytest
 from memrecall.memory.extraction import RuleExtractor, Utterance
 from memrecall.memory.extraction.rules.speech import LONGEST_READ
 from tests.cases import check_each
-from tests.text.counting import count_calls
+from tests.counting import count_calls
 
 from .talking import NOW, talk
 
