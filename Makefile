@@ -65,7 +65,7 @@ conformance: $(VENV)/.installed-dev  ## ask /mcp what MCP's own suite asks; need
 
 cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
 	@$(BIN)/python -m tests.agent.scenarios
-	@$(BIN)/python -m tests.memory.extraction.scenarios
+	@$(BIN)/python -m tests.extraction.scenarios
 
 notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save them with what they show
 	@$(BIN)/python notebooks/execute.py

@@ -8,7 +8,11 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent / "memrecall"
 # `text` is SQLAlchemy's door for raw SQL; tables.py uses it for the constant defaults of columns.
 RAW_CALLS = {"exec_driver_sql", "executescript"}
-ALLOWED = {"store/engine.py", "store/inline.py", "store/tables.py", "store/migrations/__init__.py"}
+ALLOWED = {
+    "store/database/engine.py",
+    "store/database/tables.py",
+    "store/database/migrations/__init__.py",
+}
 SQL = re.compile(
     r"^\s*(select\s.+\sfrom|insert\s+into|update\s.+\sset|delete\s+from)\s", re.I | re.S
 )

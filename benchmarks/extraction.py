@@ -3,7 +3,7 @@
     python benchmarks/extraction.py                 # all tables, by language
     python benchmarks/extraction.py --show zh03     # what is found in one conversation
 
-`tests/memory/extraction/conversations.py` is the table that the rules were written with. In
+`tests/extraction/conversations.py` is the table that the rules were written with. In
 `fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` later;
 the conversations of neither are read while tuning. A fact counts if it is about the right one and
 has all the words that are wanted.
@@ -24,8 +24,8 @@ REPOSITORY = Path(__file__).resolve().parent.parent
 if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
-from memrecall.memory.extraction.facts import RETRACTION, Fact, Utterance  # noqa: E402
-from memrecall.memory.extraction.rules import RuleExtractor  # noqa: E402
+from memrecall.extraction.protocol import RETRACTION, Fact, Utterance  # noqa: E402
+from memrecall.extraction.rules import RuleExtractor  # noqa: E402
 from memrecall.types import Role  # noqa: E402
 
 HELD_OUT = REPOSITORY / "fixtures" / "extraction" / "heldout.jsonl"
@@ -116,7 +116,7 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 def tuned() -> Iterator[Case]:
     """The conversations of the tests: a fact must have the very words."""
-    from tests.memory.extraction.conversations import CONVERSATIONS, NOW, SINGLE
+    from tests.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
     for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
         wanted = tuple(Wanted(None, ((text,),)) for text in texts)

@@ -4,9 +4,9 @@
 
 A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). Two fits follow
 one another by hand. The first gives weights, which are rounded and written into
-`memrecall/search/ranking.py`; the second is about the weights that stand there and gives the
-coefficients of `memrecall/search/calibration.py`. Each set counts the same, however many questions
-it has. Nothing is written but tables, and the same sets give the same tables.
+`memrecall/search/ranking/scores.py`; the second is about the weights that stand there and gives the
+coefficients of `memrecall/search/ranking/calibration.py`. Each set counts the same, however many
+questions it has. Nothing is written but tables, and the same sets give the same tables.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from benchmarks.ranking_fits import (  # noqa: E402
     recall,
 )
 from benchmarks.report import say  # noqa: E402
-from memrecall.search.ranking import HYBRID, PARTS  # noqa: E402
+from memrecall.search.ranking.scores import HYBRID, PARTS  # noqa: E402
 
 Figures = dict[str, dict[str, float]]  # rows of named figures
 Some = TypeVar("Some")

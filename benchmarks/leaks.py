@@ -26,7 +26,7 @@ if not __package__:  # run as a file, not as a module
 
 from benchmarks.report import number, say  # noqa: E402
 from memrecall.text import LeakFilter, filter_leaks  # noqa: E402
-from memrecall.text.leaks.watches import Reasoning  # noqa: E402
+from memrecall.text.leaks.matchers import Reasoning  # noqa: E402
 
 TOOLS = ("recall_memory", "get_other_members_messages", "is_mentioned", "search_memory")
 CHUNK = 4

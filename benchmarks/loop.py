@@ -34,7 +34,7 @@ from autogen_core.tools import FunctionTool  # noqa: E402
 
 from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
-from memrecall.agent.tools.schemas import descriptions  # noqa: E402
+from memrecall.agent.tools.table import descriptions  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
 from memrecall.model.prompts import Language  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402

@@ -39,7 +39,7 @@ from benchmarks.report import Stopwatch, Time, number, percentile, say  # noqa: 
 from memrecall.embedding import Embedder, Vectors, make_embedder  # noqa: E402
 from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus  # noqa: E402
 from memrecall.evaluation.questions import Question, read_questions  # noqa: E402
-from memrecall.memory.importing import read_entry  # noqa: E402
+from memrecall.importers.jsonl import read_entry  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import SearchRequest  # noqa: E402
 from memrecall.search.request import Mode  # noqa: E402

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Stopwatch, Time
-from memrecall.search.terms import question_terms
+from memrecall.search.ranking.lexical import question_terms
 from memrecall.text.tokens import BREAK, analyze, is_cjk
 
 Tokens = list[str]

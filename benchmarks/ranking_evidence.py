@@ -15,13 +15,14 @@ import numpy.typing as npt
 from benchmarks.report import say
 from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus
 from memrecall.evaluation.questions import Question, read_questions
+from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
-from memrecall.memory.importing import read_entry
 from memrecall.scope import Scope
-from memrecall.search import SearchRequest, judgement
-from memrecall.search.columns import Columns
-from memrecall.search.ranking import Evidence, Weights, combine
-from memrecall.search.selection import Rows, visible_rows
+from memrecall.search import SearchRequest
+from memrecall.search.index.columns import Columns
+from memrecall.search.ranking import features as judgement
+from memrecall.search.ranking.scores import Evidence, Weights, combine
+from memrecall.search.ranking.selection import Rows, visible_rows
 from memrecall.settings import Settings
 
 Mask = npt.NDArray[np.bool_]

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from benchmarks.ranking_evidence import Example, LabelledSet
 from memrecall.evaluation.metrics import CALIBRATED
 from memrecall.evaluation.statistics import brier_skill, calibration_error
-from memrecall.search import calibration
-from memrecall.search.ranking import HYBRID, PARTS, Weights
+from memrecall.search.ranking import calibration
+from memrecall.search.ranking.scores import HYBRID, PARTS, Weights
 
 Floats = npt.NDArray[np.float64]
 Slope = tuple[float, Floats, Floats]  # a value, its slope and its curvature

@@ -14,9 +14,8 @@ from benchmarks.vectors import Matrix, StoredVectors
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchEngine, SearchRequest
-from memrecall.search.lexical import bm25
+from memrecall.search.ranking.lexical import bm25, question_terms
 from memrecall.search.request import MODES, Mode
-from memrecall.search.terms import question_terms
 
 USER = "bench-user"
 LOADING = "loading, CPU seconds in a new process"

@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 
 from memrecall.agent import TraceEvent
-from memrecall.cli.drawing import Drawing, heading
-from memrecall.cli.layout import usable_width
+from memrecall.cli.output import usable_width
+from memrecall.cli.views.recall import Drawing, heading
 from memrecall.memory import Importer, ImportReport, Library, recall
 from memrecall.settings import Settings
 

@@ -4,7 +4,7 @@ The user is bound when the tools are made. What they write is marked as written 
 all of it can be undone. The model is a script here; with a real one, write instead of
 `ScriptedClient(…)`
 
-    make_client(load_settings().settings)                      # memrecall.model.clients
+    make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

@@ -1,7 +1,7 @@
 """A recall with no agent framework in sight: messages in, evidence out.
 
 With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
-MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.clients`.
+MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.servers`.
 Without one, as here, rules play its part.
 """
 

@@ -3,7 +3,7 @@
 The tool takes a query and perhaps a context; the user is bound when it is made. Both models are
 scripts here. With real ones, write instead of `ScriptedClient(…)`
 
-    make_client(load_settings().settings)                      # memrecall.model.clients
+    make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

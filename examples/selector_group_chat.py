@@ -3,7 +3,7 @@
 A function selects the speaker; leave it out, and the selector's model does. The models are scripts
 here. With real ones, write instead of `ScriptedClient(…)`
 
-    make_client(load_settings().settings)                      # memrecall.model.clients
+    make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

@@ -2,7 +2,7 @@
 
 The assistant's model is a script here. With a real one, write instead of `ScriptedClient(…)`
 
-    make_client(load_settings().settings)                      # memrecall.model.clients
+    make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 """
 

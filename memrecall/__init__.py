@@ -4,10 +4,9 @@ The names below are what applications use. They load when first asked for: impor
 costs next to nothing.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from memrecall.version import __version__
+from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.agent import (
@@ -28,6 +27,8 @@ if TYPE_CHECKING:
     from memrecall.search import Hit, SearchPage, SearchRequest
     from memrecall.settings import Settings, load_settings
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
+
+__version__ = "0.1.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",
@@ -62,33 +63,29 @@ __all__ = [
     "recall",
 ]
 
-_HOMES = {
-    "memrecall.agent": (
-        "MEMRECALL_TOOLS",
-        "MemRecallAgent",
-        "MemoryContext",
-        "RecallMemory",
-        "RecallOptions",
-        "RecallResult",
-        "RecallTool",
-        "memory_tools",
-    ),
-    "memrecall.budget": ("Limits",),
-    "memrecall.chat": ("GroupChat", "SingleChat"),
-    "memrecall.errors": ("MemrecallError",),
-    "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
-    "memrecall.scope": ("Permission", "Scope"),
-    "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
-    "memrecall.settings": ("Settings", "load_settings"),
-    "memrecall.types": ("Message", "NewMemory", "NewMessage", "Origin", "Role"),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
-    raise AttributeError(f"module 'memrecall' has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "memrecall.agent": (
+            "MEMRECALL_TOOLS",
+            "MemRecallAgent",
+            "MemoryContext",
+            "RecallMemory",
+            "RecallOptions",
+            "RecallResult",
+            "RecallTool",
+            "memory_tools",
+        ),
+        "memrecall.budget": ("Limits",),
+        "memrecall.chat": ("GroupChat", "SingleChat"),
+        "memrecall.errors": ("MemrecallError",),
+        "memrecall.memory": ("AsyncMemory", "Importer", "Library", "Memory", "recall"),
+        "memrecall.scope": ("Permission", "Scope"),
+        "memrecall.search": ("Hit", "SearchPage", "SearchRequest"),
+        "memrecall.settings": ("Settings", "load_settings"),
+        "memrecall.types": ("Message", "NewMemory", "NewMessage", "Origin", "Role"),
+    },
+)
 
 
 def __dir__() -> list[str]:

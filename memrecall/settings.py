@@ -1,8 +1,4 @@
-"""Settings in one place: an argument beats the environment, which beats the file.
-
-The environment names a setting as `MEMRECALL_` and its name in capitals (`MEMRECALL_DB`). The file
-is TOML with the same names in small letters.
-"""
+"""Addresses and keys of servers that memrecall talks to: checked before anything is sent."""
 
 import os
 import re
@@ -11,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, cast
+from urllib.parse import urlsplit
 
 from memrecall.errors import InvalidArgument
 
@@ -202,3 +199,29 @@ def _as_bool(value: Any) -> bool:
     if said in ("0", "false", "no", "off"):
         return False
     raise ValueError(value)
+
+
+OPENAI = "https://api.openai.com/v1"
+
+
+def check_url(url: str) -> str:
+    """Return `url` if requests can go there and errors may show it."""
+    hint = f"Write it like {OPENAI}"
+    if set(url) & set("@?#"):  # where secrets hide: so the value is not shown
+        raise InvalidArgument("base_url has a user, a query or a fragment", hint=hint)
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise InvalidArgument(f"base_url {url!r} is not an HTTP address", hint=hint)
+    return url
+
+
+def check_key(key: str | None) -> str:
+    """Return the key if a header can carry it; the HTTP library's own complaint would show it."""
+    key = (key or "").strip()
+    if not re.fullmatch(r"[!-~]*", key):
+        raise InvalidArgument("api_key has a character that is not printable ASCII")
+    return key

@@ -19,7 +19,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, ModelInfo, RequestUsage
 
 from memrecall.errors import ModelFailed, ModelFailure
-from memrecall.model.base import BaseClient, Part, Request, check_token, linked
+from memrecall.model.client import BaseClient, Part, Request, check_token, linked
 
 if TYPE_CHECKING:
     from memrecall.memory import Library

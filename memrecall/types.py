@@ -10,7 +10,14 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
 
 from memrecall.errors import InvalidArgument
 
@@ -309,3 +316,17 @@ class MemoryRecord(BaseModel):
     def since(self) -> datetime:
         """Since when it holds: what it says itself, else when it was written down."""
         return self.valid_from or self.created_at
+
+
+def describe_validation_error(error: ValidationError) -> str:
+    """Return the first problem of a validation error in one line."""
+    problem = error.errors(include_url=False)[0]
+    path = ".".join(map(str, problem["loc"]))
+    if problem["type"] == "missing":
+        return f"{path} is missing"
+    reason = problem["msg"].removeprefix("Value error, ")
+    if reason.startswith(VALUE):  # one of our own checks, which do not know the field's name
+        return path + reason.removeprefix(VALUE)
+    value = repr(problem["input"])
+    preview = value if len(value) <= 60 else value[:57] + "…'"
+    return f"{path} {preview}: {reason}"

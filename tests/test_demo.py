@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from memrecall.memory.importing import read_entry
+from memrecall.importers.jsonl import read_entry
 from memrecall.store import Entry
 
 ROOT = Path(__file__).resolve().parent.parent

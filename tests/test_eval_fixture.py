@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from memrecall.memory.importing import read_entry
+from memrecall.importers.jsonl import read_entry
 from memrecall.types import NewMemory, NewMessage, Role, parse_time
 
 from .cases import check_each

@@ -19,13 +19,13 @@ from benchmarks.ranking_fits import (
     minimise,
     recall,
 )
-from memrecall.evaluation.asking import SearchAsker
+from memrecall.evaluation.askers import SearchAsker
 from memrecall.evaluation.corpus import read_corpus
 from memrecall.evaluation.questions import read_questions
+from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
-from memrecall.memory.importing import read_entry
-from memrecall.search import calibration
-from memrecall.search.ranking import HYBRID, Context, Evidence
+from memrecall.search.ranking import calibration
+from memrecall.search.ranking.scores import HYBRID, Context, Evidence
 from memrecall.settings import Settings
 
 FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "eval"

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from memrecall.memory.importing import read_entry
+from memrecall.importers.jsonl import read_entry
 from memrecall.types import NewMemory, NewMessage, Role, parse_time
 
 from .cases import check_each

@@ -16,7 +16,7 @@ from autogen_core.models import (
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.text.languages import language_of as language_of  # for those who read one
+from memrecall.text.language import language_of as language_of  # for those who read one
 from memrecall.types import Message, NewMessage, Role, check_text, parse_time
 
 LARGEST_WINDOW = 200

@@ -8,27 +8,26 @@ from datetime import UTC, datetime
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
-from memrecall.agent.briefing import write_briefing
-from memrecall.agent.caches import Caches
-from memrecall.agent.calling import CountedClient, CountedModel, model_name
+from memrecall.agent.budgeted_model import CountedClient, CountedModel, model_name
 from memrecall.agent.conversation import (
     Conversation,
     Utterance,
     language_of,
     read_conversation,
 )
-from memrecall.agent.desk import Desk, KeywordModel, KeywordReply, Sources, Window
 from memrecall.agent.dispatch import TOOL_SECONDS
-from memrecall.agent.loop import LARGEST_PROMPT, SOURCE, RecallLoop, Run
+from memrecall.agent.loop import LARGEST_PROMPT, RecallLoop, Run
+from memrecall.agent.offline import offline_client
 from memrecall.agent.outcome import Finish, Stop, StopReason, Widen
-from memrecall.agent.rendering import to_json
-from memrecall.agent.reporting import Ended, report
+from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
 from memrecall.agent.result import RecallResult
-from memrecall.agent.rules import offline_client
+from memrecall.agent.result_builder import Ended, report
+from memrecall.agent.state import Desk, KeywordModel, KeywordReply, Sources, Window
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import EventKind, Observer, Recorder
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
+from memrecall.library.caches import Caches
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json

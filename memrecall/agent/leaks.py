@@ -2,7 +2,7 @@
 
 import logging
 
-from memrecall.agent.tools.registry import MEMRECALL_TOOLS
+from memrecall.agent.tools.table import MEMRECALL_TOOLS
 from memrecall.agent.trace import EventKind, TraceEvent
 from memrecall.text.leaks import Leak, filter_leaks
 

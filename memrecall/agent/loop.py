@@ -17,12 +17,9 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.briefing import write_hint
-from memrecall.agent.calling import CountedModel
-from memrecall.agent.desk import Desk
+from memrecall.agent.budgeted_model import CountedModel
 from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, run_tool
 from memrecall.agent.leaks import is_leaked_call
-from memrecall.agent.notes import SEARCHES_IN_A_ROW
 from memrecall.agent.outcome import (
     Finish,
     IterationOutcome,
@@ -34,14 +31,15 @@ from memrecall.agent.outcome import (
     Widen,
 )
 from memrecall.agent.phrases import say
+from memrecall.agent.prompt_view import SOURCE, write_hint
+from memrecall.agent.state import SEARCHES_IN_A_ROW, Desk
 from memrecall.agent.tools.models import SearchMemoriesOutput
-from memrecall.agent.tools.registry import forced_handoff, schema_characters, tool_schemas
+from memrecall.agent.tools.table import forced_handoff, schema_characters, tool_schemas
 from memrecall.agent.trace import EventKind, Recorder
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model.prompts import load_prompt
 
-SOURCE = "memrecall"
 LARGEST_PROMPT = 100_000  # characters; beyond, older results are cut before the model refuses
 _BARREN_SEARCHES = 3  # searches without a new key, after which more of them are no use
 _NO_CALLS = frozenset({StopReason.TEXT_ANSWER, StopReason.LEAKED_CALL, StopReason.SILENCE})

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 from pydantic import BaseModel
 
-from memrecall.agent.loop import SOURCE
-from memrecall.agent.rendering import to_json
-from memrecall.agent.rules.needs import needs_recall
+from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.prompt_view import SOURCE, to_json
 from memrecall.errors import CallerError
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import ask_json

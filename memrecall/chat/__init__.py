@@ -11,10 +11,9 @@ from memrecall.chat.events import (
     ToolResult,
 )
 from memrecall.chat.group import GroupChat, NothingToAnswer, Posted
-from memrecall.chat.members import Member
-from memrecall.chat.mentions import find_mentions
+from memrecall.chat.mentions import Member, find_mentions
+from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.rules import offline_chat_client
 from memrecall.chat.single import SingleChat
 from memrecall.chat.tools import GROUP_TOOLS, SINGLE_TOOLS
 

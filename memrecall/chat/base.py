@@ -17,17 +17,17 @@ from autogen_core.models import (
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller, Sources
-from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance
-from memrecall.agent.tools.echoes import ANSWERED_BY, RECALLED, RULES
+from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
-from memrecall.chat.forged import ASSISTANT, USER
+from memrecall.chat.history import ASSISTANT, USER
+from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.chat.recalling import TurnRecalls
-from memrecall.chat.rules import offline_chat_client
+from memrecall.chat.recalls import TurnRecalls
 from memrecall.chat.turn import Turn
 from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.library.caches import Caches
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope

@@ -8,9 +8,8 @@ from functools import partial
 
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
-from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance
-from memrecall.agent.rendering import to_json
+from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
     ChatSources,
@@ -22,18 +21,24 @@ from memrecall.chat.base import (
     told,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
-from memrecall.chat.fitting import fit_texts
-from memrecall.chat.forged import forge_call
-from memrecall.chat.language import chat_language
-from memrecall.chat.members import Member, Members
-from memrecall.chat.mentions import find_mentions, without_mentions, without_names
+from memrecall.chat.history import (
+    MEMBER_ID,
+    MENTIONS,
+    View,
+    fit_texts,
+    forge_call,
+    read_view,
+    whole,
+    with_old_mention,
+)
+from memrecall.chat.mentions import Member, Members, find_mentions, without_mentions, without_names
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.phrases import say
-from memrecall.chat.recalling import LONGEST_QUERY, Answer
+from memrecall.chat.phrases import chat_language, say
+from memrecall.chat.recalls import LONGEST_QUERY, Answer
 from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
-from memrecall.chat.view import MEMBER_ID, MENTIONS, View, read_view, whole, with_old_mention
 from memrecall.errors import InvalidArgument
+from memrecall.library.caches import Caches
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role

@@ -6,9 +6,8 @@ from datetime import UTC, datetime
 
 from autogen_core.models import ChatCompletionClient
 
-from memrecall.agent.caches import Caches
 from memrecall.agent.conversation import Utterance
-from memrecall.agent.rendering import to_json
+from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
     ChatSources,
@@ -20,14 +19,13 @@ from memrecall.chat.base import (
     told,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
-from memrecall.chat.fitting import fit_texts
-from memrecall.chat.forged import forge_call
-from memrecall.chat.language import chat_language
+from memrecall.chat.history import fit_texts, forge_call, whole
 from memrecall.chat.options import ChatOptions
-from memrecall.chat.recalling import LONGEST_QUERY
+from memrecall.chat.phrases import chat_language
+from memrecall.chat.recalls import LONGEST_QUERY
 from memrecall.chat.tools import RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
-from memrecall.chat.view import whole
+from memrecall.library.caches import Caches
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role

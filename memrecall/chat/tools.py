@@ -10,10 +10,10 @@ from autogen_core.models import FunctionExecutionResult
 from autogen_core.tools import ToolSchema
 from pydantic import BaseModel, ConfigDict, StringConstraints
 
-from memrecall.agent.arguments import read_arguments, tool_name
-from memrecall.agent.tools.schemas import make_schema
+from memrecall.agent.dispatch import read_arguments, tool_name
+from memrecall.agent.tools.table import make_schema
 from memrecall.chat.phrases import say
-from memrecall.chat.recalling import LONGEST_QUERY, Answer, TurnRecalls
+from memrecall.chat.recalls import LONGEST_QUERY, Answer, TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 

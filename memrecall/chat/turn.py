@@ -10,14 +10,13 @@ from autogen_core import FunctionCall
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
 
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
-from memrecall.chat.forged import call_items, without_calls
-from memrecall.chat.opening import Opening
+from memrecall.chat.history import call_items, without_calls
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
-from memrecall.chat.speech import Speech
 from memrecall.chat.tools import Toolbox
+from memrecall.chat.visible_text import Opening, Speech
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.failures import failure_of
+from memrecall.model.client import failure_of
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]

@@ -12,19 +12,14 @@ from memrecall.cli import (
     evaluation,
     graph,
     keys,
-    mcp,
+    maintenance,
     memories,
     messages,
-    moving,
     owners,
     recall,
-    remembering,
-    rpc,
     search,
     serve,
-    sweeping,
     trace,
-    upkeep,
 )
 from memrecall.errors import MemrecallError
 
@@ -46,18 +41,18 @@ recall.register(app)
 chat.register(app)
 trace.register(app)
 search.register(app)
+memories.register_add(app)
 memories.register(app)
-remembering.register(app)
 graph.register(app)
-sweeping.register(app)
-moving.register(app)
+maintenance.register_sweep(app)
+messages.register_export(app)
 owners.register(app)
 keys.register(app)
-upkeep.register(app)
+maintenance.register(app)
 evaluation.register(app)
 serve.register(app)
-rpc.register(app)
-mcp.register(app)
+serve.register_rpc(app)
+serve.register_mcp(app)
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from memrecall.cli import options, output
-from memrecall.cli.prompting import input_lines, is_typed, show_logs
+from memrecall.cli.prompt import input_lines, is_typed, show_logs
 from memrecall.errors import InvalidArgument, MemrecallError
 
 _PROMPT = "you: "
@@ -87,7 +87,7 @@ def _said_before(
     """What whoever types has said in the session already, if there is somebody who types."""
     if not is_typed():
         return []
-    from memrecall.chat.view import MEMBER_ID
+    from memrecall.chat.history import MEMBER_ID
     from memrecall.scope import DEFAULT_NAME
 
     session = scope.session_id or DEFAULT_NAME
@@ -201,8 +201,8 @@ def _events(
 ) -> dict[str, Any]:
     """Play a turn, drawing it unless it is to be quiet; its events and its end."""
     from memrecall.chat import Failed
-    from memrecall.cli.layout import usable_width
-    from memrecall.cli.turns import TurnDrawing
+    from memrecall.cli.output import usable_width
+    from memrecall.cli.views.chat import TurnDrawing
 
     terminal = output.console()
     drawing = TurnDrawing(terminal, usable_width(terminal.width), speaker)

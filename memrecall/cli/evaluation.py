@@ -126,13 +126,12 @@ async def _run(
     replay: Path | None,
     db: str | None,
 ) -> tuple[Path, Any, int]:
-    from memrecall.evaluation.asking import Tapes
+    from memrecall.evaluation.askers import Tapes
     from memrecall.evaluation.corpus import check_labels, read_corpus
-    from memrecall.evaluation.evaluating import new_state
-    from memrecall.evaluation.folder import Plan, RunFolder
     from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import Runner
-    from memrecall.memory.importing import read_entry
+    from memrecall.evaluation.runner import Runner, new_state
+    from memrecall.evaluation.runs import Plan, RunFolder
+    from memrecall.importers.jsonl import read_entry
 
     settings = _settings()
     asked = read_questions(queries_file, max_questions)
@@ -171,7 +170,7 @@ async def _run(
 
 
 async def _ask(runner: Any, settings: Any, tapes: Any) -> None:
-    from memrecall.evaluation.asking import RecallAsker, SearchAsker
+    from memrecall.evaluation.askers import RecallAsker, SearchAsker
     from memrecall.memory import Library
 
     plan, corpus = runner.state.plan, runner.corpus
@@ -210,7 +209,7 @@ def _place(name: str, settings: Any) -> Path:
 
 def _read(name: str) -> Any:
     """A run that exists: in the runs folder, or where its path says."""
-    from memrecall.evaluation.folder import RunFolder
+    from memrecall.evaluation.runs import RunFolder
 
     place = RunFolder(_place(name, _settings()))
     here = RunFolder(Path(name))
@@ -250,8 +249,7 @@ def compare_runs(
     json: options.Json = False,
 ) -> None:
     """Show what changed from one run to another over the same questions."""
-    from memrecall.evaluation.comparing import OVERALL, compare, worsened
-    from memrecall.evaluation.handoffs import hand_off_figures
+    from memrecall.evaluation.compare import OVERALL, compare, hand_off_figures, worsened
     from memrecall.evaluation.metrics import MAIN
 
     before, after = _read(first), _read(second)
@@ -341,7 +339,7 @@ def _write(file: Path, text: str) -> None:
 @family.command("list")
 def list_runs(json: options.Json = False) -> None:
     """List the runs of the runs folder, the latest first."""
-    from memrecall.evaluation.folder import find_runs
+    from memrecall.evaluation.runs import find_runs
 
     folder = Path(_settings().runs_dir)
     items = [_run_fields(path, state) for path, state in find_runs(folder)]

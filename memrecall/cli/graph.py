@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 
 from memrecall.cli import options, output
-from memrecall.cli.with_memory import AsOf, run_with_memory
+from memrecall.cli.memories import AsOf, run_with_memory
 from memrecall.errors import InvalidArgument
 
 

@@ -81,12 +81,12 @@ def read_result(body: Any, place: str) -> Any:
     from pydantic import ValidationError
 
     from memrecall.agent import RecallResult, Trace
-    from memrecall.memory.importing import first_fault
+    from memrecall.types import describe_validation_error
 
     try:
         return RecallResult.model_validate({**body, "trace": Trace.from_dict(body["trace"])})
     except ValidationError as error:
-        problem = first_fault(error)
+        problem = describe_validation_error(error)
     except (KeyError, TypeError, ValueError) as error:
         problem = f"its trace is missing or not whole ({error})"
     hint = "Give what `memrecall recall --json` printed"
@@ -95,8 +95,8 @@ def read_result(body: Any, place: str) -> Any:
 
 def draw(result: Any, *, brief: bool = False) -> None:
     """Draw all events of a result, and the result."""
-    from memrecall.cli.drawing import Drawing
-    from memrecall.cli.layout import usable_width
+    from memrecall.cli.output import usable_width
+    from memrecall.cli.views.recall import Drawing
 
     terminal = output.console()
     drawing = Drawing(usable_width(terminal.width), brief=brief)
@@ -137,8 +137,8 @@ async def _page(user: str, agent: str | None, db: str | None, limit: int, cursor
 def _print_list(page: Any) -> None:
     from rich.text import Text
 
-    from memrecall.cli.layout import cut, flat, padded
-    from memrecall.cli.tool_lines import score_style
+    from memrecall.cli.output import cut, flat, padded
+    from memrecall.cli.views.tools import score_style
 
     terminal = output.console()
     for item in page.items:

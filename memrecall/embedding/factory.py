@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memrecall.endpoints import OPENAI
 from memrecall.plugins import require_plugin
+from memrecall.settings import OPENAI
 
 if TYPE_CHECKING:
     from memrecall.embedding.protocol import Embedder
@@ -36,7 +36,7 @@ def make_embedder(
 
             return LocalEmbedder()
         case ("hash", "", ""):
-            from memrecall.embedding.hashing import HashEmbedder
+            from memrecall.embedding.local import HashEmbedder
 
             return HashEmbedder()
         case ("openai", ":", str(name)) if name:

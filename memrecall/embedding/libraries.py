@@ -1,7 +1,6 @@
 """Embedders over larger model libraries, which are extras of this package."""
 
-from memrecall.embedding.batched import BATCH_SIZE
-from memrecall.embedding.threaded import Encode, ThreadedEmbedder
+from memrecall.embedding.batching import BATCH_SIZE, Encode, ThreadedEmbedder
 
 _LOAD_HINT = "Check the model's name; the first use of a model downloads it"
 

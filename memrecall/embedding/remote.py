@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from memrecall.embedding.batched import BATCH_SIZE, BatchedEmbedder
-from memrecall.endpoints import check_key, check_url
+from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
+from memrecall.settings import check_key, check_url
 
 if TYPE_CHECKING:
     import ssl

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.comparing import OVERALL, Change, changes_of
-from memrecall.evaluation.folder import Run
+from memrecall.evaluation.compare import OVERALL, Change, changes_of
 from memrecall.evaluation.metrics import MAIN, categories, measure
+from memrecall.evaluation.runs import Run
 from memrecall.evaluation.statistics import Floats, Table
 
 FORMAT = 1

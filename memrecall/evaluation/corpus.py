@@ -10,8 +10,14 @@ from typing import Any, Protocol
 from pydantic import ValidationError
 
 from memrecall.errors import CallerError, EmbedderFailed, InvalidArgument
-from memrecall.evaluation.lines import at_line, digest, numbered_lines, read_bytes, read_object
-from memrecall.evaluation.questions import QuestionSet
+from memrecall.evaluation.questions import (
+    QuestionSet,
+    at_line,
+    digest,
+    numbered_lines,
+    read_bytes,
+    read_object,
+)
 from memrecall.scope import Permission, Scope
 from memrecall.search import SearchPage, SearchRequest
 from memrecall.settings import Settings

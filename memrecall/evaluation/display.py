@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memrecall.evaluation.figures import draw_figures, shown_runs
-from memrecall.evaluation.images import inline_of
+from memrecall.evaluation.plots import inline_of
 from memrecall.text.html import (
     AMBER,
     DIM,
@@ -25,11 +25,11 @@ from memrecall.text.html import (
     table,
     tag,
 )
-from memrecall.text.languages import language_of_most
+from memrecall.text.language import language_of_most
 
 if TYPE_CHECKING:
-    from memrecall.evaluation.comparing import Change, Changes
-    from memrecall.evaluation.folder import Run
+    from memrecall.evaluation.compare import Change, Changes
+    from memrecall.evaluation.runs import Run
 
 _WORST = 10  # questions that a comparison names
 _SHOWN = {
@@ -84,7 +84,7 @@ def run_html(run: "Run") -> str:
 
 def changes_html(changes: "Changes") -> str:
     """A comparison: every figure over all questions, then the questions that lost most."""
-    from memrecall.evaluation.comparing import OVERALL, worsened
+    from memrecall.evaluation.compare import OVERALL, worsened
 
     first, second = changes.first, changes.second
     say = _say(first)

@@ -4,10 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.curves import calibration, latency_shares, recall_by_depth
-from memrecall.evaluation.folder import Run
 from memrecall.evaluation.metrics import (
+    judged_confidence,
+    judged_results,
     summarise,
     trade_off,
 )
@@ -20,6 +22,48 @@ from memrecall.evaluation.plots import (
     share_axis,
     whisker_chart,
 )
+from memrecall.evaluation.runs import Run
+from memrecall.evaluation.statistics import calibration_bins
+
+DEEPEST = 50
+
+
+def recall_by_depth(run: Run) -> list[float]:
+    """The share of a question's evidence among the first 1, 2, … keys."""
+    depth = min(run.state.plan.depth, DEEPEST)
+    found = np.zeros((len(run.answers), depth))
+    asked = [len(question.evidence) for question in run.questions]
+    for at, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
+        for place, key in enumerate(answer.keys[:depth]):
+            found[at, place] = key in question.evidence
+    counts = np.array(asked)
+    known = counts > 0
+    if not known.any():
+        return [0.0] * depth
+    shares = found[known].cumsum(axis=1) / counts[known, None]
+    return [float(value) for value in shares.mean(axis=0)]
+
+
+def calibration(run: Run) -> tuple[str, list[tuple[float, float, int]]]:
+    """What was predicted, and in bins: the prediction, how often it came true, of how many."""
+    pairs = list(zip(run.questions, run.answers, strict=True))
+    if run.state.plan.mode == "recall":
+        kind, (predicted, true) = "confidence", judged_confidence(pairs)
+    elif all(answer.probabilities is not None for answer in run.answers):
+        kind = "probability"
+        predicted, true = judged_results(pairs, lambda answer: answer.probabilities or ())
+    else:
+        kind = "relevance score"
+        predicted, true = judged_results(pairs, lambda answer: [s for _, s in answer.retrieved])
+    known = ~np.isnan(predicted)
+    return kind, calibration_bins(predicted[known], true[known])
+
+
+def latency_shares(run: Run) -> list[tuple[float, float]]:
+    """Milliseconds, and the share of the questions that took at most so long."""
+    took = sorted(1000 * seconds for seconds in run.seconds)
+    return [(ms, number / len(took)) for number, ms in enumerate(took, 1)]
+
 
 MOST_RUNS = 8  # so many colours can be told apart
 _DEEPEST = 50
@@ -50,7 +94,7 @@ class Figure:
 
     def _repr_svg_(self) -> str:
         """How a notebook shows it."""
-        from memrecall.evaluation.images import image_of
+        from memrecall.evaluation.plots import image_of
 
         runs = [(each.name, each.colour) for each in self.shown]
         return image_of(self.heading, self.said, runs, self.plot)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from memrecall.evaluation.answers import Answer
 from memrecall.evaluation.questions import Question
+from memrecall.evaluation.runs import Answer
 from memrecall.evaluation.statistics import (
     Floats,
     Pooled,

@@ -1,11 +1,59 @@
-"""Plots as inline SVG. Colours are classes, so that a page's style can turn them for the dark."""
+"""Plots that stand alone: in an image with paper of its own, or inside what a notebook shows.
+
+A notebook has no style sheet of ours, and one of its own classes may be called as ours are. So
+every class becomes an inline style here.
+"""
 
 import math
+import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
 from itertools import accumulate
 from unicodedata import east_asian_width
+
+DAY = ("#2a78d6", "#eb6834", "#1baf7a", "#eda100", "#e87ba4", "#008300", "#4a3aa7", "#e34948")
+NIGHT = ("#3987e5", "#d95926", "#199e70", "#c98500", "#d55181", "#2f9a3c", "#9085e9", "#e66767")
+
+
+def _colours(palette: tuple[str, ...]) -> str:
+    return "".join(f"--c{at}:{colour};" for at, colour in enumerate(palette))
+
+
+_CLASSES = "".join(
+    f".s{at}{{stroke:var(--c{at});fill:var(--c{at})}}.b{at}{{background:var(--c{at})}}"
+    for at in range(len(DAY))
+)
+
+STYLE = (
+    ":root{color-scheme:light dark;--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e5a;--line:#e4e3df;"
+    f"{_colours(DAY)}}}"
+    "@media (prefers-color-scheme:dark){:root{--paper:#1a1a19;--ink:#f2f1ee;--soft:#a5a49e;"
+    f"--line:#383835;{_colours(NIGHT)}}}}}"
+    "body{margin:0;background:var(--paper);color:var(--ink);"
+    "font:15px/1.5 system-ui,'Noto Sans CJK SC',sans-serif}"
+    "main{max-width:1120px;margin:0 auto;padding:24px 20px 60px}"
+    "h1{font-size:26px;margin:8px 0 16px}h2{font-size:17px;margin:0}"
+    "main>h2{margin:36px 0 4px}p{margin:2px 0 10px;color:var(--soft);font-size:13.5px}"
+    ".figures{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(460px,100%),1fr));"
+    "gap:36px 32px;margin-top:32px;align-items:start}"
+    "figure{margin:0;min-width:0}svg{width:100%;height:auto;display:block}"
+    ".legend{list-style:none;padding:0;margin:0 0 8px;display:flex;flex-wrap:wrap;gap:2px 16px;"
+    "font-size:13px}"
+    ".swatch{display:inline-block;width:10px;height:10px;border-radius:50%;margin-right:7px}"
+    ".scroll{overflow-x:auto}table{border-collapse:collapse;font-size:13.5px;min-width:100%}"
+    "th,td{text-align:left;padding:5px 14px 5px 0;border-bottom:1px solid var(--line);"
+    "white-space:nowrap;font-weight:400}thead th{color:var(--soft)}tbody th{font-weight:600}"
+    ".numbers td{font-variant-numeric:tabular-nums}.interval{color:var(--soft);font-size:12.5px;"
+    "margin-left:6px}"
+    "svg text{stroke:none;font-size:12px}.tick{fill:var(--soft)}.label{fill:var(--ink)}"
+    ".grid{stroke:var(--line);stroke-width:1}.diagonal{stroke:var(--soft);stroke-dasharray:4 4}"
+    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.whisker{stroke-width:2}"
+    ".dot{stroke:var(--paper);stroke-width:1.5}"
+    f"{_CLASSES}"
+)
+
 
 WIDTH, HEIGHT = 520, 320
 LEFT, RIGHT, TOP, BOTTOM = 52, 16, 12, 44
@@ -193,3 +241,79 @@ def _svg(title: str, width: int, height: int, parts: Sequence[str]) -> str:
     name = escape(title, quote=True)
     head = f'<svg role="img" aria-label="{name}" viewBox="0 0 {width} {height}">'
     return head + "".join(parts) + "</svg>"
+
+
+_MARGIN = 16
+_LINE = 18  # height of a line of text
+_LETTERS = 88  # of the small text that fit beside each other
+_FONT = "font-family:system-ui,'Noto Sans CJK SC',sans-serif"
+_PAPER, _INK, _SOFT, _RULE = "#fcfcfb", "#1a1a19", "#5f5e5a", "#e4e3df"
+# On whatever the page has: half way between light and dark, or as its own text.
+_ON_PAGE = ("currentColor", "currentColor", "#88888866", "none")
+
+
+def image_of(heading: str, said: str, runs: Sequence[tuple[str, int]], plot: str) -> str:
+    """A plot as an image of its own, with its heading, a legend and a light ground."""
+    y = _MARGIN + 12
+    parts = [_text(_MARGIN, y, heading, f"font-size:15px;font-weight:600;fill:{_INK}")]
+    for line in textwrap.wrap(said, _LETTERS):
+        y += _LINE
+        parts.append(_text(_MARGIN, y, line, f"font-size:12px;fill:{_SOFT}"))
+    if len(runs) > 1:
+        legend, y = _legend(runs, y + _LINE + 4)
+        parts += legend
+    width, height = _size(plot)
+    y += 8
+    placed = f'<svg x="0" y="{y}" width="{width}" height="{height}" '
+    inner = _dressed(plot, _INK, _SOFT, _RULE, _PAPER).replace("<svg ", placed, 1)
+    tall = y + height + 8
+    ground = f'<rect width="{width}" height="{tall}" rx="6" style="fill:{_PAPER}"/>'
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{tall}" '
+        f'viewBox="0 0 {width} {tall}" style="{_FONT}">{ground}{"".join(parts)}{inner}</svg>'
+    )
+
+
+def inline_of(plot: str) -> str:
+    """A plot inside a page that nothing is known of: text and lines take the page's colour."""
+    ink, soft, rule, paper = _ON_PAGE
+    width, height = _size(plot)
+    sized = f'<svg width="{width}" height="{height}" style="max-width:100%;height:auto" '
+    return _dressed(plot, ink, soft, rule, paper).replace("<svg ", sized, 1)
+
+
+def _size(plot: str) -> tuple[int, int]:
+    found = re.search(r'viewBox="0 0 (\d+) (\d+)"', plot)
+    return (int(found[1]), int(found[2])) if found else (WIDTH, WIDTH)
+
+
+def _dressed(plot: str, ink: str, soft: str, rule: str, paper: str) -> str:
+    """The plot with styles instead of classes."""
+    text = "stroke:none;font-size:12px"
+    styles = {
+        "tick": f"{text};fill:{soft}",
+        "label": f"{text};fill:{ink}",
+        "grid": f"stroke:{rule};stroke-width:1",
+        "diagonal": f"stroke:{soft};stroke-dasharray:4 4",
+        "line": "fill:none;stroke-width:2;stroke-linejoin:round",
+        "whisker": "stroke-width:2",
+        "dot": f"stroke:{paper};stroke-width:1.5",
+        **{f"s{at}": f"stroke:{colour};fill:{colour}" for at, colour in enumerate(DAY)},
+    }
+    return re.sub(r'class="(\w+)"', lambda found: f'style="{styles[found[1]]}"', plot)
+
+
+def _legend(runs: Sequence[tuple[str, int]], y: int) -> tuple[list[str], int]:
+    """A line for each run; how far down they reach."""
+    parts = []
+    for at, (name, colour) in enumerate(runs):
+        middle = y + at * _LINE
+        parts.append(
+            f'<circle cx="{_MARGIN + 5}" cy="{middle - 4}" r="5" style="fill:{DAY[colour]}"/>'
+        )
+        parts.append(_text(_MARGIN + 18, middle, name, f"font-size:13px;fill:{_INK}"))
+    return parts, y + (len(runs) - 1) * _LINE
+
+
+def _text(x: int, y: int, text: str, style: str) -> str:
+    return f'<text x="{x}" y="{y}" style="{style}">{escape(text)}</text>'

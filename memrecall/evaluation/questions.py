@@ -1,6 +1,9 @@
 """The questions of an evaluation: what is asked, by whom, when, and what is evidence for it."""
 
+import hashlib
+import json
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,9 +13,50 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.lines import at_line, digest, numbered_lines, read_bytes, read_object
 from memrecall.search import SearchRequest
-from memrecall.types import CleanText, Id, Name, parse_time
+from memrecall.types import CleanText, Id, Name, describe_validation_error, parse_time
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's contents; an error if it cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+        ) from None
+
+
+def digest(data: bytes) -> str:
+    """What tells one file's contents from another's."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The lines that are not blank, counted from 1."""
+    for number, line in enumerate(data.split(b"\n"), 1):
+        if line.strip():
+            yield number, line
+
+
+def read_object(line: bytes) -> dict[str, Any]:
+    """One line as a JSON object."""
+    try:
+        data = json.loads(line.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidArgument("JSON, but not an object")
+    return data
+
+
+def at_line(path: Path, number: int, error: Exception) -> InvalidArgument:
+    """The same complaint, with the place that it is about."""
+    said = describe_validation_error(error) if isinstance(error, ValidationError) else str(error)
+    return InvalidArgument(f"{path} line {number}: {said}", line=number)
+
 
 UNANSWERABLE = frozenset({"adversarial", "unanswerable"})  # categories
 

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from html import escape
 
 from memrecall.evaluation.figures import Figure, Shown, draw_figures, shown_runs
-from memrecall.evaluation.folder import Plan, Run
-from memrecall.evaluation.style import STYLE
+from memrecall.evaluation.plots import STYLE
+from memrecall.evaluation.runs import Plan, Run
 
 
 def write_report(runs: Sequence[Run]) -> str:

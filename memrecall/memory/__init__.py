@@ -1,18 +1,18 @@
 """What applications call. What needs the machinery of models loads when it is first asked for."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from memrecall.memory.importing import BadLine, Importer, ImportReport, check_file, file_size
-from memrecall.memory.library import Library
-from memrecall.memory.recalling import client_of, recall
-from memrecall.memory.reindexing import Reindexer
+from memrecall.importers.jsonl import BadLine, Importer, ImportReport, check_file, file_size
+from memrecall.lazy import lazy_exports
+from memrecall.library.library import Library
+from memrecall.library.reindex import Reindexer
+from memrecall.memory.recall import client_of, recall
 
 if TYPE_CHECKING:
-    from memrecall.memory.forgetting import Policy
     from memrecall.memory.long_term import LongTermMemory
     from memrecall.memory.memory import AsyncMemory
     from memrecall.memory.reranking import CrossEncoderReranker, EndpointReranker, Reranker
+    from memrecall.memory.retention import Policy
     from memrecall.memory.short_term import ShortTermMemory
     from memrecall.memory.sync import Memory
 
@@ -36,19 +36,14 @@ __all__ = [
     "recall",
 ]
 
-_HOMES = {
-    "AsyncMemory": "memory",
-    "CrossEncoderReranker": "reranking",
-    "EndpointReranker": "reranking",
-    "LongTermMemory": "long_term",
-    "Memory": "sync",
-    "Policy": "forgetting",
-    "Reranker": "reranking",
-    "ShortTermMemory": "short_term",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        ".long_term": ("LongTermMemory",),
+        ".memory": ("AsyncMemory",),
+        ".reranking": ("CrossEncoderReranker", "EndpointReranker", "Reranker"),
+        ".retention": ("Policy",),
+        ".short_term": ("ShortTermMemory",),
+        ".sync": ("Memory",),
+    },
+)

@@ -30,7 +30,7 @@ from memrecall.text.html import (
     tag,
     warning,
 )
-from memrecall.text.languages import language_of_most
+from memrecall.text.language import language_of_most
 
 Fields = Mapping[str, Any]
 

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memrecall.memory.extraction.facts import USER
-from memrecall.memory.knowledge_base import KnowledgeBase
-from memrecall.memory.library import Library
-from memrecall.memory.shapes import memory_item
+from memrecall.extraction.protocol import USER
+from memrecall.library.knowledge import KnowledgeBase
+from memrecall.library.library import Library
+from memrecall.memory.records import memory_item
 from memrecall.scope import Scope
 from memrecall.store import KnowledgeEntry, NewKnowledge, Wanted, read_filter
 from memrecall.types import MemoryRecord, NewMemory, Origin, format_time

@@ -4,17 +4,21 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from memrecall.memory.adding import Addition
-from memrecall.memory.caring import CareFace
-from memrecall.memory.conversations import read_messages, scrub
-from memrecall.memory.correcting import read_correction
 from memrecall.memory.display import Added, History, MemoryItem
-from memrecall.memory.learning import Marks
-from memrecall.memory.processing import DEFAULT_TIMEOUT, When, run_processes
-from memrecall.memory.reading import ListRequest, get_item, list_items
-from memrecall.memory.searching import Kinds, Search, search_memories
+from memrecall.memory.ingest import Addition, Marks
+from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_processes
+from memrecall.memory.records import (
+    ListRequest,
+    get_item,
+    list_items,
+    memory_item,
+    read_correction,
+    revision_item,
+)
+from memrecall.memory.retention import CareFace
+from memrecall.memory.search import Kinds, Search, search_memories
 from memrecall.memory.sessions import SessionFace
-from memrecall.memory.shapes import memory_item, revision_item
+from memrecall.messages import read_messages, scrub
 from memrecall.store import PendingText, RowKey, Wanted, read_filter
 from memrecall.types import parse_time
 

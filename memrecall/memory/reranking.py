@@ -5,10 +5,9 @@ import math
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from memrecall.endpoints import check_key, check_url
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.plugins import require_plugin
-from memrecall.settings import Settings
+from memrecall.settings import Settings, check_key, check_url
 
 RERANKED = 50  # hits that a reranker is shown
 CHOICES = ("endpoint:MODEL", "cross-encoder:NAME")

@@ -5,16 +5,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import MemrecallError
-from memrecall.memory.conversations import read_messages
+from memrecall.extraction.protocol import Utterance
+from memrecall.memory.base import Face, SessionKey
 from memrecall.memory.display import GraphAnswer
-from memrecall.memory.extraction.facts import Utterance
-from memrecall.memory.face import Face
-from memrecall.memory.knowledge_graph import GraphView
+from memrecall.memory.graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
-from memrecall.memory.opening import SessionKey
-from memrecall.memory.recalling import recall
+from memrecall.memory.recall import recall
 from memrecall.memory.short_term import EVERY_MESSAGES, EVERY_SECONDS, Item, ShortTermMemory
 from memrecall.memory.summaries import SESSION, SessionSummaries
+from memrecall.messages import read_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
 from memrecall.types import NewMessage, format_time, parse_time

@@ -11,7 +11,7 @@ from typing import Any
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.search.ephemeral import rank_texts
+from memrecall.search.ranking.small import rank_texts
 from memrecall.store import Checkpoint, Store
 from memrecall.types import check_json, check_text
 

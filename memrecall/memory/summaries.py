@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from memrecall.errors import InvalidArgument
-from memrecall.memory.extraction.facts import Utterance
-from memrecall.memory.extraction.protocol import Extractor
+from memrecall.extraction.protocol import Extractor, Utterance
 from memrecall.scope import Scope
 from memrecall.store import Store, StoredSummary
 from memrecall.text.tokens import is_cjk

@@ -3,17 +3,18 @@
 The names load when they are first asked for.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
-    from memrecall.model.base import BaseClient, Request
     from memrecall.model.cassette import RecordingClient, ReplayClient
-    from memrecall.model.clients import ServerClient, make_client
+    from memrecall.model.client import BaseClient, Request
     from memrecall.model.json_calls import JsonCallClient
     from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest
     from memrecall.model.prompts import Language, load_prompt, prompt_name
     from memrecall.model.repair import repair_json
+    from memrecall.model.servers import ServerClient, make_client
     from memrecall.model.structured import Structured, ask_json
 
 __all__ = [
@@ -37,42 +38,16 @@ __all__ = [
     "repair_json",
 ]
 
-_HOMES = {
-    "base": (
-        "BaseClient",
-        "Request",
-    ),
-    "cassette": (
-        "RecordingClient",
-        "ReplayClient",
-    ),
-    "clients": (
-        "ServerClient",
-        "make_client",
-    ),
-    "json_calls": ("JsonCallClient",),
-    "offline": (
-        "Rule",
-        "RuleAnswer",
-        "RuleCall",
-        "RuleClient",
-        "RuleRequest",
-    ),
-    "prompts": (
-        "Language",
-        "load_prompt",
-        "prompt_name",
-    ),
-    "repair": ("repair_json",),
-    "structured": (
-        "Structured",
-        "ask_json",
-    ),
-}
-
-
-def __getattr__(name: str) -> Any:
-    for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{home}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        ".cassette": ("RecordingClient", "ReplayClient"),
+        ".client": ("BaseClient", "Request"),
+        ".json_calls": ("JsonCallClient",),
+        ".offline": ("Rule", "RuleAnswer", "RuleCall", "RuleClient", "RuleRequest"),
+        ".prompts": ("Language", "load_prompt", "prompt_name"),
+        ".repair": ("repair_json",),
+        ".servers": ("ServerClient", "make_client"),
+        ".structured": ("Structured", "ask_json"),
+    },
+)

@@ -9,17 +9,19 @@ from typing import Any
 from autogen_core.models import ChatCompletionClient, CreateResult
 
 from memrecall.errors import CassetteMismatch, ModelFailed
-from memrecall.model.base import BaseClient, Part, Request, check_token
-from memrecall.model.canonical import Fingerprints, plain_options, write_canonical
-from memrecall.model.tape import (
+from memrecall.model.cassette_format import (
     VERSION,
     Call,
     Failure,
+    Fingerprints,
     Header,
+    plain_options,
     read_cassette,
     start_file,
+    write_canonical,
     write_line,
 )
+from memrecall.model.client import BaseClient, Part, Request, check_token
 
 EXCERPT_LENGTH = 60
 # What a call was that its caller gave up: mostly, its time was over.

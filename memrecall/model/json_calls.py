@@ -22,7 +22,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.model.base import (
+from memrecall.model.client import (
     BaseClient,
     Part,
     Request,

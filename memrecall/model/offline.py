@@ -14,7 +14,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, LLMMessage, ModelInfo, RequestUsage, SystemMessage
 
 from memrecall.errors import ModelFailed
-from memrecall.model.base import (
+from memrecall.model.client import (
     BaseClient,
     Request,
     check_token,

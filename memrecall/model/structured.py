@@ -1,9 +1,11 @@
-"""Answers as data: a model is asked for JSON, and what it says is read and checked."""
+"""One question to a model by one of our prompts, answered as data, whatever the model does."""
 
+import asyncio
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from autogen_core import CancellationToken
 from autogen_core.models import (
@@ -11,10 +13,13 @@ from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
     LLMMessage,
+    SystemMessage,
     UserMessage,
 )
 from pydantic import BaseModel, ValidationError
 
+from memrecall.errors import CallerError, ModelFailed
+from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.repair import repair_json
 
 T = TypeVar("T", bound=BaseModel)
@@ -110,3 +115,43 @@ def _complaint(reply: CreateResult, problem: str) -> list[LLMMessage]:
     if isinstance(reply.content, str) and reply.content.strip():
         return [AssistantMessage(content=reply.content, source="assistant"), ask]
     return [ask]
+
+
+ModelClient: TypeAlias = ChatCompletionClient
+"""Whatever answers: a server's client, the offline client, a recording."""
+
+
+SOURCE = "memrecall"
+_log = logging.getLogger(__name__)
+
+
+async def ask_prompt(
+    client: ModelClient,
+    prompt: str,
+    language: Language,
+    lines: Iterable[str],
+    answer: type[T],
+    *,
+    seconds: float,
+) -> Structured[T]:
+    """What the model answers to a prompt over lines of data; a failure is a problem, not raised.
+
+    A cassette that does not fit, a script that ran out and a cancellation are the caller's to see.
+    """
+    messages: list[LLMMessage] = [
+        SystemMessage(content=load_prompt(prompt, language)),
+        UserMessage(content="\n".join(lines), source=SOURCE),
+    ]
+    try:
+        async with asyncio.timeout(seconds):
+            return await ask_json(client, messages, answer)
+    except (CallerError, AssertionError):
+        raise
+    except TimeoutError:
+        problem = f"the model did not answer in {seconds:g} seconds"
+    except ModelFailed as failure:
+        problem = f"the model failed: {failure.kind}"
+    except Exception as error:  # clients of others raise what they like
+        problem = f"the model failed: {type(error).__name__}"  # its words may quote what was said
+    _log.warning("prompt %s: %s", prompt, problem)
+    return Structured(None, problem=problem)

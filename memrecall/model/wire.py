@@ -18,7 +18,7 @@ from autogen_core.models import (
 from pydantic import BaseModel, Field
 
 from memrecall.errors import InvalidArgument
-from memrecall.model.base import AnyTool, JsonOutput, Request, count_calls, tool_schema
+from memrecall.model.client import AnyTool, JsonOutput, Request, count_calls, tool_schema
 
 THINK, THOUGHT_ENDS = "<think>", "</think>"
 FINISH_REASONS: dict[str, FinishReasons] = {

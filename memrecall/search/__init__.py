@@ -1,18 +1,21 @@
 """Search: per-user columns, words, meaning and their ranking."""
 
-from memrecall.search.cache import IndexCache
 from memrecall.search.engine import SearchEngine
-from memrecall.search.message_queries import (
+from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.external import Outside, VectorDB
+from memrecall.search.index.snapshot import SnapshotFolder
+from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
+from memrecall.search.ranking.lexical import all_terms, question_terms
+from memrecall.search.request import (
+    Hit,
     LexicalQuery,
     ScoredMessage,
     ScoredPage,
+    SearchPage,
+    SearchRequest,
     SemanticQuery,
+    Why,
 )
-from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
-from memrecall.search.outside import Outside, VectorDB
-from memrecall.search.request import Hit, SearchPage, SearchRequest, Why
-from memrecall.search.snapshot import SnapshotFolder
-from memrecall.search.terms import all_terms, question_terms
 
 __all__ = [
     "Hit",

@@ -25,7 +25,7 @@ from memrecall.text.html import (
     tag,
     warning,
 )
-from memrecall.text.languages import language_of, language_of_most
+from memrecall.text.language import language_of, language_of_most
 from memrecall.types import format_time
 
 _LONGEST_ROW = 300

@@ -16,15 +16,14 @@ import numpy.typing as npt
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search.about import told_of
-from memrecall.search.cache import IndexCache
-from memrecall.search.columns import Columns
 from memrecall.search.hits import fetch_hits
-from memrecall.search.judgement import Question, Ranked, rank
-from memrecall.search.noise import BACKGROUND, noise_floor
-from memrecall.search.people import in_first_person, named_in
+from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.columns import Columns
+from memrecall.search.ranking.calibration import BACKGROUND, noise_floor
+from memrecall.search.ranking.features import Question, Ranked, rank
+from memrecall.search.ranking.people import in_first_person, named_in, told_of
+from memrecall.search.ranking.selection import Place, place_of
 from memrecall.search.request import Mode, SearchPage, SearchRequest
-from memrecall.search.selection import Place, place_of
 from memrecall.store import Store, UserMark, open_cursor, require_enabled, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query

@@ -1,10 +1,10 @@
 """Rows of the index as hits: the words are fetched from the store, for those few that are shown."""
 
 from memrecall.scope import Scope
-from memrecall.search.calibration import probability
-from memrecall.search.columns import Columns
-from memrecall.search.judgement import Ranked
-from memrecall.search.ranking import relevance
+from memrecall.search.index.columns import Columns
+from memrecall.search.ranking.calibration import probability
+from memrecall.search.ranking.features import Ranked
+from memrecall.search.ranking.scores import relevance
 from memrecall.search.request import KINDS, Hit, Why
 from memrecall.store import KnowledgeEntry, Store
 from memrecall.types import MemoryRecord, Message

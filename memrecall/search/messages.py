@@ -5,6 +5,7 @@ left out, and nothing but the message itself speaks for it.
 """
 
 import asyncio
+import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,19 +15,26 @@ import numpy.typing as npt
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.search.cache import IndexCache
-from memrecall.search.columns import Columns, Mask
-from memrecall.search.lexical import match
-from memrecall.search.message_queries import (
+from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.columns import Columns, Mask
+from memrecall.search.index.rows import MESSAGE, role_number, to_micros
+from memrecall.search.ranking.lexical import (
+    Terms,
+    add_term,
+    all_terms,
+    average_length,
+    document_frequency,
+    length_norms,
+    match,
+    term_key,
+)
+from memrecall.search.ranking.selection import Place, first_places, place_of
+from memrecall.search.request import (
     LexicalQuery,
     ScoredMessage,
     ScoredPage,
     SemanticQuery,
 )
-from memrecall.search.rows import MESSAGE, role_number, to_micros
-from memrecall.search.selection import Place, first_places, place_of
-from memrecall.search.terms import Terms, all_terms
-from memrecall.search.weighing import Weighing, score, weigh
 from memrecall.store import MessageFilter, Store, UserMark, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words
@@ -34,6 +42,57 @@ from memrecall.text.snippets import snippets
 from memrecall.types import Message
 
 Floats = npt.NDArray[np.float32]
+
+_DIGITS = 4  # steps that rounding errors cannot cross
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """What the terms of a query weigh, in their order, and the length of an average row."""
+
+    average: float
+    weights: tuple[float, ...]
+
+    def pack(self) -> str:
+        """The exact numbers as text."""
+        numbers = np.array([self.average, *self.weights], dtype="<f8")
+        return base64.b64encode(numbers.tobytes()).decode()
+
+    @classmethod
+    def unpack(cls, text: str) -> "Weighing":
+        """The inverse of `pack`."""
+        numbers = np.frombuffer(base64.b64decode(text), dtype="<f8").tolist()
+        return cls(numbers[0], tuple(numbers[1:]))
+
+
+def weigh(columns: Columns, terms: Terms, counted: Mask) -> Weighing:
+    """What the terms weigh among the counted rows: the rarer, the more."""
+    total = int(np.count_nonzero(counted))
+    if not total:
+        return Weighing(1.0, tuple(0.0 for _ in terms))
+    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
+    places = [segment.places(keys) for segment in columns.segments]
+    everyone = None if total == columns.rows else counted
+    weights = []
+    for at, asked in enumerate(terms.values()):
+        found = document_frequency(columns, [place[at] for place in places], everyone)
+        weights.append(asked * math.log(1 + (total - found + 0.5) / (found + 0.5)))
+    return Weighing(average_length(columns, everyone), tuple(weights))
+
+
+def score(columns: Columns, terms: Terms, weighing: Weighing) -> Floats:
+    """The BM25 of every row, by the figures given."""
+    scores = np.zeros(columns.rows, dtype=np.float32)
+    if not terms or not columns.rows:
+        return scores
+    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
+    places = [segment.places(keys) for segment in columns.segments]
+    norms = length_norms(columns, weighing.average)
+    for at, weight in enumerate(weighing.weights):
+        add_term(columns, [place[at] for place in places], weight, norms, scores)
+    rounded: Floats = np.round(scores, _DIGITS)
+    return rounded
+
 
 # Up to so many rows it costs more to move the work to a thread than it frees the event loop.
 _ROWS_FOR_A_THREAD = {"words": 20_000, "meaning": 5_000}

@@ -17,7 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
-from memrecall.server.tally import Tally
+from memrecall.server.counters import Tally
 
 MEDIA_TYPE = CONTENT_TYPE_LATEST
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)

@@ -3,25 +3,63 @@
 import asyncio
 import contextlib
 import errno
+import json
 import logging
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 import uvicorn
 
 from memrecall import __version__
+from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
-from memrecall.server.app import Application, create_app
 from memrecall.server.auth import is_loopback
-from memrecall.server.dashboard import is_installed
-from memrecall.server.service import Service
+from memrecall.server.http.app import Application, create_app
+from memrecall.server.http.service import Service
 from memrecall.server.tools import ToolDesk
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
+
+
+class JsonLines(logging.Formatter):
+    """Time, level, logger, what happened, and the fields that came with it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; of an exception its type alone, for its message may quote contents."""
+        line = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info and record.exc_info[0] is not None:
+            line["error"] = record.exc_info[0].__name__
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+def log_to_stderr() -> None:
+    """Send what memrecall and the server have to say to the error stream."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonLines())
+    levels = {
+        "memrecall": logging.INFO,
+        "uvicorn": logging.WARNING,
+        "opentelemetry": logging.WARNING,
+        "nicegui": logging.CRITICAL,  # it quotes what failed; the dashboard logs that itself
+    }
+    for name, level in levels.items():
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
+
 
 log = logging.getLogger("memrecall.server")
 
@@ -138,7 +176,7 @@ async def _pages_running(service: Service, has_dashboard: bool) -> AsyncIterator
     if not has_dashboard:
         yield
         return
-    from memrecall.server.dashboard.mounting import running
+    from memrecall.dashboard.mounting import running
 
     counting = service.tally.running() if service.tally else contextlib.nullcontext()
     async with counting, running():

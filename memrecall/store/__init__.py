@@ -1,23 +1,29 @@
 """The store: tables, messages, memories, vectors, traces, keys. SQLAlchemy stays in here."""
 
-from memrecall.store.claims import require_enabled
 from memrecall.store.counters import CounterRow, Counters
-from memrecall.store.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.locks import require_enabled
 from memrecall.store.feed import ChangeFeed, Changes, UserMark
-from memrecall.store.filters import Filter, matches, read_filter
-from memrecall.store.graph import NewRelation, StoredEntity, StoredRelation, fold_name, fold_text
-from memrecall.store.graphs import GRAPH_TABLES, GraphDB, GraphRoom, StoreGraphs
-from memrecall.store.history import Revision
+from memrecall.store.graph.protocol import GRAPH_TABLES, GraphDB, GraphRoom, StoreGraphs
+from memrecall.store.graph.relations import (
+    NewRelation,
+    StoredEntity,
+    StoredRelation,
+    fold_name,
+    fold_text,
+)
 from memrecall.store.keys import Grant, Key, KeyList, Keys
-from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge, knowledge_text
-from memrecall.store.knowledge_feed import KnowledgeFeed, KnowledgeVectors, PendingEntry
-from memrecall.store.listing import MemoryPage, Wanted
-from memrecall.store.messages import Entry, Written
+from memrecall.store.knowledge.entries import KnowledgeEntry, NewKnowledge, knowledge_text
+from memrecall.store.knowledge.feed import KnowledgeFeed, KnowledgeVectors, PendingEntry
+from memrecall.store.memories.filters import Filter, matches, read_filter
+from memrecall.store.memories.history import Revision
+from memrecall.store.memories.listing import MemoryPage, Wanted
+from memrecall.store.memories.plans import Outcome, Step
+from memrecall.store.messages.records import Entry, Written
+from memrecall.store.messages.timeline import MessageFilter, MessagePage, Timeline
 from memrecall.store.owners import Erased, OwnerList
-from memrecall.store.plans import Outcome, Step
-from memrecall.store.session_state import Checkpoint, StoredSummary
+from memrecall.store.sessions import Checkpoint, StoredSummary
 from memrecall.store.store import Store
-from memrecall.store.timeline import MessageFilter, MessagePage, Timeline
 from memrecall.store.traces import (
     BODY_BYTES,
     NewTrace,

@@ -13,9 +13,9 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
-from memrecall.store.engine import Database
-from memrecall.store.memory_tables import knowledge
-from memrecall.store.tables import counters, memories, messages, users
+from memrecall.store.database.engine import Database
+from memrecall.store.database.memory_tables import knowledge
+from memrecall.store.database.tables import counters, memories, messages, users
 from memrecall.types import ID_LENGTH
 
 MINUTE, QUARTER, HOUR = 60, 900, 3600

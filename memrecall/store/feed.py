@@ -11,8 +11,8 @@ from typing import Any
 from sqlalchemy import Select, bindparam, case, func, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.store.engine import Database
-from memrecall.store.tables import memories, messages, users, vectors
+from memrecall.store.database.engine import Database
+from memrecall.store.database.tables import memories, messages, users, vectors
 
 # Every change has its own number, so a range of numbers bounds the rows held at once.
 CHANGES_PER_READ = 4_000

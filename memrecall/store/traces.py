@@ -12,11 +12,11 @@ from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.claims import agent_of, claim_known
-from memrecall.store.cursors import open_cursor, seal_cursor
-from memrecall.store.engine import Database
-from memrecall.store.statements import new_id
-from memrecall.store.tables import traces
+from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import agent_of, claim_known
+from memrecall.store.database.statements import new_id
+from memrecall.store.database.tables import traces
 from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
 
 PAGE_SIZE = 50

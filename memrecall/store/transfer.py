@@ -9,11 +9,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.claims import claim, claim_agents
-from memrecall.store.engine import Database
-from memrecall.store.memory_tables import OF_USERS
-from memrecall.store.statements import chunks, insert_missing
-from memrecall.store.tables import UtcTime, memories, messages, sessions, users
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import claim, claim_agents
+from memrecall.store.database.memory_tables import OF_USERS
+from memrecall.store.database.statements import chunks, insert_missing
+from memrecall.store.database.tables import UtcTime, memories, messages, sessions, users
 from memrecall.types import check_id, check_json, format_time, parse_time
 
 FORMAT = 1

@@ -16,10 +16,10 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch
-from memrecall.store.claims import Claims, lock_users
-from memrecall.store.engine import Database
-from memrecall.store.statements import insert_missing, select_by_keys
-from memrecall.store.tables import memories, messages, meta, vectors
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import Claims, lock_users
+from memrecall.store.database.statements import insert_missing, select_by_keys
+from memrecall.store.database.tables import memories, messages, meta, vectors
 
 STORED_AS = np.float16
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.tokens import LONGEST_EXTRA, SCAN, stem
 
 

@@ -9,8 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.cuts import best_cut, is_glued
-from memrecall.text.marks import Mark, Span, find_marks
+from memrecall.text.highlights import Mark, Span, best_cut, find_marks, is_glued
 
 ELLIPSIS = "…"
 

@@ -13,8 +13,8 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.block import CLOSE, OPEN
-from memrecall.model.base import Request
+from memrecall.agent.prompt_view import CLOSE, OPEN
+from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, Step
 
 from ..waiting import LIMIT

@@ -30,7 +30,7 @@ from autogen_core import CancellationToken
 from memrecall.agent import MemRecallAgent, Recaller, RecallHandoff, StopReason, stream_recall
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
-from memrecall.model.base import Request
+from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
 
 from ..waiting import wait_until

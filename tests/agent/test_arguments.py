@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.agent.arguments import read_arguments, tool_name
+from memrecall.agent.dispatch import read_arguments, tool_name
 from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language

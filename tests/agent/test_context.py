@@ -24,15 +24,15 @@ from hypothesis import strategies as st
 from PIL import Image as Picture
 
 from memrecall.agent import MemoryContext, RecalledMemory, RecallHandoff, RecallResult, StopReason
-from memrecall.agent.block import CLOSE, OPEN, write_block
 from memrecall.agent.needs import NeedJudge
+from memrecall.agent.prompt_view import CLOSE, OPEN, write_block
 from memrecall.agent.trace import Recorder
 from memrecall.errors import CallerError, CassetteMismatch, InvalidArgument, StorageUnreachable
 from memrecall.memory import Library
-from memrecall.model.base import BaseClient, Request
+from memrecall.model.client import BaseClient, Request
 from memrecall.scope import Scope
 from memrecall.store.feed import ChangeFeed
-from memrecall.store.memories import Memories
+from memrecall.store.memories.records import Memories
 from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 

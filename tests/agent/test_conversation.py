@@ -13,8 +13,8 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.briefing import read_briefing
 from memrecall.agent.conversation import Conversation, language_of, read_conversation
+from memrecall.agent.prompt_view import read_briefing
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library
 from memrecall.scope import Scope

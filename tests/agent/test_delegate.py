@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from memrecall.agent import RecallTool
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.model.base import Request
+from memrecall.model.client import Request
 from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from memrecall.agent.lanes import draw_lanes
+from memrecall.agent.display import draw_lanes
 from memrecall.agent.trace import EventKind, TraceEvent
 
 from ..cases import check_each

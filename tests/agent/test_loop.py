@@ -12,7 +12,7 @@ from memrecall.agent.trace import EventKind, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled
 from memrecall.memory import Library
-from memrecall.model.base import Request
+from memrecall.model.client import Request
 from memrecall.scope import Scope
 from memrecall.testing import (
     ScriptedClient,

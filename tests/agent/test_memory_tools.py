@@ -12,7 +12,7 @@ from autogen_core.tools import BaseTool, StaticWorkbench
 
 from memrecall import memory_tools
 from memrecall.memory import Library
-from memrecall.model.base import Request
+from memrecall.model.client import Request
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, Step, call, open_library, say
 from memrecall.types import NewMemory, NewMessage, Origin, Role

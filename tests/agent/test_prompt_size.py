@@ -7,8 +7,8 @@ import pytest
 
 from memrecall.agent import Recaller
 from memrecall.memory import Library
-from memrecall.model.clients import ServerClient
 from memrecall.model.prompts import Language
+from memrecall.model.servers import ServerClient
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, open_library
 from memrecall.types import Keyword, NewMemory, NewMessage, Origin, Role

@@ -9,7 +9,7 @@ from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import Recaller, StopReason
-from memrecall.agent.tools.registry import tool_schemas
+from memrecall.agent.tools.table import tool_schemas
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings

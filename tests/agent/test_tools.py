@@ -8,8 +8,7 @@ from pydantic import ValidationError
 
 from memrecall.agent import MEMRECALL_TOOLS, StopReason
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
-from memrecall.agent.tools.registry import forced_handoff, tool_schemas
-from memrecall.agent.tools.schemas import descriptions, make_schema
+from memrecall.agent.tools.table import descriptions, forced_handoff, make_schema, tool_schemas
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
@@ -178,7 +177,7 @@ class TestSearch:
 
     async def test_a_permission_is_not_outlived_by_a_cache(self, library: Library) -> None:
         from memrecall.agent import Recaller
-        from memrecall.agent.caches import Caches
+        from memrecall.library.caches import Caches
 
         caches = Caches()
         steps = [search("database password"), detail("secret"), hand_off("secret")]
@@ -192,7 +191,7 @@ class TestSearch:
     @on_both_engines
     async def test_a_cache_never_hides_a_write(self, library: Library) -> None:
         from memrecall.agent import Recaller
-        from memrecall.agent.caches import Caches
+        from memrecall.library.caches import Caches
 
         caches = Caches()
         for key in ("new1", "new2"):

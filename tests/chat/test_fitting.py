@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.fitting import CUT, fit_texts
+from memrecall.chat.history import CUT, fit_texts
 
 
 def test_short_texts_leave_their_room_to_the_long_ones() -> None:

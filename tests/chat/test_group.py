@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.chat import GroupChat, Member
-from memrecall.chat.view import read_view
+from memrecall.chat.history import read_view
 from memrecall.errors import InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -267,7 +267,7 @@ class TestOldMentions:
     async def test_the_search_has_a_bound(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memrecall.chat.view.FURTHEST", 50)
+        monkeypatch.setattr("memrecall.chat.history.FURTHEST", 50)
         chat = await self.chatted(lite, 5, 60)
         played = await play(chat.stream("bot"))
         assert played.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"

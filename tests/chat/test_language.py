@@ -1,6 +1,6 @@
 """The language of a chat is that of what was said, not of the names in it."""
 
-from memrecall.chat.language import chat_language, tell_language
+from memrecall.chat.phrases import chat_language, tell_language
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each

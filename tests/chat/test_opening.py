@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.opening import Opening
-from memrecall.chat.speech import Speech
+from memrecall.chat.visible_text import Opening, Speech
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each

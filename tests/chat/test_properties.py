@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.chat import Final, SingleChat, ToolResult
-from memrecall.chat.speech import Speech
+from memrecall.chat.visible_text import Speech
 from memrecall.testing import (
     ScriptedClient,
     call,

@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.agent import RecalledMemory
 from memrecall.chat import SingleChat
-from memrecall.chat.recalling import tell_events
+from memrecall.chat.recalls import tell_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import (

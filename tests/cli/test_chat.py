@@ -329,7 +329,7 @@ def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
         assert "it was not run" not in shown  # the log does not
         with Terminal(tmp_path, "hello", "--user", "lin", "--verbose", **model) as person:
             shown = person.wait_for("hidden, not run")
-        assert "ERROR memrecall.chat.speech: tiny wrote a call of" in shown
+        assert "ERROR memrecall.chat.visible_text: tiny wrote a call of" in shown
 
 
 @pytest.mark.concurrent
@@ -362,7 +362,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
 INTERRUPTED = """
 import ctypes, readline
 from functools import partial
-from memrecall.cli.prompting import input_lines
+from memrecall.cli.prompt import input_lines
 readline.set_pre_input_hook(partial(ctypes.PyDLL(None)["raise"], 2))
 try:
     next(input_lines("you: "))

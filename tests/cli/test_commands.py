@@ -159,7 +159,7 @@ def test_stats_count(shell: Shell, chat: Path) -> None:
 def test_another_embedder_names_reindex_which_mends_it(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.embedding.hashing.HashEmbedder.model", "hash-new", raising=True)
+    monkeypatch.setattr("memrecall.embedding.local.HashEmbedder.model", "hash-new", raising=True)
     refused = shell("search", "数据库", "--user", "lin", "--db", chat)
     assert refused.code == 2
     assert "memrecall reindex" in refused.err
@@ -179,10 +179,10 @@ def test_another_embedder_names_reindex_which_mends_it(
 def test_reindex_goes_on_where_it_was_stopped(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memrecall.embedding.hashing import HashEmbedder
+    from memrecall.embedding.local import HashEmbedder
 
     monkeypatch.setattr(HashEmbedder, "model", "hash-new")
-    monkeypatch.setattr("memrecall.memory.embedding.BATCH", 4)
+    monkeypatch.setattr("memrecall.library.vectors.BATCH", 4)
     embed = HashEmbedder.embed
     calls = 0
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.layout import bar, cut, flat, fold, indent
+from memrecall.cli.output import bar, cut, flat, fold, indent
 from tests.cases import check_each
 
 MIXED = (

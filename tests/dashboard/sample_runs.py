@@ -3,9 +3,8 @@
 import json
 from pathlib import Path
 
-from memrecall.evaluation.answers import Answer
-from memrecall.evaluation.folder import Plan, RunFolder, State
 from memrecall.evaluation.metrics import summarise
+from memrecall.evaluation.runs import Answer, Plan, RunFolder, State
 
 from .sample import SCRIPT
 

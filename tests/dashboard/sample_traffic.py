@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-from memrecall.server.histograms import class_of, tenth_of
+from memrecall.server.counters import class_of, tenth_of
 from memrecall.store import Counters
 
 _QUARTERS = 7 * 24 * 4

@@ -9,12 +9,18 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from memrecall.server import dashboard
-from memrecall.server.dashboard.cookies import language_of, read_cookies, theme_of
-from memrecall.server.dashboard.door import local_path
-from memrecall.server.dashboard.mounting import PAGES
-from memrecall.server.dashboard.sessions import MOST_SESSIONS, SESSION_SECONDS, Sessions
-from memrecall.server.dashboard.words import WORDS
+from memrecall import dashboard
+from memrecall.dashboard.auth import (
+    MOST_SESSIONS,
+    SESSION_SECONDS,
+    Sessions,
+    language_of,
+    local_path,
+    read_cookies,
+    theme_of,
+)
+from memrecall.dashboard.mounting import PAGES
+from memrecall.dashboard.words import WORDS
 from tests.cases import check_each
 
 

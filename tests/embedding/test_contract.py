@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from memrecall.embedding import Embedder
-from memrecall.embedding.batched import TEXT_CHARACTERS, BatchedEmbedder
-from memrecall.embedding.hashing import HashEmbedder
-from memrecall.embedding.local import LocalEmbedder
+from memrecall.embedding.batching import TEXT_CHARACTERS, BatchedEmbedder
+from memrecall.embedding.local import HashEmbedder, LocalEmbedder
 from memrecall.embedding.remote import RemoteEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 
@@ -147,7 +146,7 @@ async def test_closing_is_final_and_may_be_repeated(fresh: Embedder) -> None:
 @pytest.mark.concurrent
 async def test_vectors_are_the_same_in_another_process() -> None:
     code = (
-        "import asyncio; from memrecall.embedding.hashing import HashEmbedder as H;"
+        "import asyncio; from memrecall.embedding.local import HashEmbedder as H;"
         "print(asyncio.run(H().embed(['我不吃辣'])).tobytes().hex())"
     )
     other = await asyncio.to_thread(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memrecall.embedding.batching import ThreadedEmbedder
 from memrecall.embedding.libraries import FastEmbedEmbedder, SentenceTransformersEmbedder
-from memrecall.embedding.threaded import ThreadedEmbedder
 from memrecall.errors import EmbedderFailed
 
 

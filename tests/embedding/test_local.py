@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from memrecall.embedding.batching import BATCH_CHARACTERS
 from memrecall.embedding.local import LocalEmbedder
-from memrecall.embedding.threaded import BATCH_CHARACTERS
 from memrecall.errors import EmbedderFailed
 
 from ..waiting import wait_until

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from memrecall.evaluation.answers import Answer
-from memrecall.evaluation.comparing import Change
+from memrecall.evaluation.compare import Change
+from memrecall.evaluation.runs import Answer
 from tests.cases import check_each
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import QUERIES, message, write_lines

@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.comparing import compare
+from memrecall.evaluation.compare import compare
 from memrecall.evaluation.corpus import Corpus, read_corpus
-from memrecall.evaluation.evaluating import evaluate
 from memrecall.evaluation.figures import figures_of
-from memrecall.evaluation.folder import Run
 from memrecall.evaluation.questions import QuestionSet, read_questions
+from memrecall.evaluation.runner import evaluate
+from memrecall.evaluation.runs import Run
+from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
-from memrecall.memory.importing import read_entry
 from memrecall.settings import Settings
 
 from ..inert import EVIL, assert_harmless

@@ -5,9 +5,9 @@ import json
 import numpy as np
 import pytest
 
-from memrecall.evaluation.answers import Answer, Recalled
 from memrecall.evaluation.metrics import measure, trade_off
 from memrecall.evaluation.questions import Question
+from memrecall.evaluation.runs import Answer, Recalled
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.evaluation.answers import Answer, Recalled
 from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarise
 from memrecall.evaluation.questions import Question
+from memrecall.evaluation.runs import Answer, Recalled
 from memrecall.evaluation.statistics import (
     Pooled,
     Table,

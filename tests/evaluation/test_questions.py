@@ -9,7 +9,7 @@ import pytest
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import check_labels, read_corpus
 from memrecall.evaluation.questions import Question, last_moment, read_questions
-from memrecall.memory.importing import read_entry
+from memrecall.importers.jsonl import read_entry
 from memrecall.types import format_time
 from tests.cases import check_each
 from tests.evaluation.samples import CORPUS, QUERIES, message, write_lines

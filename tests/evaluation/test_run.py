@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from memrecall.evaluation.asking import SearchAsker
-from memrecall.evaluation.folder import RunFolder
+from memrecall.evaluation.askers import SearchAsker
 from memrecall.evaluation.questions import Question
+from memrecall.evaluation.runs import RunFolder
 from tests.evaluation.conftest import Bench, use_few_resamples
 from tests.evaluation.samples import CORPUS, QUERIES, message, read_lines, write_lines
 from tests.waiting import LIMIT
@@ -126,7 +126,7 @@ def test_a_stopped_run_goes_on(bench: Bench, mode: str, monkeypatch: pytest.Monk
 
 def stop_after(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Press Ctrl-C before the next question."""
-    from memrecall.evaluation.folder import RunFolder
+    from memrecall.evaluation.runs import RunFolder
 
     written = RunFolder.append
 
@@ -174,7 +174,7 @@ def test_a_killed_process_leaves_a_folder_to_go_on_with(many: Bench, sign: signa
 STOPPING = """
 import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.asking import SearchAsker
+from memrecall.evaluation.askers import SearchAsker
 ask, numbers = SearchAsker.ask, itertools.count(1)
 async def ask_or_wait(*given):
     if next(numbers) > 3:
@@ -321,7 +321,7 @@ class Found:
 
 async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> None:
     from memrecall.evaluation.corpus import read_corpus
-    from memrecall.memory.importing import read_entry
+    from memrecall.importers.jsonl import read_entry
 
     rows = [message("lin", "m1", "2025-01-05", "hello")]
     corpus = read_corpus(write_lines(tmp_path / "c.jsonl", rows), read_entry)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
-from memrecall.memory.extraction.facts import (
+from memrecall.extraction.protocol import (
     Decided,
     Decision,
     Entity,

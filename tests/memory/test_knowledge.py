@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from memrecall.errors import Disabled, EmbedderFailed, InvalidArgument, NotFound, StorageBusy
+from memrecall.library.knowledge import KnowledgeBase, embed_knowledge
 from memrecall.memory import Library
-from memrecall.memory.knowledge_base import KnowledgeBase, embed_knowledge
 from memrecall.scope import Permission, Scope
 from memrecall.settings import Settings
 from memrecall.store import NewKnowledge, Store

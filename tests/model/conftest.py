@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from autogen_core.tools import FunctionTool
 
-from memrecall.model import clients
+from memrecall.model import servers as clients
 
 from .openai_server import ModelServer, serve
 

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request, canonical
+from memrecall.model import RecordingClient, ReplayClient, Request
+from memrecall.model import cassette_format as canonical
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
 
 from ..cases import check_each, check_each_async

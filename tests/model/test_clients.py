@@ -20,7 +20,8 @@ from autogen_core.tools import FunctionTool
 from pydantic import BaseModel
 
 from memrecall.errors import InvalidArgument, ModelFailed
-from memrecall.model import JsonCallClient, ServerClient, clients, make_client
+from memrecall.model import JsonCallClient, ServerClient, make_client
+from memrecall.model import servers as clients
 from memrecall.settings import Settings
 
 from ..cases import check_each_async

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from memrecall.server.jsonrpc import Code, Limits, RpcError, answer
-from memrecall.server.jsonrpc.reading import Params
+from memrecall.server.rpc import Code, Limits, RpcError, answer
+from memrecall.server.rpc.codec import Params
 
 NOBODY = object()  # no reply at all
 RESERVED = range(-32768, -31999)

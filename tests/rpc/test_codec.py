@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.server.jsonrpc import Code
+from memrecall.server.rpc import Code
 
 from .speaking import NOBODY, RESERVED, SPECIFIED, ask
 

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.jsonrpc import Limits, answer
+from memrecall.server.rpc import Limits, answer
 from tests.cases import check_each_async
 
 from .speaking import NOBODY, ask, code, dispatch

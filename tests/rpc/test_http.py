@@ -105,7 +105,7 @@ async def test_the_worlds_faults_are_told_by_kind_alone(
     lite_library: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.errors import StorageFull
-    from memrecall.store.backup_folder import BackupFolder
+    from memrecall.store.backup.folder import BackupFolder
 
     def fail(*_given: object) -> None:
         raise StorageFull(f"no space is left in {tmp_path}")
@@ -121,7 +121,7 @@ async def test_the_worlds_faults_are_told_by_kind_alone(
 async def test_a_bug_is_told_by_an_id(
     lite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memrecall.memory.knowledge_base import KnowledgeBase
+    from memrecall.library.knowledge import KnowledgeBase
 
     async def fail(*_given: object) -> None:
         raise RuntimeError("secret words")
@@ -157,7 +157,7 @@ async def test_backups_go_on_while_others_write(library: Library) -> None:
 async def test_without_the_sdk_there_is_no_mcp(
     lite_library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("memrecall.server.app.find_spec", lambda _name: None)
+    monkeypatch.setattr("memrecall.server.http.app.find_spec", lambda _name: None)
     async with in_process(lite_library) as site:
         assert (await site.client().post("/mcp", json={})).status_code == 404
         assert "result" in await ask(site.client(), "memory_get_status", [])

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from memrecall.errors import StorageError
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
-from memrecall.memory.knowledge_base import KnowledgeBase
 from memrecall.scope import Permission, Scope
-from memrecall.server.jsonrpc import answer
+from memrecall.server.rpc import answer
 from memrecall.server.tools import TOOLS, ToolDesk, dispatcher, report_bug
 from memrecall.store import NewKnowledge
-from memrecall.store.backup_folder import BackupFolder
-from memrecall.store.vault import Vault
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.restore import Vault
 from memrecall.store.workspaces import Workspaces
 
 REQUESTS = "请求库"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.server.stdio import Lines
+from memrecall.server.rpc.stdio import Lines
 
 ENVIRONMENT = {
     **os.environ,
@@ -106,7 +106,7 @@ def test_a_signal_ends_it_in_good_order(server: Server) -> None:
 def test_what_others_print_does_not_reach_the_output(tmp_path: Path) -> None:
     script = (
         "import asyncio, os\n"
-        "from memrecall.server.stdio import StdioServer\n"
+        "from memrecall.server.rpc.stdio import StdioServer\n"
         "async def say(method, params):\n"
         "    print('stray'); os.write(1, b'stray\\n'); os.system('echo stray'); return method\n"
         "asyncio.run(StdioServer(say).run())\n"

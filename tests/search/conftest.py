@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.embedding.hashing import HashEmbedder
+from memrecall.embedding.local import HashEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.about import told_of
+from memrecall.search.ranking.lexical import question_terms
+from memrecall.search.ranking.people import told_of
 from memrecall.search.request import Hit, Why
-from memrecall.search.terms import question_terms
 
 WHY = Why(0, 0, 0, 0, 0, 0, 0, 0)
 

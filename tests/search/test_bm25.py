@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 from rank_bm25 import BM25Okapi
 
-from memrecall.search.columns import Columns
-from memrecall.search.ephemeral import index_tokens, rank_texts
-from memrecall.search.lexical import K1, B, bm25
-from memrecall.search.segments import build_segment
-from memrecall.search.terms import all_terms
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.postings import build_segment
+from memrecall.search.ranking.lexical import K1, B, all_terms, bm25
+from memrecall.search.ranking.small import index_tokens, rank_texts
 from memrecall.text import analyze
 
 from ..cases import check_each

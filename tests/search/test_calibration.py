@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.calibration import HALF, LOOKED_AT, RIVALS, calibrate, probability
-from memrecall.search.ranking import relevance
+from memrecall.search.ranking.calibration import HALF, LOOKED_AT, RIVALS, calibrate, probability
+from memrecall.search.ranking.scores import relevance
 from memrecall.types import NewMessage, Role
 
 Floats = npt.NDArray[np.float32]

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.search.columns import Columns
-from memrecall.search.context import (
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.rows import to_micros
+from memrecall.search.ranking.context import (
     AFTER,
     BEFORE,
     BEFORE_THAT,
@@ -25,7 +26,6 @@ from memrecall.search.context import (
     speaker_scores,
     time_scores,
 )
-from memrecall.search.rows import to_micros
 from memrecall.store import Changes
 from memrecall.text import analyze
 from memrecall.text.times import TimeSpan

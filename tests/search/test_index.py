@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memrecall.embedding.hashing import HashEmbedder
+from memrecall.embedding.local import HashEmbedder
 from memrecall.errors import EmbedderFailed
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import IndexCache, SearchEngine, SearchPage, SearchRequest, SnapshotFolder
-from memrecall.search.columns import Columns
+from memrecall.search.index.columns import Columns
 from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 from tests.cases import check_each_async

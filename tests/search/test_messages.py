@@ -15,8 +15,8 @@ from memrecall.errors import Disabled, InvalidArgument, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
-from memrecall.search.lexical import K1, B, _rows_with_phrase, match_words
-from memrecall.search.weighing import Weighing
+from memrecall.search.messages import Weighing
+from memrecall.search.ranking.lexical import K1, B, _rows_with_phrase, match_words
 from memrecall.settings import Settings
 from memrecall.store import MessageFilter
 from memrecall.testing import open_library

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.people import in_first_person, named_in
+from memrecall.search.ranking.people import in_first_person, named_in
 
 from ..cases import check_each
 

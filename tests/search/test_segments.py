@@ -6,9 +6,14 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.ephemeral import index_tokens
-from memrecall.search.segments import Segment, build_segment, merge_segments
-from memrecall.search.vocabulary import Vocabulary, bigram_key
+from memrecall.search.index.postings import (
+    Segment,
+    Vocabulary,
+    bigram_key,
+    build_segment,
+    merge_segments,
+)
+from memrecall.search.ranking.small import index_tokens
 from memrecall.text import analyze
 from memrecall.text.tokens import is_cjk
 

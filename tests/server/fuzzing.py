@@ -7,7 +7,7 @@ from typing import Any
 
 import schemathesis
 
-from memrecall.server.examples import USER
+from memrecall.server.http.openapi import USER
 from memrecall.types import ID_LENGTH
 
 MEMORY = "mem_0001"

@@ -13,7 +13,7 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.examples import USER, Example
+from memrecall.server.http.openapi import USER, Example
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until

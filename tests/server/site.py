@@ -20,7 +20,7 @@ import uvicorn
 from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server import create_app
-from memrecall.server.app import Application
+from memrecall.server.http.app import Application
 from memrecall.server.running import server_config
 from memrecall.settings import Settings
 from memrecall.store import Grant

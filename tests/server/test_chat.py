@@ -11,7 +11,7 @@ import pytest
 
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.chat_requests import ChatAnswer
+from memrecall.server.http.chat_models import ChatAnswer
 from memrecall.testing import ScriptedClient, call, fail, say
 from tests.cases import check_each_async
 from tests.waiting import LIMIT, wait_until

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memrecall.memory import Library
-from memrecall.server.guard import BodyLimits
+from memrecall.server.http.guard import BodyLimits
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 
@@ -142,7 +142,7 @@ async def test_what_is_not_json_is_a_mistake(lite: Site) -> None:
 
 
 async def test_json_may_be_sixty_four_levels_deep_at_most(lite: Site) -> None:
-    from memrecall.server.wire import DEEPEST, parse_json
+    from memrecall.server.http.wire import DEEPEST, parse_json
 
     fits = b"[" * DEEPEST + b"]" * DEEPEST
     assert parse_json(fits)
@@ -172,7 +172,7 @@ async def test_a_request_has_an_id(lite: Site) -> None:
 
 
 async def test_too_many_at_once_are_refused(lite: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrecall.server.edge.MOST_REQUESTS", 0)
+    monkeypatch.setattr("memrecall.server.http.edge.MOST_REQUESTS", 0)
     answer = await lite.client().get("/healthz")
     error(answer, 503, "UNAVAILABLE")
     assert answer.headers["retry-after"] == "1"

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from memrecall.scope import Permission
-from memrecall.server.memories import MOST_JOBS
+from memrecall.server.http.memories import MOST_JOBS
 from tests.waiting import wait_until
 
 from .site import Site, at, error, in_process, opened, said, write

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.server.examples import load_examples
+from memrecall.server.http.openapi import load_examples
 
 from . import recording
 from .site import Site

@@ -17,7 +17,7 @@ from autogen_core.models import CreateResult
 from memrecall.agent import RecallResult
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.streaming import wants_events
+from memrecall.server.http.streaming import wants_events
 from memrecall.testing import Request, ScriptedClient, call, say
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
@@ -227,7 +227,7 @@ class TestStream:
     async def test_a_silent_run_is_kept_open_by_pings(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memrecall.server.streaming.PING_SECONDS", 0.05)
+        monkeypatch.setattr("memrecall.server.http.streaming.PING_SECONDS", 0.05)
         async with serving(lite_library, model_client=Stalled()) as site:
             ann = await site.holder("ann")
             await write(ann, "ann", *CHAT)
@@ -245,7 +245,7 @@ class TestStream:
     async def test_who_does_not_read_is_left_at_the_deadline(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from memrecall.server.recall import RecallRun
+        from memrecall.server.http.recall import RecallRun
 
         deadlines: list[asyncio.Timeout] = []
 

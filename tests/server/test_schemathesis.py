@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.server.examples import USER
+from memrecall.server.http.openapi import USER
 
 from .fuzzing import MEMORY
 from .process import NO_PAGES, run, served

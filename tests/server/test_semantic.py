@@ -152,7 +152,7 @@ class Broken:
 
 
 async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
-    from memrecall.embedding.hashing import HashEmbedder
+    from memrecall.embedding.local import HashEmbedder
 
     embedder = Broken(HashEmbedder())
     settings = Settings(db=str(tmp_path / "a.db"), cache_dir=str(tmp_path))

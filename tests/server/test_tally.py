@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 
 from memrecall.errors import StorageBusy
-from memrecall.server import tally as tally_module
-from memrecall.server.histograms import BOUNDS, class_of, percentile, tenth_of
-from memrecall.server.tally import Tally
+from memrecall.server import counters as tally_module
+from memrecall.server.counters import BOUNDS, Tally, class_of, percentile, tenth_of
 from memrecall.store import Store
 from memrecall.store.counters import HOUR
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from memrecall.memory import Library
-from memrecall.server.guard import BodyLimits
-from memrecall.server.logs import JsonLines
+from memrecall.server.http.guard import BodyLimits
+from memrecall.server.running import JsonLines
 
 from .site import OPERATOR, Site, in_process, said, serving, write
 from .test_limits import head, talk

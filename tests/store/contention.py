@@ -10,7 +10,7 @@ from sqlalchemy import text
 
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.store.claims import claim, lock_users
+from memrecall.store.database.locks import claim, lock_users
 
 from ..waiting import wait_until
 from .samples import MORNING

@@ -7,8 +7,8 @@ from sqlalchemy import Table, select
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, NewTrace, PendingText, RowKey, Store, Timeline
-from memrecall.store.engine import Database
-from memrecall.store.tables import metadata
+from memrecall.store.database.engine import Database
+from memrecall.store.database.tables import metadata
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 MORNING = datetime(2026, 1, 26, 10, 0, tzinfo=UTC)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.scope import Scope
 from memrecall.store import Entry, RowKey, Store
-from memrecall.store.statements import new_id
+from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, Origin
 
 from .samples import ANN, BEN, numbered, pending, remember, said

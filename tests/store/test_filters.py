@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import Store, Wanted, matches, read_filter
-from memrecall.store.statements import new_id
+from memrecall.store.database.statements import new_id
 
 from ..cases import check_each
 from .samples import ANN, BEN, MORNING, at, remember

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
-from memrecall.store.statements import new_id
+from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..cases import check_each

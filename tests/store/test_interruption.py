@@ -14,8 +14,8 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import Entry, RowKey, Store
-from memrecall.store.engine import Database
-from memrecall.store.migrations import LATEST, schema_version, upgrade
+from memrecall.store.database.engine import Database
+from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.types import NewMemory, Origin
 
 from ..conftest import Databases

@@ -17,9 +17,9 @@ from sqlalchemy import update
 from memrecall.errors import Disabled, SchemaTooNew, StorageError
 from memrecall.scope import Permission, Scope
 from memrecall.store import STORED_AS, Grant, MessageFilter, Store
-from memrecall.store.engine import Database
-from memrecall.store.migrations import LATEST, schema_version, upgrade
-from memrecall.store.tables import meta
+from memrecall.store.database.engine import Database
+from memrecall.store.database.migrations import LATEST, schema_version, upgrade
+from memrecall.store.database.tables import meta
 from memrecall.text import analyze
 from memrecall.types import Origin, Role
 

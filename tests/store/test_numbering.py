@@ -114,7 +114,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(MORNING)
-    monkeypatch.setattr("memrecall.store.messages.datetime", clock)
+    monkeypatch.setattr("memrecall.store.messages.records.datetime", clock)
     return clock
 
 

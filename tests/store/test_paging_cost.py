@@ -13,7 +13,7 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
-from memrecall.store.engine import Database
+from memrecall.store.database.engine import Database
 from memrecall.types import NewMessage, Role
 
 from .samples import ANN

@@ -24,9 +24,9 @@ from sqlalchemy import (
 from sqlalchemy.exc import IntegrityError
 
 from memrecall.store import Store
-from memrecall.store.engine import Database
-from memrecall.store.migrations import upgrade
-from memrecall.store.tables import agents, messages, metadata, sessions, users
+from memrecall.store.database.engine import Database
+from memrecall.store.database.migrations import upgrade
+from memrecall.store.database.tables import agents, messages, metadata, sessions, users
 
 from ..cases import check_each_async
 

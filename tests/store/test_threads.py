@@ -14,7 +14,7 @@ from sqlalchemy import Engine, event
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.store.statements import new_id
+from memrecall.store.database.statements import new_id
 from memrecall.types import NewMessage
 
 from ..cases import check_each_async
@@ -209,7 +209,7 @@ async def compare_with_plainest_walk(
     await store.timeline(scope).add(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memrecall.store.threads.PLACES_PER_READ", page)
+        patch.setattr("memrecall.store.messages.timeline.PLACES_PER_READ", page)
         found = await thread(
             store, None if before is None else f"{before}", limit=limit, scope=scope
         )

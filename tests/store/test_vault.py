@@ -27,12 +27,11 @@ from memrecall.errors import (
 )
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
-from memrecall.store.backup_folder import BackupFolder
-from memrecall.store.backup_format import checksum, seal, unseal
-from memrecall.store.knowledge import Knowledge
-from memrecall.store.locks import when_free
-from memrecall.store.staging import Stage
-from memrecall.store.vault import Vault
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.format import checksum, seal, unseal
+from memrecall.store.backup.restore import Stage, Vault
+from memrecall.store.knowledge.entries import Knowledge
+from memrecall.store.workspaces import when_free
 
 from ..waiting import wait_until
 from .vaults import AGENT, LARGEST, Place, check_backups, read_state, write_state
@@ -136,7 +135,7 @@ class TestBackup:
         def full(_file: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-        monkeypatch.setattr("memrecall.store.backup_folder.os.fsync", full)
+        monkeypatch.setattr("memrecall.store.backup.folder.os.fsync", full)
         with pytest.raises(StorageFull):
             await place.vault(store).backup()
         assert os.listdir(place.home / "backups") == []

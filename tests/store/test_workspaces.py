@@ -10,10 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound, StorageBusy
-from memrecall.store.locks import when_free
-from memrecall.store.task_ids import is_task_id
-from memrecall.store.workspace_files import ReadLimits, search_files, show_files
-from memrecall.store.workspaces import Workspaces, walk
+from memrecall.store.backup.format import is_task_id
+from memrecall.store.workspaces import (
+    ReadLimits,
+    Workspaces,
+    search_files,
+    show_files,
+    walk,
+    when_free,
+)
 
 from ..cases import check_each
 

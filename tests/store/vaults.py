@@ -12,9 +12,9 @@ from pathlib import Path
 
 from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
-from memrecall.store.backup_folder import BackupFolder
-from memrecall.store.backup_format import unseal
-from memrecall.store.vault import Vault
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.format import unseal
+from memrecall.store.backup.restore import Vault
 from memrecall.store.workspaces import Workspaces
 
 AGENT = Scope("ops", "helper", permissions=frozenset({Permission.KNOWLEDGE}))

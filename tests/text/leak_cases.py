@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import cast
 
 from memrecall.text import LeakFilter
-from memrecall.text.leaks.watches import Reasoning
+from memrecall.text.leaks.matchers import Reasoning
 
 FOLDER = Path(__file__).resolve().parents[2] / "fixtures" / "leaks"
 TOOLS = ("search_memory", "is_mentioned")

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text.keywords import WeightedWord, extract_keywords
-from memrecall.text.stopwords import STOP_CHARS, STOP_TERMS, STOP_WORDS
+from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.tokens import is_cjk, stem
 from tests.cases import check_each
 

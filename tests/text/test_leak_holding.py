@@ -20,7 +20,7 @@ from memrecall.text.leaks.json_calls import (
     OTHER_KEYS,
 )
 from memrecall.text.leaks.markdown import LONGEST_SPAN
-from memrecall.text.leaks.watches import Form, formats_for
+from memrecall.text.leaks.matchers import Form, formats_for
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS
 from tests.text.leak_samples import MADE_SAMPLES

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from memrecall.text import filter_leaks
 from memrecall.text.leaks.automaton import OTHER, Automaton, State, write_search
 from memrecall.text.leaks.formats import CALLS, Kind, Place, Row
+from memrecall.text.leaks.matchers import formats_for, macros_for
 from memrecall.text.leaks.patterns import one_of, parse
-from memrecall.text.leaks.watches import formats_for, macros_for
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, read_cases
 

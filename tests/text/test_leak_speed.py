@@ -19,7 +19,7 @@ from benchmarks.leaks import (
 )
 from memrecall.text import LeakFilter
 from memrecall.text.leaks.json_calls import LONGEST_JSON
-from memrecall.text.leaks.watches import Reasoning
+from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
 from tests.counting import Characters, count_calls, counted
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks.candidates import LONGEST_FORM
 from memrecall.text.leaks.json_calls import LONGEST_JSON
-from memrecall.text.leaks.watches import Reasoning
+from memrecall.text.leaks.matchers import Reasoning
 from tests.text.leak_cases import CASES, TOOLS
 
 PROSE = [

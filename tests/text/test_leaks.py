@@ -8,7 +8,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument
 from memrecall.text import Leak, LeakFilter, filter_leaks
-from memrecall.text.leaks.watches import Reasoning
+from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS, Case
 

@@ -1,8 +1,7 @@
 """`get_memory_detail`: one memory or message in full, with what was said around it."""
 
-from memrecall.agent.desk import Desk
 from memrecall.agent.phrases import say
-from memrecall.agent.surroundings import look_around
+from memrecall.agent.state import Desk
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
@@ -10,6 +9,28 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.agent.tools.search import preview
 from memrecall.types import MemoryRecord, Message
+
+
+async def look_around(
+    desk: Desk, message: Message, reach: int
+) -> tuple[list[Message], list[Message]]:
+    """The messages before and after it in its session, at most `reach` each, earliest first."""
+    timeline = desk.sources.store.timeline(desk.scope)
+    page = await timeline.neighbors(message.message_id, before=reach, after=reach)
+    place = next(at for at, near in enumerate(page.items) if near.message_id == message.message_id)
+    before = [near for near in page.items[:place] if _is_shown(desk, near, message)]
+    after = [near for near in page.items[place + 1 :] if _is_shown(desk, near, message)]
+    return before, after
+
+
+def _is_shown(desk: Desk, near: Message, anchor: Message) -> bool:
+    """Of the same session, not too late, and nothing that the caller has already."""
+    if near.session_id != anchor.session_id:
+        return False
+    if desk.conversation.gave(near.message_id, near.content):
+        return False
+    return desk.horizon is None or near.ts < desk.horizon
+
 
 AROUND = 2
 

@@ -1,7 +1,7 @@
 """`handoff`: the typed end of a recall."""
 
-from memrecall.agent.desk import Desk
 from memrecall.agent.phrases import say
+from memrecall.agent.state import Desk
 from memrecall.agent.tools.models import HandoffInput, HandoffOutput
 
 

@@ -1,8 +1,8 @@
 """`extract_search_keywords`, and the expansion of a query that searching does by itself."""
 
-from memrecall.agent.desk import Desk
+from memrecall.agent.offline.keywords import expansions_of, keywords_of
 from memrecall.agent.phrases import say
-from memrecall.agent.rules.keywords import expansions_of, keywords_of
+from memrecall.agent.state import Desk
 from memrecall.agent.tools.models import (
     ExtractKeywordsInput,
     ExtractKeywordsOutput,

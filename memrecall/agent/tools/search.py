@@ -1,23 +1,122 @@
 """`search_memories`: memories, and messages as evidence."""
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
-from memrecall.agent.desk import Desk
-from memrecall.agent.notes import SEARCHES_IN_A_ROW, SearchNote
+from memrecall.agent.conversation import Conversation
 from memrecall.agent.phrases import say
-from memrecall.agent.tools.echoes import MOST_ROUNDS, Echoes, made_from, without
+from memrecall.agent.state import SEARCHES_IN_A_ROW, Desk, SearchNote
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
     SearchMemoriesInput,
     SearchMemoriesOutput,
 )
-from memrecall.agent.tools.sources import with_sources
 from memrecall.errors import InvalidArgument
-from memrecall.search import Hit, SearchPage, SearchRequest
+from memrecall.scope import Scope
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
+from memrecall.store import Store
 from memrecall.text.snippets import snippets
-from memrecall.types import Role
+from memrecall.types import Message, Role
+
+# In the metadata of a stored answer: who made it, and the keys that it was made from.
+ANSWERED_BY, RULES = "answered_by", "rules"
+RECALLED = "recalled"
+MOST_ROUNDS = 5  # each asks for twice as many, so that a question of every day is soon left behind
+_LARGEST_LIMIT = 200
+_MOST_SOURCES = 10
+
+
+class Echoes:
+    """Tells the echoes of one recall's request from evidence."""
+
+    def __init__(self, conversation: Conversation) -> None:
+        asked = conversation.asked.text
+        self._conversation = conversation
+        self._words = all_terms(asked).keys()
+        self._topics = question_terms(asked).keys()
+
+    def among(self, hits: Iterable[Hit]) -> frozenset[str]:
+        """The keys of those that are echoes."""
+        return frozenset(hit.key for hit in hits if self.includes(hit))
+
+    def includes(self, hit: Hit) -> bool:
+        """Whether the caller has it already, it asks the same, or rules have quoted it together."""
+        if self._conversation.gave(hit.key, hit.content):
+            return True
+        if hit.kind != "message":
+            return False
+        if hit.metadata.get(ANSWERED_BY) == RULES:
+            return True  # what they quote is stored itself
+        said = hit.content.rstrip()
+        if said.endswith(("?", "？")):
+            return question_terms(said).keys() <= self._topics
+        return all_terms(said).keys() == self._words
+
+
+def made_from(role: str | None, metadata: Mapping[str, object]) -> list[str]:
+    """The keys that an assistant's stored answer says it was made from."""
+    keys = metadata.get(RECALLED)
+    if role != Role.ASSISTANT.value or not isinstance(keys, list):
+        return []
+    return [key for key in keys[:_MOST_SOURCES] if isinstance(key, str)]
+
+
+def without(request: SearchRequest, echoes: frozenset[str]) -> SearchRequest:
+    """The same search as if they had never been said."""
+    limit = min(request.limit * 2, _LARGEST_LIMIT)
+    return replace(request, exclude=request.exclude | echoes, limit=limit)
+
+
+async def with_sources(
+    store: Store, scope: Scope, request: SearchRequest, hits: Sequence[Hit]
+) -> list[Hit]:
+    """The hits, each answer behind its sources, found or not; of equal answers the first."""
+    found = {hit.key: hit for hit in hits}
+    named = {key for hit in hits for key in made_from(hit.role, hit.metadata)}
+    missing = sorted(named - found.keys() - request.exclude)
+    messages = await store.timeline(scope).get_many(missing) if missing else []
+    told = {message.message_id: message for message in messages if _passes(request, message)}
+    ordered: dict[str, Hit] = {}
+    answers: set[str] = set()
+    for hit in hits:
+        for key in made_from(hit.role, hit.metadata):
+            if key in told:
+                ordered.setdefault(key, _hit(told[key], hit))
+            elif key in found and found[key].role != Role.ASSISTANT.value:
+                ordered.setdefault(key, found[key])
+        if hit.role == Role.ASSISTANT.value:
+            if hit.content in answers:
+                continue
+            answers.add(hit.content)
+        ordered.setdefault(hit.key, hit)
+    return list(ordered.values())
+
+
+def _passes(request: SearchRequest, message: Message) -> bool:
+    """Whether the filters of the search let a message through that it did not find itself."""
+    if request.keywords or (request.memory_types and "message" not in request.memory_types):
+        return False
+    if request.role is not None and message.role is not request.role:
+        return False
+    since, until = request.since, request.until
+    return (since is None or message.ts >= since) and (until is None or message.ts < until)
+
+
+def _hit(message: Message, answer: Hit) -> Hit:
+    """A source of an answer: as likely as the answer is."""
+    return replace(
+        answer,
+        key=message.message_id,
+        ts=message.ts,
+        role=message.role.value,
+        speaker=message.speaker,
+        content=message.content,
+        session_id=message.session_id,
+        metadata=message.metadata,
+    )
+
 
 LONGEST_QUERY = 1_000
 PREVIEW = 200

@@ -17,11 +17,11 @@ from memrecall.errors import InvalidArgument, NotFound, RunError
 from memrecall.scope import Scope as UserScope
 from memrecall.server.auth import Principal, is_own_page
 from memrecall.server.errors import Problem, Refused
-from memrecall.server.jsonrpc import Code
-from memrecall.server.mcp.guest import Guest
+from memrecall.server.http.service import Service
 from memrecall.server.mcp.server import Context, McpFace
-from memrecall.server.rpc import desk_of
-from memrecall.server.service import Service
+from memrecall.server.mcp.tools import Guest
+from memrecall.server.rpc import Code
+from memrecall.server.rpc.http import desk_of
 
 PATH = "/mcp"
 USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model

@@ -6,7 +6,7 @@ from mcp_types import Resource, ResourceTemplate, TextResourceContents
 from pydantic_core import to_json
 
 from memrecall.errors import NotFound
-from memrecall.server.mcp.guest import Guest
+from memrecall.server.mcp.tools import Guest
 from memrecall.store import Wanted
 
 MEDIA_TYPE = "application/json"

@@ -1,4 +1,4 @@
-"""The MCP server: what the SDK asks, answered for a guest."""
+"""MCP over standard input and output: for one user, on this machine."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -6,16 +6,16 @@ from typing import Any
 import mcp_types as types
 from mcp.server import Server
 from mcp.server.context import ServerRequestContext
+from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from memrecall import __version__
-from memrecall.agent.block import write_block
+from memrecall.agent.prompt_view import write_block
 from memrecall.errors import MemrecallError, NotFound
-from memrecall.server.jsonrpc import Code
-from memrecall.server.mcp.guest import Guest
 from memrecall.server.mcp.resources import TEMPLATES, list_resources, read_resource
-from memrecall.server.mcp.tools import ALL_TOOLS
+from memrecall.server.mcp.tools import ALL_TOOLS, Guest
+from memrecall.server.rpc import Code
 from memrecall.server.tools import fault_of, report_bug
 
 Context = ServerRequestContext[Any, Any]
@@ -177,3 +177,14 @@ def _as_json(data: dict[str, Any]) -> str:
     from pydantic_core import to_json
 
     return to_json(data, indent=2).decode()
+
+
+async def serve_stdio(guest: Guest) -> None:
+    """Serve one client until the input ends."""
+
+    async def the_guest(_context: Any) -> Guest:
+        return guest
+
+    server = McpFace(the_guest).server()
+    async with stdio_server() as (incoming, outgoing):
+        await server.run(incoming, outgoing, server.create_initialization_options())

@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from memrecall import __version__
+from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
-from memrecall.memory.knowledge_base import KnowledgeBase
 from memrecall.scope import Permission, Scope
-from memrecall.store.backup_folder import BackupFolder
-from memrecall.store.locks import when_free
-from memrecall.store.vault import Vault
-from memrecall.store.workspaces import Workspaces
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.restore import Vault
+from memrecall.store.workspaces import Workspaces, when_free
 
 Result = TypeVar("Result")
 

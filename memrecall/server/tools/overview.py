@@ -17,7 +17,7 @@ from memrecall.server.tools.models import (
     Status,
 )
 from memrecall.store import KnowledgeEntry
-from memrecall.store.workspace_files import ReadLimits, search_files, show_files
+from memrecall.store.workspaces import ReadLimits, search_files, show_files
 
 _DUMPED_ENTRIES = 2_000
 _DUMPED_BYTES = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ import re
 from memrecall.text.leaks.automaton import State
 from memrecall.text.leaks.formats import Kind, Place
 from memrecall.text.leaks.json_calls import LONGEST_JSON, JsonReader, Names, Verdict
-from memrecall.text.leaks.watches import Form
+from memrecall.text.leaks.matchers import Form
 
 LONGEST_FORM = 256  # characters within which a form must show what it is
 _JSON_BEGIN = re.compile(r"[\[{]")

@@ -4,10 +4,10 @@ import re
 from collections.abc import Iterable
 
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
+from memrecall.text.leaks.engine import Mode, Reader, behind_end
 from memrecall.text.leaks.markdown import LONGEST_SPAN, Lines, Span, count_marks, is_indent
-from memrecall.text.leaks.reader import Mode, Reader, behind_end
+from memrecall.text.leaks.matchers import Reasoning
 from memrecall.text.leaks.reports import Filtered, Leak
-from memrecall.text.leaks.watches import Reasoning
 
 _STOPS = frozenset("`" + SENTENCE_ENDS)  # what nothing that is held begins with
 

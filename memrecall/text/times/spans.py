@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from memrecall.text.normalize import replace_characters
-from memrecall.text.times.reader import Found, read_times
+from memrecall.text.times.parser import Found, read_times
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 

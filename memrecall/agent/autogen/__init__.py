@@ -1,0 +1,1 @@
+"""The AutoGen classes: agent, model context, memory and tools."""

@@ -1,0 +1,215 @@
+"""Questions that only the user's own past can answer, or whose answer depends on who asks."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from memrecall.agent.offline.words import (
+    SAID_EN,
+    SAY_EN,
+    SAYING_ZH,
+    any_of,
+    chinese,
+    english,
+    ignoring_case,
+)
+
+# near: in this conversation; past: in an earlier one; said: somebody's words; alike: as before;
+# thing: definite, but where it stands is open.
+RefersTo = Literal["near", "past", "said", "alike", "thing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Words that point at something, and at what kind of place they point."""
+
+    text: str
+    to: RefersTo
+    start: int
+    end: int
+
+
+_NO_END = "[^，。？！,.?!]"
+_CHINESE: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
+    (
+        "past",
+        chinese(
+            """
+            上次,上回,上一次,上一回,前几次,头一次,之前,以前,先前,从前,早先,早些时候,当初
+            那时候,那会儿,当时,曾经,那天,那次,那回,上一版,上个版本,旧版,原先,最初,一开始,老地方
+            """
+        ),
+    ),
+    (
+        "alike",
+        chinese("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
+    ),
+    ("alike", re.compile(rf"(?:像|跟|和|同|与){_NO_END}{{1,12}}?(?:一样|那样|似的)")),
+    (
+        "alike",
+        re.compile(
+            rf"(?:按照?|照着?|依照|参照|根据){_NO_END}{{1,20}}?"
+            "(?:来|做|办|弄|写|改|处理|执行)"
+        ),
+    ),
+    (
+        "said",
+        re.compile(rf"(?:{any_of(SAYING_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"),
+    ),
+    (
+        "said",
+        re.compile(
+            "(?:我们|咱们?|我|你|您)[^，。？！]{0,4}?"
+            "(?:定|约|选|挑|说好|商定|决定|存|保存|记)(?:的|好的|下的|过的)"
+        ),
+    ),
+    (
+        "said",
+        re.compile(
+            "[你您][^，。？！]{0,6}?(?:给我|推荐|建议|发我|发给我|写给我|教我|列|写|整理|总结|生成|安排|做)"
+            "(?:的|过)"
+        ),
+    ),
+    ("said", chinese("记得,记不记得,忘了,忘记")),
+    (
+        "near",
+        chinese("刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"),
+    ),
+    ("near", re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?")),
+    (
+        "thing",
+        re.compile(
+            r"那\s?(?:个|份|件|条|篇|本|些|种|家|款|套|张|部|位|首|段|台|只|间|座|场|封|道|批)"
+        ),
+    ),
+)
+
+_HELPERS = "(?:'ve|'d| have| had| already| once| just| also| ever| both)*"
+_SETTLED = any_of(SAID_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose")
+_MADE = "found|made|built|booked|hired|picked|set up|came up with|worked on|used"
+# Before a "that" which points; after a noun it only joins two clauses.
+_POINTS = """
+of,about,in,on,for,to,with,from,at,and,or,is,was,like,use,do,send,show,find,open,get,give,me
+remember,recall,where,what,which,how,when,who,what's,where's
+"""
+_NO_THING = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
+_ENGLISH: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
+    (
+        "past",
+        english(
+            """
+            last time,the last time,previously,earlier,before that,the other day,back then
+            in the past,the previous,our last,my last,your last,our previous,my previous,my old
+            my usual,our usual,last (?:meeting|chat|conversation|session|call|discussion|message)
+            """
+        ),
+    ),
+    ("past", ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))")),
+    (
+        "alike",
+        english(
+            """
+            as before,like before,like last time,as last time,same as,the same,as usual
+            like usual,the usual,as always,once more,again,same way
+            """
+        ),
+    ),
+    ("said", ignoring_case(rf"\b(?:i|you|we|he|she|they|us)\b{_HELPERS}\s+(?:{_SETTLED})\b")),
+    (
+        "said",
+        ignoring_case(
+            rf"\bdid (?:i|you|we) (?:\w+ )?(?:{any_of(SAY_EN + ',suggest,recommend,decide')})\b"
+        ),
+    ),
+    ("said", ignoring_case(rf"\b(?:i|you|we) (?:{_MADE})\b")),
+    ("said", english("remember,recall,remind me,forgot")),
+    (
+        "near",
+        english(
+            """
+            continue,carry on,go on,keep going,resume,pick up where,where we left off,just now
+            above,the above,next step,this one,these ones
+            """
+        ),
+    ),
+    (
+        "thing",
+        english(
+            "the one,that one,those ones,the ones,that thing,those things,that stuff,the thing"
+        ),
+    ),
+    (
+        "thing",
+        ignoring_case(
+            rf"(?:^|[,.;:?!]\s*|\b(?:{any_of(_POINTS)})\s+)"
+            rf"(?:that|those)\s+(?!(?:{_NO_THING})\b)[a-z]+"
+        ),
+    ),
+)
+
+
+def find_references(text: str) -> tuple[Reference, ...]:
+    """All references of a text, in order."""
+    found = [
+        Reference(match.group(), to, match.start(), match.end())
+        for to, pattern in (*_CHINESE, *_ENGLISH)
+        for match in pattern.finditer(text)
+    ]
+    return tuple(sorted(found, key=lambda one: (one.start, one.end)))
+
+
+FIRST_PERSON = re.compile(
+    r"我|咱|\b(?:i|i'm|i've|i'd|me|my|mine|we|we've|our|ours|us)\b", re.IGNORECASE
+)
+_ASKED_FACT = "what|when|where|which|who|whose|how (?:old|many|much|long|often|tall|far)"
+
+# Facts about the user, and what was done together.
+OWN = (
+    ignoring_case(
+        rf"\b(?:{_ASKED_FACT})\b[^.?!]{{0,60}}\bmy\b",
+        r"\bmy\b[^.?!]{0,60}\b(?:what|when|where|which|who)\b[^.?!]{0,20}\?",
+        r"^\W*(?:is|are|was|were|does|do|did|has|have|had)\s+my\b",
+        r"\b(?:who|what)\s+am\s+i\b|\bam\s+i\b|\babout me\b",
+        r"\b(?:where|when|what|which|who|how many|how often|how much|how long)\s+(?:\w+\s+){0,2}?"
+        r"(?:do|did|was|were|am|have|had)\s+(?:i|we)\b",
+        r"(?:^|[,.;]\s*|\b(?:what|when|where|which|who|why|whether|if)\s+)"
+        r"(?:did|have|had|was|were)\s+(?:i|we|you)\b",
+        r"^\W*do i\s+(?!need|have to|just|use|get|install|set|add|write|make)\w+",
+        r"\bi(?:'ve| have)? (?:ever|already)\b[^.!]*\?",
+    ),
+    re.compile(
+        "我[^，。？！]{0,20}?"
+        "(?:是什么|是啥|是谁|是哪|是几|是多少|叫什么|叫啥|多大|几岁|多高|在哪|住哪|哪天|几号"
+        "|什么时候|多少钱|怎么称呼)"
+    ),
+    re.compile(
+        "(?:我|我们|咱们?|你|您)[^，。？！]{0,12}过[^，。？！]{0,16}"
+        "(?:什么|吗|哪|几|多少|谁|没有|没)"
+    ),
+    re.compile(
+        "(?:什么|哪|几|多少|谁|是否|有没有|是不是)[^，。？！]{0,10}(?:我|我们|咱们?)[^，。？！]{0,10}过"
+    ),
+    re.compile(
+        "我(?:一般|平时|通常|一直|最|都|不)?(?:喜欢|爱|讨厌|习惯|偏好|擅长|对)[^，。？！]{0,12}"
+        "(?:什么|啥|哪|谁|吗|过敏)"
+    ),
+    re.compile(
+        "我(?:平时|一般|通常|今晚|今天|明天|最近|这周|周末|每天)[^，。？！怎如]{0,8}"
+        "(?:什么|几点|哪|谁|多少)"
+    ),
+    re.compile(
+        "我是(?:谁|做什么|干什么|哪里|不是)|(?:知道|了解)我[^，。！]{0,12}(?:吗|什么|多少|哪)|关于我"
+    ),
+)
+# Advice that depends on who asks.
+FOR_ME = (
+    ignoring_case(
+        r"\b(?:recommend|suggest|pick|choose|plan)\b[^.?!]{0,40}\b(?:for me|me|my)\b",
+        r"\bwhat should i (?!do if|use to)\w+",
+        r"\bbased on what you know\b|\bfor someone like me\b",
+    ),
+    re.compile(
+        "(?:给|帮|为)我(?:推荐|建议|选|挑|安排|规划|定制)|推荐[^，。？！]{0,12}给我|适合我"
+        "|我(?:该|应该|可以)[^，。？！怎如]{1,10}(?:什么|哪)"
+    ),
+)

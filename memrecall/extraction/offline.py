@@ -1,0 +1,149 @@
+"""The rules as answers to the prompts of extraction, so that the offline client can be asked."""
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from memrecall.agent.offline import RULES as RECALL_RULES
+from memrecall.extraction.protocol import Fact, Known
+from memrecall.extraction.rules.deciding import decide
+from memrecall.extraction.rules.extracting import facts_of, tell
+from memrecall.extraction.rules.relating import relate
+from memrecall.extraction.rules.summarising import summarise
+from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
+from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
+from memrecall.model.prompts import Language
+from memrecall.types import format_time
+
+# A question without a time: any moment will do, and the same question gets the same answer.
+_NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+
+
+def facts_answer(request: RuleRequest) -> RuleAnswer:
+    """The prompt `extract_facts`."""
+    lines = list(_lines(request))
+    now, zone = _setting(lines)
+    said = [read_utterance(line) for line in lines if "text" in line and not line.get("context")]
+    before = [read_utterance(line) for line in lines if "text" in line and line.get("context")]
+    facts = facts_of(tell(said, now=now, zone=zone, context=before))
+    return _json({"facts": [_fact(fact) for fact in facts]})
+
+
+def decide_answer(request: RuleRequest) -> RuleAnswer:
+    """The prompt `decide`."""
+    lines = list(_lines(request))
+    known = [_known(line) for line in lines if "known" in line]
+    facts = {_number(line["fact"]): _read_fact(line) for line in lines if "fact" in line}
+    numbers = {id(fact): number for number, fact in facts.items()}
+    made = [
+        {
+            "fact": numbers[id(one.fact)],
+            "event": one.event,
+            "known": int(one.memory_key) if one.memory_key else None,
+            "reason": one.reason,
+        }
+        for one in decide(list(facts.values()), known)
+    ]
+    return _json({"decisions": made})
+
+
+def relations_answer(request: RuleRequest) -> RuleAnswer:
+    """The prompt `extract_relations`."""
+    lines = list(_lines(request))
+    now, _ = _setting(lines)
+    said = [read_utterance(line) for line in lines if "text" in line]
+    entities, relations = relate(said, now=now)
+    told = [
+        {
+            "source": one.source,
+            "relationship": one.relationship,
+            "destination": one.destination,
+            "sources": [_number(source) for source in one.source_ids],
+            "since": one.valid_from and format_time(one.valid_from),
+            "ended": one.ended,
+        }
+        for one in relations
+    ]
+    named = [{"name": one.name, "type": one.type} for one in entities]
+    return _json({"entities": named, "relations": told})
+
+
+def summary_answer(request: RuleRequest) -> RuleAnswer:
+    """The prompt `summarise`."""
+    lines = list(_lines(request))
+    limit = next((line["limit"] for line in lines if isinstance(line.get("limit"), int)), 1_000)
+    told = [
+        read_utterance(line) if "role" in line else str(line["text"])
+        for line in lines
+        if "text" in line
+    ]
+    wanted = next((line["language"] for line in lines if "language" in line), None)
+    language: Language | None = wanted if wanted in ("en", "zh") else None
+    return _json({"summary": summarise(told, limit, language)})
+
+
+EXTRACTION_RULES: dict[str, Rule] = {
+    "extract_facts": facts_answer,
+    "decide": decide_answer,
+    "extract_relations": relations_answer,
+    "summarise": summary_answer,
+}
+"""A rule for each prompt of extraction, by the prompt's name."""
+
+
+def offline_client() -> RuleClient:
+    """A model client that needs no model: it answers the prompts of recall and of extraction."""
+    return RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
+
+
+def _lines(request: RuleRequest) -> Iterator[dict[str, Any]]:
+    for message in request.messages:
+        if isinstance(message.content, str):
+            yield from read_lines(message.content)
+
+
+def _setting(lines: list[dict[str, Any]]) -> tuple[datetime, Any]:
+    setting = next((line for line in lines if "now" in line), {})
+    return read_time(setting.get("now")) or _NO_TIME, read_zone(setting.get("zone", "UTC"))
+
+
+def _number(value: object) -> int:
+    return int(value) if isinstance(value, int | str) and str(value).isdigit() else 0
+
+
+def _fact(fact: Fact) -> dict[str, Any]:
+    return {
+        "text": fact.text,
+        "about": fact.subject,
+        "type": fact.memory_type,
+        "field": fact.field,
+        "sources": [_number(source) for source in fact.source_ids],
+        "since": fact.valid_from and format_time(fact.valid_from),
+        "negated": fact.negated,
+    }
+
+
+def _read_fact(line: dict[str, Any]) -> Fact:
+    return Fact(
+        str(line.get("text", "")),
+        str(line.get("about", "user")),
+        line.get("type", "general"),
+        line.get("field"),
+        negated=bool(line.get("negated")),
+    )
+
+
+def _known(line: dict[str, Any]) -> Known:
+    return Known(
+        str(_number(line["known"])),
+        str(line.get("text", "")),
+        str(line.get("about", "user")),
+        line.get("field"),
+        str(line.get("type", "general")),
+        read_time(line.get("since")),
+    )
+
+
+def _json(value: dict[str, Any]) -> RuleAnswer:
+    return RuleAnswer(text=json.dumps(value, ensure_ascii=False))

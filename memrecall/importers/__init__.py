@@ -1,0 +1,1 @@
+"""Importers of message files, one module per format."""

@@ -1,0 +1,230 @@
+"""Messages from JSON lines: the good lines go in, batch by batch; the bad ones are told apart."""
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from memrecall.errors import CallerError, InvalidArgument
+from memrecall.library.library import Library
+from memrecall.progress import Advance, Progress, shown
+from memrecall.scope import DEFAULT_NAME, Scope
+from memrecall.store import Entry
+from memrecall.types import NewMessage, describe_validation_error
+
+BATCH = 1_000
+_SCOPE_FIELDS = ("user_id", "agent_id", "session_id")
+_MESSAGE_FIELDS = frozenset(NewMessage.model_fields)
+_REQUIRED = ("message_id", "ts", "role", "content")
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """A line that was not imported, and why."""
+
+    line: int
+    reason: str
+
+
+@dataclass(slots=True)
+class ImportReport:
+    """What an import did."""
+
+    lines: int = 0
+    stored: int = 0
+    repeated: int = 0
+    users: set[str] = field(default_factory=set)
+    bad: list[BadLine] = field(default_factory=list)
+    refused: bool = False  # strict, and something was wrong: nothing was imported
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbered:
+    line: int
+    entry: Entry
+
+
+class Importer:
+    """Imports one file into a library."""
+
+    def __init__(self, library: Library, *, default_user: str | None = None) -> None:
+        self._library = library
+        self._default_user = default_user
+
+    async def run(
+        self, path: Path, *, strict: bool = False, progress: Progress = None
+    ) -> ImportReport:
+        """Import a file. Strict: all lines or none.
+
+        `progress` is told how many bytes were read; without it, a notebook shows a bar.
+        """
+        with shown(progress, "importing", file_size(path), unit="bytes") as advance:
+            return await self._run(path, strict, advance)
+
+    async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
+        report = ImportReport()
+        batch: list[_Numbered] = []
+        everything: list[_Numbered] = []
+        for number, line in read_lines(path, advance):
+            report.lines += 1
+            entry = self._read(number, line, report)
+            if entry is None:
+                continue
+            if strict:
+                everything.append(entry)
+                continue
+            batch.append(entry)
+            if len(batch) == BATCH:
+                await self._store(batch, report)
+                batch = []
+        if strict:
+            await self._store_all(everything, report)
+        else:
+            await self._store(batch, report)
+        if report.repeated:
+            # An earlier import may have been stopped between rows and vectors.
+            await self._library.vectors.embed_left_over(report.users)
+        return report
+
+    def _read(self, number: int, line: bytes, report: ImportReport) -> _Numbered | None:
+        try:
+            return _Numbered(number, read_entry(line, self._default_user))
+        except CallerError as error:
+            report.bad.append(BadLine(number, str(error)))
+            return None
+
+    async def _store(self, batch: list[_Numbered], report: ImportReport) -> None:
+        """Store a batch whole; if a line of it conflicts, the others without it."""
+        while batch:
+            try:
+                written = await self._library.add_entries([item.entry for item in batch])
+            except CallerError as error:
+                faults = _faults(batch, error)
+                report.bad.extend(faults)
+                bad = {fault.line for fault in faults}
+                batch = [item for item in batch if item.line not in bad]
+                continue
+            self._count(batch, written.stored, report)
+            return
+
+    async def _store_all(self, entries: list[_Numbered], report: ImportReport) -> None:
+        if report.bad:
+            report.refused = True
+            return
+        try:
+            written = await self._library.add_entries([item.entry for item in entries])
+        except CallerError as error:
+            report.bad.extend(_faults(entries, error))
+            report.refused = True
+            return
+        self._count(entries, written.stored, report)
+
+    def _count(self, batch: list[_Numbered], stored: int, report: ImportReport) -> None:
+        report.stored += stored
+        report.repeated += len(batch) - stored
+        report.users.update(item.entry.scope.user_id for item in batch)
+
+
+def check_file(path: Path, default_user: str | None = None) -> ImportReport:
+    """Read a file without storing anything: the report names its bad lines, and says refused."""
+    report = ImportReport(refused=True)
+    for number, line in read_lines(path):
+        report.lines += 1
+        try:
+            read_entry(line, default_user)
+        except CallerError as error:
+            report.bad.append(BadLine(number, str(error)))
+    return report
+
+
+def _faults(batch: list[_Numbered], error: CallerError) -> list[BadLine]:
+    """The lines that an error is about; all of them if it names none."""
+    told: dict[int, str] = error.details.get("faults", {})
+    if told:
+        return [BadLine(batch[position].line, said) for position, said in told.items()]
+    about = error.details
+    named = [
+        item
+        for item in batch
+        if about.get("message_id") in (None, item.entry.message.message_id)
+        and all(about.get(name) in (None, _owner(item, name)) for name in _SCOPE_FIELDS)
+    ]
+    return [BadLine(item.line, str(error)) for item in named or batch]
+
+
+def _owner(item: _Numbered, name: str) -> str:
+    return getattr(item.entry.scope, name) or DEFAULT_NAME
+
+
+def file_size(path: Path) -> int:
+    """How many bytes there are to import; an error if the file cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def _unreadable(path: Path, error: OSError) -> InvalidArgument:
+    return InvalidArgument(
+        f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+    )
+
+
+def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tuple[int, bytes]]:
+    """The lines of a file that say something, with their numbers."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                advance(len(line))
+                if line.strip():
+                    yield number, line
+    except OSError as error:
+        raise _unreadable(path, error) from None
+
+
+def read_entry(line: bytes, default_user: str | None = None) -> Entry:
+    """One line as a message with its scope; a CallerError says what is wrong with it."""
+    data = _read_object(line)
+    scope = {name: data.get(name) or None for name in _SCOPE_FIELDS}
+    scope["user_id"] = scope["user_id"] or default_user
+    for name, value in scope.items():
+        if value is not None and not isinstance(value, str):
+            raise InvalidArgument(f"{name} {value!r} is not a string")
+    missing = [name for name in _REQUIRED if data.get(name) is None]
+    if not scope["user_id"]:
+        missing.insert(0, "user_id")
+    if missing:
+        raise InvalidArgument(f"{missing[0]} is missing")
+    fields = {name: data[name] for name in _MESSAGE_FIELDS & data.keys()}
+    try:
+        message = NewMessage.model_validate({k: v for k, v in fields.items() if v is not None})
+    except ValidationError as error:
+        raise InvalidArgument(describe_validation_error(error)) from None
+    return Entry(Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message)
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two values under one name: whose message would it be?"""
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidArgument(f"{twice} is given twice")
+    return data
+
+
+def _read_object(line: bytes) -> dict[str, Any]:
+    try:
+        data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+    except UnicodeDecodeError as error:
+        raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgument(f"not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise InvalidArgument("JSON, but not an object")
+    return data

@@ -1,0 +1,1 @@
+"""One opened database: store, embedder, search, vectors and graphs."""

@@ -1,0 +1,379 @@
+"""What is asked of a graph file, in Cypher. Values are always parameters."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+
+from memrecall.errors import InvalidArgument, StorageBusy, StorageError
+from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
+from memrecall.store.database.statements import new_id
+from memrecall.types import NAME_LENGTH, check_text
+
+Result = TypeVar("Result")
+
+_BUFFER = 32 * 1024 * 1024
+_LARGEST = 16 * 1024 * 1024 * 1024  # address space that is set aside, not memory
+_SCHEMA = (
+    "CREATE NODE TABLE IF NOT EXISTS Agent(id STRING PRIMARY KEY)",
+    "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, agent STRING, name STRING,"
+    " type STRING, created INT64)",
+    "CREATE NODE TABLE IF NOT EXISTS Alias(id STRING PRIMARY KEY, agent STRING, alias STRING,"
+    " name STRING, session STRING)",
+    "CREATE REL TABLE IF NOT EXISTS Named(FROM Alias TO Entity)",
+    "CREATE REL TABLE IF NOT EXISTS Relates(FROM Entity TO Entity, id STRING, agent STRING,"
+    " session STRING, kind STRING, since INT64, until INT64, sources STRING[], created INT64)",
+)
+
+
+def _library() -> Any:
+    try:
+        import ladybug
+    except ImportError:
+        raise InvalidArgument(
+            "a graph in Ladybug needs a package that is not installed",
+            hint="pip install 'memrecall[ladybug]'",
+        ) from None
+    return ladybug
+
+
+class GraphFile:
+    """An opened file. One piece of work at a time; each is whole or undone."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        library = _library()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _typed_faults(path):
+            self._database = library.Database(
+                str(path), buffer_pool_size=_BUFFER, max_db_size=_LARGEST, max_num_threads=1
+            )
+            self._connection = library.Connection(self._database, num_threads=1)
+            path.chmod(0o600)
+            for statement in _SCHEMA:
+                self._connection.execute(statement)
+
+    def read(self, work: Callable[["GraphFile"], Result]) -> Result:
+        """Ask something."""
+        with self._lock, _typed_faults(self.path):
+            return work(self)
+
+    def write(self, work: Callable[["GraphFile"], Result]) -> Result:
+        """Change something, all or nothing."""
+        with self._lock, _typed_faults(self.path):
+            self._connection.execute("BEGIN TRANSACTION")
+            try:
+                result = work(self)
+            except BaseException:
+                with suppress(RuntimeError):
+                    self._connection.execute("ROLLBACK")
+                raise
+            self._connection.execute("COMMIT")
+            return result
+
+    def ask(self, query: str, **given: Any) -> list[Sequence[Any]]:
+        """The rows of one query; values are parameters, never part of its text."""
+        found = self._connection.execute(query, given)
+        rows = []
+        while found.has_next():
+            rows.append(found.get_next())
+        found.close()
+        return rows
+
+    def close(self) -> None:
+        """Give the file back, everything in it written."""
+        with self._lock:
+            self._connection.close()
+            self._database.close()
+
+
+def remove(path: Path) -> None:
+    """Remove a file with its log."""
+    for part in (path, *path.parent.glob(f"{path.name}.*")):
+        part.unlink(missing_ok=True)
+
+
+@contextmanager
+def _typed_faults(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except RuntimeError as error:  # the one kind that the library raises
+        if "lock" in str(error).lower():
+            raise StorageBusy(
+                f"the graph {path} is used by another process", hint="One process at a time"
+            ) from error
+        raise StorageError(f"the graph {path} failed: {error}") from error
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_DIVIDER = "\x1f"  # in no id and no name: both are printable
+_RELATION = "r.id, r.kind, r.since, r.until, r.sources, r.session, r.created, r.agent"
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The agent that something is told to, and the session."""
+
+    agent: str
+    session: str | None
+
+
+def add(
+    file: GraphFile, owner: Owner, names: dict[str, str], new: Sequence[NewRelation]
+) -> list[str]:
+    """Store what is not there yet; the ids of new relations."""
+    now = _now()
+    ids = _entity_ids(file, owner, names, now)
+    made = []
+    for relation in new:
+        ends = (ids[fold_name(relation.source)], ids[fold_name(relation.destination)])
+        identity = _relate(file, owner, relation, *ends, now)
+        if identity is not None:
+            made.append(identity)
+    return made
+
+
+def merge(file: GraphFile, owner: Owner, name: str, alias: str) -> None:
+    """Give everything of one entity to another, and remove it."""
+    now = _now()
+    kept = _entity_ids(file, owner, {name: "thing"}, now)[fold_name(name)]
+    gone = _entity_ids(file, owner, {alias: "thing"}, now)[fold_name(alias)]
+    if kept == gone:
+        return
+    called = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $gone}) RETURN a.id", gone=gone)
+    for (key,) in called:
+        file.ask("MATCH (:Alias {id: $key})-[n:Named]->(:Entity) DELETE n", key=key)
+        _name(file, key, kept)
+    moved = relations_of(file, [gone])
+    file.ask("MATCH (e:Entity {id: $gone}) DETACH DELETE e", gone=gone)
+    for source, destination, fields in moved:
+        start, end = (kept if one == gone else one for one in (source, destination))
+        write_relation(file, start, end, fields)
+
+
+def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[StoredEntity]:
+    """The entities of some names."""
+    agents = [only] if only is not None else [row[0] for row in _agents(file)]
+    keys = [alias_key(agent, name) for agent in agents for name in folded]
+    found = file.ask(
+        "UNWIND $keys AS key MATCH (:Alias {id: key})-[:Named]->(e:Entity)"
+        " RETURN DISTINCT e.id, e.name, e.type ORDER BY e.id",
+        keys=keys,
+    )
+    return _with_names(file, found)
+
+
+def page(file: GraphFile, only: str | None, limit: int, after: str | None) -> list[StoredEntity]:
+    """Some entities in the order of their ids."""
+    of_agent = "" if only is None else " AND e.agent = $agent"
+    given = {} if only is None else {"agent": only}
+    found = file.ask(
+        f"MATCH (e:Entity) WHERE e.id > $after{of_agent}"
+        " RETURN e.id, e.name, e.type ORDER BY e.id LIMIT $size",
+        after=after or "",
+        size=limit,
+        **given,
+    )
+    return _with_names(file, found)
+
+
+def around(
+    file: GraphFile,
+    only: str | None,
+    ids: Sequence[str],
+    as_of: datetime | None,
+    limit: int,
+) -> list[tuple[str, str, StoredRelation]]:
+    """The relations of some entities that hold, or held at a time."""
+    found = [
+        (source, destination, fields)
+        for source, destination, fields in relations_of(file, ids)
+        if only in (None, fields["agent"]) and _holds(fields, as_of)
+    ]
+    latest = sorted(found, key=lambda item: item[2]["id"])[-limit:]
+    ends = {end for source, destination, _ in latest for end in (source, destination)}
+    named = file.ask(
+        "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name", ids=sorted(ends)
+    )
+    called = {str(row[0]): str(row[1]) for row in named}
+    return [
+        (source, destination, _stored(called[source], called[destination], fields))
+        for source, destination, fields in latest
+    ]
+
+
+def _entity_ids(file: GraphFile, owner: Owner, names: dict[str, str], now: int) -> dict[str, str]:
+    folded = {fold_name(name): name for name in reversed(list(names))}
+    keys = {alias_key(owner.agent, alias): alias for alias in folded}
+    found = file.ask(
+        "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity) RETURN a.id, e.id",
+        keys=sorted(keys),
+    )
+    ids = {keys[key]: entity for key, entity in found}
+    for alias, name in folded.items():
+        if alias not in ids:
+            ids[alias] = new_id("en")
+            write_entity(file, ids[alias], owner.agent, name, names[name], now)
+            write_alias(file, owner.agent, alias, name, owner.session, ids[alias])
+    return ids
+
+
+def _relate(
+    file: GraphFile, owner: Owner, new: NewRelation, source: str, destination: str, now: int
+) -> str | None:
+    kind = check_text("relationship", new.relationship)[:NAME_LENGTH]
+    same = (
+        "MATCH (:Entity {id: $source})-[r:Relates]->(:Entity {id: $destination})"
+        " WHERE r.kind = $kind AND r.agent = $agent AND r.until IS NULL"
+    )
+    given = {"source": source, "destination": destination, "kind": kind, "agent": owner.agent}
+    since = None if new.valid_from is None else micros(new.valid_from)
+    if new.ended:
+        file.ask(f"{same} SET r.until = $until", **given, until=now if since is None else since)
+        return None
+    if file.ask(f"{same} RETURN r.id", **given):
+        return None
+    fields = {
+        "id": new_id("re"),
+        "kind": kind,
+        "since": since,
+        "until": None,
+        "sources": list(new.source_message_ids),
+        "session": owner.session,
+        "created": now,
+        "agent": owner.agent,
+    }
+    write_relation(file, source, destination, fields)
+    return str(fields["id"])
+
+
+def write_entity(file: GraphFile, key: str, agent: str, name: str, kind: str, created: int) -> None:
+    """Make an entity, and its agent known."""
+    file.ask("MERGE (:Agent {id: $agent})", agent=agent)
+    file.ask(
+        "CREATE (:Entity {id: $key, agent: $agent, name: $name, type: $kind, created: $created})",
+        key=key,
+        agent=agent,
+        name=name,
+        kind=kind,
+        created=created,
+    )
+
+
+def write_alias(
+    file: GraphFile, agent: str, alias: str, name: str, session: str | None, entity: str
+) -> None:
+    """Make a name of an entity."""
+    key = alias_key(agent, alias)
+    file.ask(
+        "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name}) SET a.session = $s",
+        key=key,
+        agent=agent,
+        alias=alias,
+        name=name,
+        s=session,
+    )
+    _name(file, key, entity)
+
+
+def _name(file: GraphFile, alias_key: str, entity: str) -> None:
+    file.ask(
+        "MATCH (a:Alias {id: $key}), (e:Entity {id: $entity}) CREATE (a)-[:Named]->(e)",
+        key=alias_key,
+        entity=entity,
+    )
+
+
+def write_relation(file: GraphFile, source: str, destination: str, fields: dict[str, Any]) -> None:
+    """Make a relation."""
+    file.ask(
+        "MATCH (s:Entity {id: $source}), (d:Entity {id: $destination})"
+        " CREATE (s)-[r:Relates {id: $id, agent: $agent, kind: $kind, created: $created}]->(d)"
+        " SET r.session = $session, r.since = $since, r.until = $until, r.sources = $sources",
+        source=source,
+        destination=destination,
+        **fields,
+    )
+
+
+def relations_of(
+    file: GraphFile, ids: Sequence[str] | None
+) -> list[tuple[str, str, dict[str, Any]]]:
+    """Relations that touch some entities, or all there are: source, destination, fields."""
+    if ids is None:
+        queries = [f"MATCH (s:Entity)-[r:Relates]->(d:Entity) RETURN s.id, d.id, {_RELATION}"]
+        given: dict[str, Any] = {}
+    else:
+        given = {"ids": list(ids)}
+        queries = [
+            f"UNWIND $ids AS id MATCH (s:Entity {{id: id}})-[r:Relates]->(d:Entity)"
+            f" RETURN s.id, d.id, {_RELATION}",
+            f"UNWIND $ids AS id MATCH (s:Entity)-[r:Relates]->(d:Entity {{id: id}})"
+            f" RETURN s.id, d.id, {_RELATION}",
+        ]
+    names = ("id", "kind", "since", "until", "sources", "session", "created", "agent")
+    found: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    for query in queries:
+        for source, destination, *values in file.ask(query, **given):
+            fields = dict(zip(names, values, strict=True))
+            found[fields["id"]] = (source, destination, fields)
+    return [found[key] for key in sorted(found)]
+
+
+def _with_names(file: GraphFile, found: Sequence[Sequence[Any]]) -> list[StoredEntity]:
+    called: dict[str, list[str]] = {}
+    for entity, name in file.ask(
+        "UNWIND $ids AS id MATCH (a:Alias)-[:Named]->(e:Entity {id: id})"
+        " RETURN e.id, a.name ORDER BY a.alias",
+        ids=[row[0] for row in found],
+    ):
+        called.setdefault(entity, []).append(name)
+    return [StoredEntity(key, name, kind, tuple(called.get(key, ()))) for key, name, kind in found]
+
+
+def _agents(file: GraphFile) -> list[Sequence[Any]]:
+    return file.ask("MATCH (a:Agent) RETURN a.id")
+
+
+def _holds(fields: dict[str, Any], as_of: datetime | None) -> bool:
+    moment = _now() if as_of is None else micros(as_of)
+    if fields["until"] is not None and fields["until"] <= moment:
+        return False
+    begun = fields["created"] if fields["since"] is None else fields["since"]
+    return as_of is None or begun <= moment
+
+
+def _stored(source: str, destination: str, fields: dict[str, Any]) -> StoredRelation:
+    return StoredRelation(
+        fields["id"],
+        source,
+        fields["kind"],
+        destination,
+        moment_of(fields["since"]),
+        moment_of(fields["until"]),
+        tuple(fields["sources"] or ()),
+    )
+
+
+def alias_key(agent: str, alias: str) -> str:
+    """The key of a name: names are told apart by agent."""
+    return f"{agent}{_DIVIDER}{alias}"
+
+
+def _now() -> int:
+    return micros(datetime.now(UTC))
+
+
+def micros(moment: datetime) -> int:
+    """Microseconds since 1970."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def moment_of(micros: int | None) -> datetime | None:
+    """The time of so many microseconds."""
+    return None if micros is None else _EPOCH + micros * _MICROSECOND

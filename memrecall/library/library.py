@@ -1,0 +1,283 @@
+"""The parts put together: a store, an embedder and a search engine over one database.
+
+Layers above take a `Library` and need not know how it is made.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any
+
+from memrecall.embedding import Embedder, make_embedder
+from memrecall.errors import EmbedderFailed, NotFound
+from memrecall.library.external import make_graphs, make_vector_db
+from memrecall.library.vectors import VectorWriter
+from memrecall.scope import Scope
+from memrecall.search import (
+    IndexCache,
+    LexicalQuery,
+    MessageSearch,
+    Outside,
+    ScoredPage,
+    SearchEngine,
+    SearchPage,
+    SearchRequest,
+    SemanticQuery,
+    SnapshotFolder,
+    VectorDB,
+    check_dimensions,
+    unit_vector,
+)
+from memrecall.settings import Settings, default_database
+from memrecall.store import (
+    FORMAT,
+    GRAPH_TABLES,
+    Entry,
+    Erased,
+    GraphDB,
+    GraphRoom,
+    Outcome,
+    PendingText,
+    RowKey,
+    Step,
+    Store,
+    StoreGraphs,
+    Written,
+    table_of,
+)
+from memrecall.types import NewMemory, NewMessage, Origin
+
+
+class Library:
+    """One database, ready to be written to and searched. Get one from `Library.open`."""
+
+    def __init__(
+        self,
+        store: Store,
+        embedder: Embedder | None,
+        settings: Settings,
+        graphs: GraphDB | None = None,
+        vector_db: VectorDB | None = None,
+    ) -> None:
+        self.store = store
+        self.embedder = embedder
+        self.settings = settings
+        self.graphs = graphs or StoreGraphs(store.database)
+        model = embedder.model if embedder else None
+        folder = _snapshot_folder(store, settings) if settings.snapshots else None
+        budget = settings.index_memory_mb * 1024 * 1024
+        self._outside: Outside | None = None
+        if vector_db is not None and model is not None:
+            self._outside = Outside(vector_db, store, model, settings.vector_db_rows)
+        self.cache = IndexCache(store, model, folder, budget, self._outside)
+        self.engine = SearchEngine(store, embedder, self.cache)
+        self.message_search = MessageSearch(store, self.cache)
+        self.vectors = VectorWriter(store, embedder)
+
+    @classmethod
+    async def open(cls, settings: Settings, *, create: bool = True) -> "Library":
+        """Open the database of the settings; its own folder is made if it is the default one."""
+        if create and Path(settings.db) == default_database():
+            default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        embedder = make_embedder(
+            settings.embedder,
+            base_url=settings.embedder_base_url or settings.base_url or None,
+            api_key=settings.api_key or None,
+        )
+        store = await Store.open(
+            settings.db,
+            create=create,
+            durability=settings.durability,
+            lock_timeout=settings.lock_timeout,
+        )
+        try:
+            graphs = make_graphs(settings.graph_db, store)
+            vector_db = await make_vector_db(settings.vector_db, store)
+        except BaseException:
+            await store.close()
+            raise
+        return cls(store, embedder, settings, graphs, vector_db)
+
+    async def close(self) -> None:
+        """Finish what is under way and give everything back."""
+        await self.vectors.settle()
+        if self.embedder is not None:
+            await self.embedder.close()
+        await self.graphs.close()
+        if self._outside is not None:
+            await self._outside.close()
+        await self.store.close()
+
+    async def __aenter__(self) -> "Library":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
+        """Search a scope's messages and memories, what was just written here included."""
+        if request.mode != "keyword":
+            await self.vectors.settle(scope.user_id)
+        page = await self.engine.search(scope, request)
+        if page.unembedded:
+            await self.vectors.top_up(scope.user_id)
+        return page
+
+    async def require_user(self, scope: Scope) -> None:
+        """Refuse a scope whose user is unknown, or may not be asked about now."""
+        mark = await self.store.feed(scope.user_id).mark()
+        if mark is None:
+            raise NotFound(f"there is no user {scope.user_id!r}")
+        await self.store.require_active(mark, scope)
+
+    async def find_messages(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
+        """A page of a scope's messages by their words, as of the first page."""
+        return await self.message_search.by_words(scope, query)
+
+    async def nearest_messages(self, scope: Scope, query: SemanticQuery) -> ScoredPage:
+        """A scope's messages that are closest in meaning, what was just written here included."""
+        if self.embedder is None:
+            raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
+        if query.embedding is None:
+            vector = await self.engine.vector_of(str(query.text))
+        else:
+            vector = unit_vector(query.embedding)
+            with suppress(EmbedderFailed):  # not yet known: then the stored vectors tell
+                check_dimensions(len(vector), self.embedder.dimensions)
+        await self.vectors.settle(scope.user_id)
+        page = await self.message_search.by_meaning(scope, query, vector)
+        if page.unembedded:
+            await self.vectors.top_up(scope.user_id)
+        return page
+
+    async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> Written:
+        """Store messages, all or nothing; their vectors follow."""
+        return await self.add_entries([Entry(scope, message) for message in batch])
+
+    async def add_entries(self, entries: Sequence[Entry]) -> Written:
+        """Store messages of several scopes, all or nothing; their vectors follow."""
+        await self.vectors.prepare()
+        written = await self.store.write_messages(list(entries))
+        rows = [
+            PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
+            for entry, key, fresh in zip(entries, written.ids, written.fresh, strict=True)
+            if fresh
+        ]
+        await self.vectors.submit(rows)
+        return written
+
+    async def add_memories(
+        self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
+    ) -> Written:
+        """Store memories, all or nothing; their vectors follow."""
+        await self.vectors.prepare()
+        written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
+        rows = [
+            PendingText(
+                RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip()
+            )
+            for memory, key, fresh in zip(batch, written.ids, written.fresh, strict=True)
+            if fresh
+        ]
+        await self.vectors.submit(rows)
+        return written
+
+    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+        """Carry out steps on a scope's memories, all or nothing; vectors follow."""
+        await self.vectors.prepare()
+        outcomes = await self.store.apply_plan(scope, steps, actor=actor)
+        rows = [
+            PendingText(RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
+            for outcome in outcomes
+            if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
+        ]
+        await self.vectors.submit(rows)
+        return outcomes
+
+    def graph(self, scope: Scope) -> GraphRoom:
+        """The knowledge graph of one scope, wherever it is kept."""
+        return self.graphs.room(scope)
+
+    async def claim_for_graph(self, scope: Scope) -> None:
+        """Before a graph is written that is kept elsewhere: its user is there and not disabled."""
+        if not self.graphs.is_in_store:
+            await self.store.claim_user(scope)
+
+    async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
+        """Everything of a user as JSON objects that `import_user` takes back."""
+        async with aclosing(self.store.export_user(user_id)) as records:
+            async for record in records:
+                yield record
+        async for table, row in self.graphs.rows(user_id):
+            yield {"format": FORMAT, "table": table, "row": dict(row)}
+
+    async def import_user(
+        self, user_id: str, records: Iterable[Mapping[str, Any]]
+    ) -> dict[str, int]:
+        """Store what `export_user` gave; counts by table. Vectors follow."""
+        given = list(records)
+        of_graph = [record for record in given if table_of(record) in GRAPH_TABLES]
+        await self.vectors.prepare()
+        if self.graphs.is_in_store:
+            counts = await self.store.import_user(user_id, given)
+        else:
+            rest = [record for record in given if record["table"] not in GRAPH_TABLES]
+            counts = await self.store.import_user(user_id, rest)
+            await self.graphs.add_rows(user_id, [(r["table"], r["row"]) for r in of_graph])
+            counts |= Counter(record["table"] for record in of_graph)
+        await self.vectors.embed_left_over([user_id])
+        return counts
+
+    async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
+        """What is stored, of one user or of all, and where."""
+        facts: dict[str, int | str] = {"database": self.store.place}
+        facts.update(await self.store.count(user_id))
+        if self.store.file is not None:
+            facts["bytes_on_disk"] = _bytes_on_disk(self.store.file)
+        facts["schema_version"] = await self.store.schema_version()
+        model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
+        facts["embedding_model"] = model or ""
+        if model:
+            # What counts is the database's model, not the one that happens to be configured here.
+            missing = await self.store.vectors(model).count_pending(user_id)
+            facts["not_embedded"] = missing
+            facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
+        return facts
+
+    async def erase_user(self, user_id: str) -> Erased:
+        """Remove every row of a user, and what was derived from them."""
+        await self.vectors.settle()
+        erased = await self.store.owners.erase_user(user_id)
+        await self.graphs.erase_user(user_id)
+        await self.forget_derived(user_id)
+        return erased
+
+    async def erase_session(self, user_id: str, session_id: str) -> Erased:
+        """Remove a session, and what was derived from it."""
+        await self.vectors.settle()
+        erased = await self.store.owners.erase_session(user_id, session_id)
+        await self.graphs.erase_session(user_id, session_id)
+        await self.forget_derived(user_id)
+        return erased
+
+    async def forget_derived(self, user_id: str) -> None:
+        """Drop what was derived of a user, in memory, on disk and in a vector database."""
+        self.cache.forget(user_id)
+        if self._outside is not None:
+            await self._outside.forget(user_id)
+
+
+def _bytes_on_disk(file: Path) -> int:
+    """The database with its log; the snapshots beside it are a convenience and do not count."""
+    parts = (file, file.with_name(file.name + "-wal"))
+    return sum(part.stat().st_size for part in parts if part.exists())
+
+
+def _snapshot_folder(store: Store, settings: Settings) -> SnapshotFolder:
+    """Beside a SQLite file, so that a copied file does not share them; else in the cache folder."""
+    file = store.file
+    database_id = store.facts.database_id
+    if file is not None:
+        return SnapshotFolder(file.with_name(file.name + "-index"), database_id)
+    return SnapshotFolder(Path(settings.cache_dir) / "index" / database_id, database_id)

@@ -1,0 +1,65 @@
+"""`recall`: one recall, with no agent framework in sight."""
+
+from collections.abc import Iterable
+from contextlib import nullcontext
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from memrecall.errors import InvalidArgument
+from memrecall.library.library import Library
+from memrecall.scope import Permission, Scope
+from memrecall.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from memrecall.agent import RecallOptions, RecallResult
+
+
+async def recall(
+    messages: object,
+    *,
+    user_id: str,
+    session_id: str | None = None,
+    agent_id: str | None = None,
+    permissions: Iterable[Permission] = (),
+    library: Library | None = None,
+    db: str | None = None,
+    settings: Settings | None = None,
+    model_client: Any = None,
+    options: "RecallOptions | None" = None,
+    as_of: datetime | None = None,
+    observer: Any = None,
+) -> "RecallResult":
+    """Find what the last user message of a conversation refers to.
+
+    `messages` is a text or a list of messages (dicts with role and content, or objects of AutoGen
+    or memrecall). Without a `library`, the database of `db` or of the settings is opened for this
+    one recall. Without a `model_client`, the model of the settings answers, or else the rules.
+    """
+    if library is not None and (db is not None or settings is not None):
+        raise InvalidArgument(
+            "a library has its database already", hint="Leave out db and settings"
+        )
+    from memrecall.agent import Recaller, RecallOptions
+
+    if settings is None:
+        settings = library.settings if library else load_settings({"db": db}).settings
+    elif db is not None:
+        settings = replace(settings, db=db)
+    scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
+    chosen = options or RecallOptions(keep_traces_days=settings.trace_days)
+    client = model_client or client_of(settings)
+    async with (
+        nullcontext(library) if library else await Library.open(settings, create=False) as opened
+    ):
+        recaller = Recaller(opened, scope, client, chosen)
+        return await recaller.recall(messages, as_of=as_of, observer=observer)
+
+
+def client_of(settings: Settings) -> Any:
+    """The model client of the settings; None means the offline rules."""
+    if not settings.model:
+        return None
+    from memrecall.model.servers import make_client
+
+    return make_client(settings)

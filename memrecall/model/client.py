@@ -1,0 +1,303 @@
+"""What the model clients of memrecall have in common.
+
+A client says how it answers one `Request`; everything else that AutoGen asks of a client (streams,
+usage, estimates of tokens) is here.
+"""
+
+import asyncio
+import re
+import warnings
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Any, Literal, TypeVar
+
+from autogen_core import CancellationToken, FunctionCall
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    ModelInfo,
+    RequestUsage,
+)
+from autogen_core.tools import Tool, ToolSchema
+from pydantic import BaseModel
+
+from memrecall.errors import ModelFailed, ModelFailure
+
+# Read in this order: a quota counts tokens too and must not pass for an overflow.
+QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
+RATE = re.compile(r"rate.?limit|too many requests|(tokens|requests) per (min|second|hour|day)")
+OVERFLOW = re.compile(
+    r"context.?(length|window|size)|maximum context|exceed_context|string_above_max_length"
+    r"|(prompt|input|request) is too (long|large)|too many (input )?tokens"
+    r"|(reduce|exceeds?).{0,40}tokens"
+)
+TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
+UNABLE = re.compile(
+    r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|requires?\b"
+    r"|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
+)
+NAMES_NO_TOOLS = (400, 404, 405, 422, 500, 501)
+
+HINTS: dict[ModelFailure, str] = {
+    "unreachable": "Check MEMRECALL_BASE_URL and whether the server runs",
+    "timeout": "Raise MEMRECALL_MODEL_TIMEOUT or use a faster model",
+    "rate_limited": "Try again later",
+    "quota": "The account has no quota left: check its billing",
+    "authentication": "Check MEMRECALL_API_KEY",
+    "overflow": "Send less, or use a model that reads more",
+    "no_tools": "Set MEMRECALL_TOOL_CALLS=json, or use a model that calls tools",
+    "refused": "Check MEMRECALL_MODEL and MEMRECALL_BASE_URL",
+    "malformed": "Check that MEMRECALL_BASE_URL speaks OpenAI's API",
+}
+
+
+def classify(status: int, said: str) -> ModelFailure:
+    """Tell what a refusal means from its status and its words."""
+    words = said.lower()
+    if status in (401, 403):
+        return "authentication"
+    if status == 402 or (400 <= status < 500 and QUOTA.search(words)):
+        return "quota"
+    if status == 429 or (status < 500 and RATE.search(words)):
+        return "rate_limited"
+    if status in (408, 504):
+        return "timeout"
+    if status == 413 or OVERFLOW.search(words):
+        return "overflow"
+    if status in NAMES_NO_TOOLS and TOOLS.search(words) and UNABLE.search(words):
+        return "no_tools"
+    return "unreachable" if status >= 500 else "refused"
+
+
+def make_failure(kind: ModelFailure, message: str) -> ModelFailed:
+    """An error of that kind, with the way out."""
+    return ModelFailed(message, kind=kind, hint=HINTS[kind])
+
+
+def failure_of(error: Exception) -> ModelFailed:
+    """What an exception of somebody else's client means, without its words.
+
+    Clients that stand on OpenAI's library pass on the server's refusal: its status tells.
+    """
+    status = getattr(error, "status_code", None)
+    kind = classify(status, str(error)) if isinstance(status, int) else "malformed"
+    return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)
+
+
+AnyTool = Tool | ToolSchema
+ToolChoice = Tool | Literal["auto", "required", "none"]
+JsonOutput = bool | type[BaseModel] | None
+Part = str | CreateResult
+
+# What `remaining_tokens` counts down from: no server tells how much its model can read.
+CONTEXT_TOKENS = 128_000
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One call of a model, as the caller made it.
+
+    `tool_choice` is "auto", "required", "none" or, with `forced` set, the name of that tool;
+    `options` are the caller's `extra_create_args`.
+    """
+
+    messages: tuple[LLMMessage, ...]
+    tools: tuple[AnyTool, ...] = ()
+    tool_choice: str = "auto"
+    json_output: JsonOutput = None
+    options: Mapping[str, Any] | None = None
+    forced: Tool | None = None
+    token: CancellationToken | None = None
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools on offer."""
+        return tuple(tool_name(tool) for tool in self.tools)
+
+    def arguments(self) -> dict[str, Any]:
+        """The request as the keyword arguments of another client's `create`."""
+        return {
+            "tools": self.tools,
+            "tool_choice": self.forced or self.tool_choice,
+            "json_output": self.json_output,
+            "extra_create_args": self.options or {},
+            "cancellation_token": self.token,
+        }
+
+
+class BaseClient(ChatCompletionClient):
+    """A client that answers one request at a time; a subclass says how in `_answer`."""
+
+    def __init__(self, model: str, info: ModelInfo) -> None:
+        self.model = model
+        self._info = info
+        self._prompt_tokens = 0
+        self._completion_tokens = 0
+
+    @abstractmethod
+    async def _answer(self, request: Request) -> CreateResult:
+        """Answer one request."""
+
+    async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
+        """Answer in parts: here the text as a whole, then the result."""
+        result = await self._answer(request)
+        if isinstance(result.content, str) and result.content:
+            yield result.content
+        yield result
+
+    async def create(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[AnyTool] = (),
+        tool_choice: ToolChoice = "auto",
+        json_output: JsonOutput = None,
+        extra_create_args: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+    ) -> CreateResult:
+        """Ask once and wait for the whole answer."""
+        result = await self._answer(
+            _gather(
+                messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
+            )
+        )
+        self._count(result.usage)
+        return result
+
+    async def create_stream(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Sequence[AnyTool] = (),
+        tool_choice: ToolChoice = "auto",
+        json_output: JsonOutput = None,
+        extra_create_args: Mapping[str, Any] | None = None,
+        cancellation_token: CancellationToken | None = None,
+    ) -> AsyncGenerator[Part, None]:
+        """Ask once and give the answer's text as it comes, then the result."""
+        request = _gather(
+            messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
+        )
+        async with aclosing(self._stream(request)) as parts:
+            async for part in parts:
+                if isinstance(part, CreateResult):
+                    self._count(part.usage)
+                yield part
+
+    async def close(self) -> None:
+        """Give back what the client holds: here nothing."""
+
+    def actual_usage(self) -> RequestUsage:
+        """The tokens of all calls so far, as the server counted them."""
+        return RequestUsage(self._prompt_tokens, self._completion_tokens)
+
+    def total_usage(self) -> RequestUsage:
+        """The tokens of all calls so far, as the server counted them."""
+        return self.actual_usage()
+
+    def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[AnyTool] = ()) -> int:
+        """Estimate the tokens of a request, without a tokenizer and its download."""
+        texts = [text for message in messages for text in message_texts(message)]
+        texts += [str(tool if isinstance(tool, dict) else tool.schema) for tool in tools]
+        return sum(map(estimate_tokens, texts)) + 4 * len(messages)
+
+    def remaining_tokens(
+        self, messages: Sequence[LLMMessage], *, tools: Sequence[AnyTool] = ()
+    ) -> int:
+        """Estimate what is left of a context of `CONTEXT_TOKENS`."""
+        return CONTEXT_TOKENS - self.count_tokens(messages, tools=tools)
+
+    @property
+    def capabilities(self) -> Any:
+        """AutoGen's older name of `model_info`."""
+        warnings.warn("capabilities is deprecated, use model_info", DeprecationWarning, 2)
+        return self._info
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the model can do."""
+        return self._info
+
+    def _count(self, usage: RequestUsage) -> None:
+        self._prompt_tokens += usage.prompt_tokens
+        self._completion_tokens += usage.completion_tokens
+
+
+async def linked(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; a cancelled token ends it like a cancelled task."""
+    if token is None:
+        return await work
+    task = asyncio.ensure_future(work)
+    token.link_future(task)
+    return await task
+
+
+def check_token(token: CancellationToken | None) -> None:
+    """Raise CancelledError if the token is cancelled already."""
+    if token is not None and token.is_cancelled():
+        raise asyncio.CancelledError
+
+
+def tool_name(tool: AnyTool) -> str:
+    """The name under which a model calls the tool."""
+    return tool["name"] if isinstance(tool, dict) else tool.name
+
+
+def tool_schema(tool: AnyTool) -> ToolSchema:
+    """The schema that a model is shown. AutoGen computes it anew each time: keep it."""
+    return tool if isinstance(tool, dict) else tool.schema
+
+
+def count_calls(messages: Sequence[LLMMessage]) -> int:
+    """How many tool calls the history holds."""
+    return sum(
+        len(message.content)
+        for message in messages
+        if isinstance(message, AssistantMessage) and not isinstance(message.content, str)
+    )
+
+
+def message_texts(message: LLMMessage) -> list[str]:
+    """The texts of a message, whatever its kind; images are none."""
+    if isinstance(message.content, str):
+        return [message.content]
+    return [text for item in message.content if (text := _item_text(item))]
+
+
+def estimate_tokens(text: str) -> int:
+    """A token for each character beyond Latin, one for four of the others."""
+    latin = sum(character < "\u2e80" for character in text)
+    return len(text) - latin + (latin + 3) // 4
+
+
+def _item_text(item: object) -> str:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, FunctionCall):
+        return f"{item.name} {item.arguments}"
+    return str(getattr(item, "content", ""))
+
+
+def _gather(
+    messages: Sequence[LLMMessage],
+    tools: Sequence[AnyTool],
+    tool_choice: ToolChoice,
+    json_output: JsonOutput,
+    options: Mapping[str, Any] | None,
+    token: CancellationToken | None,
+) -> Request:
+    forced = None if isinstance(tool_choice, str) else tool_choice
+    return Request(
+        messages=tuple(messages),
+        tools=tuple(tools),
+        tool_choice=tool_choice if isinstance(tool_choice, str) else tool_choice.name,
+        json_output=json_output,
+        options=dict(options) if options else None,
+        forced=forced,
+        token=token,
+    )

@@ -1,0 +1,1 @@
+"""The columnar index of one user's rows."""

@@ -1,0 +1,117 @@
+"""A user's columns as one file, so that a new process need not build them again.
+
+A snapshot is a convenience: one that is missing, damaged, of another database, another text
+version or another history is ignored and replaced. Files carry people's words; only their owner
+may read them.
+"""
+
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.postings import Segment
+from memrecall.search.index.rows import FIELDS, RowTable
+from memrecall.search.index.vectors import VectorBlocks
+from memrecall.text import TEXT_VERSION
+
+FORMAT = 2
+_SEGMENT = ("keys", "offsets", "docs", "frequencies", "lengths", "atoms", "atom_offsets")
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFolder:
+    """The snapshots of one database."""
+
+    folder: Path
+    database_id: str
+
+    def path(self, user_id: str) -> Path:
+        """Where a user's snapshot lies; the id itself never becomes a file name."""
+        return self.folder / (hashlib.sha256(user_id.encode()).hexdigest()[:40] + ".npz")
+
+    def save(self, user_id: str, columns: Columns, model: str | None) -> bool:
+        """Write a snapshot in place of the old one; False where the folder cannot be written."""
+        columns.compact()
+        target = self.path(user_id)
+        temporary = target.with_suffix(f".{os.getpid()}.tmp")
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with open(temporary, "wb", opener=_private) as file:
+                np.savez(file, **_arrays(columns, self._title(user_id, model)))
+            temporary.replace(target)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            return False
+        return True
+
+    def load(self, user_id: str, epoch: str, model: str | None) -> Columns | None:
+        """The columns that were saved, if they are of this database, history and model."""
+        try:
+            with (
+                self.path(user_id).open("rb") as file,
+                np.load(file, allow_pickle=False) as archive,
+            ):
+                about = json.loads(archive["about"].tobytes())
+                if about["title"] != self._title(user_id, model) or about["epoch"] != epoch:
+                    return None
+                return _columns(about, archive)
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            return None
+
+    def forget(self, user_id: str) -> None:
+        """Remove a user's snapshot."""
+        with suppress(FileNotFoundError, NotADirectoryError):
+            self.path(user_id).unlink()
+
+    def _title(self, user_id: str, model: str | None) -> list[object]:
+        return [FORMAT, TEXT_VERSION, self.database_id, user_id, model]
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _arrays(columns: Columns, title: list[object]) -> dict[str, Any]:
+    about = {"title": title, "epoch": columns.epoch, "version": columns.version}
+    segment = columns.segments[0]
+    return {
+        "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+        "terms": _pack(columns.vocabulary),
+        "row_keys": _pack(columns.table.keys),
+        "names": _pack(columns.table.names),
+        "vectors": columns.vectors.dump(columns.rows),
+        **{f"row_{name}": column for name, column in columns.table.dump().items()},
+        **{f"segment_{name}": getattr(segment, name) for name in _SEGMENT},
+    }
+
+
+def _columns(about: dict[str, Any], archive: Any) -> Columns:
+    table = RowTable()
+    fields = {name: archive[f"row_{name}"] for name in FIELDS}
+    table.load(fields, _unpack(archive["row_keys"]), _unpack(archive["names"]))
+    vectors = VectorBlocks()
+    vectors.load(archive["vectors"])
+    segment = Segment(len(table), *(archive[f"segment_{name}"] for name in _SEGMENT))
+    columns = Columns(about["epoch"])
+    columns.restore(about["version"], _unpack(archive["terms"]), table, segment, vectors)
+    return columns
+
+
+def _pack(strings: Iterable[str]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(json.dumps(list(strings)).encode(), dtype=np.uint8)
+
+
+def _unpack(data: npt.NDArray[np.uint8]) -> list[str]:
+    strings: list[str] = json.loads(data.tobytes())
+    return strings

@@ -1,0 +1,1 @@
+"""Features, scores and calibration of search results."""

@@ -1,0 +1,1 @@
+"""Backups: file format, folder and restore."""

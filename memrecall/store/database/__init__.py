@@ -1,0 +1,1 @@
+"""Database engines, dialects, migrations, locks and faults."""

@@ -1,0 +1,165 @@
+"""The tables around memories: their history, the graph, summaries, checkpoints, knowledge.
+
+All but knowledge, which belongs to an agent, are user data: their keys begin with `user_id`.
+"""
+
+from typing import Any
+
+from sqlalchemy import BigInteger as Big
+from sqlalchemy import (
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    PrimaryKeyConstraint,
+    SmallInteger,
+    String,
+    Table,
+    Text,
+)
+
+from memrecall.store.database.tables import ZERO, id_type, json_type, metadata, time_column
+from memrecall.types import LABEL_LENGTH, NAME_LENGTH
+
+
+def _owner() -> Column[Any]:
+    return Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False)
+
+
+# What was done to a memory after it was added; its adding is told by its own row.
+revisions = Table(
+    "revisions",
+    metadata,
+    _owner(),
+    Column("memory_key", id_type(), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("event", String(LABEL_LENGTH), nullable=False),
+    Column("old_text", Text),
+    Column("new_text", Text),
+    Column("other_key", id_type()),  # what took its place
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    time_column("at", nullable=False),
+    Column("before", json_type(), nullable=False),  # what an undo brings back
+    Column("undone", Boolean, nullable=False),
+    PrimaryKeyConstraint("user_id", "memory_key", "number"),
+    Index("ix_revisions_other", "user_id", "other_key"),
+)
+
+entities = Table(
+    "entities",
+    metadata,
+    _owner(),
+    Column("entity_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), nullable=False),
+    Column("name", String(NAME_LENGTH), nullable=False),
+    Column("type", String(LABEL_LENGTH), nullable=False),
+    time_column("created_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "entity_id"),
+)
+
+# Every name of an entity, as it is compared (`alias`) and as it was said (`name`).
+aliases = Table(
+    "aliases",
+    metadata,
+    _owner(),
+    Column("agent_id", id_type(), nullable=False),
+    Column("alias", String(NAME_LENGTH), nullable=False),
+    Column("name", String(NAME_LENGTH), nullable=False),
+    Column("entity_id", id_type(), nullable=False),
+    Column("session_id", id_type()),
+    PrimaryKeyConstraint("user_id", "agent_id", "alias"),
+    Index("ix_aliases_entity", "user_id", "entity_id"),
+    Index("ix_aliases_alias", "user_id", "alias"),
+)
+
+relations = Table(
+    "relations",
+    metadata,
+    _owner(),
+    Column("relation_id", id_type(), nullable=False),
+    Column("agent_id", id_type(), nullable=False),
+    Column("session_id", id_type()),
+    Column("source_id", id_type(), nullable=False),
+    Column("relationship", String(NAME_LENGTH), nullable=False),
+    Column("destination_id", id_type(), nullable=False),
+    time_column("valid_from"),
+    time_column("valid_to"),
+    Column("source_message_ids", json_type(), nullable=False),
+    time_column("created_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "relation_id"),
+    Index("ix_relations_source", "user_id", "source_id"),
+    Index("ix_relations_destination", "user_id", "destination_id"),
+)
+
+summaries = Table(
+    "summaries",
+    metadata,
+    _owner(),
+    Column("agent_id", id_type(), nullable=False),
+    Column("session_id", id_type(), nullable=False),
+    Column("level", SmallInteger, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("first_sequence_no", Big, nullable=False),
+    Column("last_sequence_no", Big, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("made_by", String(LABEL_LENGTH), nullable=False),
+    time_column("created_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "agent_id", "session_id", "level", "number"),
+)
+
+checkpoints = Table(
+    "checkpoints",
+    metadata,
+    _owner(),
+    Column("agent_id", id_type(), nullable=False),
+    Column("session_id", id_type(), nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("state", json_type(), nullable=False),
+    time_column("created_at", nullable=False),
+    PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
+)
+
+# The row is the lock and the counter of one agent's knowledge, as a user's row is of the user's.
+knowledge_bases = Table(
+    "knowledge_bases",
+    metadata,
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), primary_key=True),
+    Column("version", Big, nullable=False),
+    Column("epoch", String(32), nullable=False),
+)
+
+knowledge = Table(
+    "knowledge",
+    metadata,
+    Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
+    Column("knowledge_key", id_type(), nullable=False),
+    Column("content", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("metadata", json_type(), nullable=False),
+    Column("actor", Text, nullable=False),
+    time_column("created_at", nullable=False),
+    time_column("updated_at", nullable=False),
+    time_column("deleted_at"),
+    Column("tags", json_type(), nullable=False, server_default="[]"),
+    Column("search_text", Text, nullable=False, server_default=""),
+    Column("change_no", Big, nullable=False, server_default=ZERO),
+    Column("model", String(NAME_LENGTH)),  # that made the vector
+    Column("vector", LargeBinary),
+    PrimaryKeyConstraint("agent_id", "knowledge_key"),
+    Index("ix_knowledge_change", "agent_id", "change_no"),
+)
+
+# The restores that were decided; their directories may still have to follow.
+restores = Table(
+    "restores",
+    metadata,
+    Column("restore_id", id_type(), primary_key=True),
+    Column("agent_id", id_type(), nullable=False),
+    time_column("decided_at", nullable=False),
+)
+
+# The user data of this file, in an order in which it may be removed or added.
+OF_USERS: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)

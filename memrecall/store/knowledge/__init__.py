@@ -1,0 +1,1 @@
+"""Knowledge entries: memories that belong to an agent."""

@@ -1,0 +1,1 @@
+"""Memories, their changes and their history."""

@@ -1,0 +1,1 @@
+"""Messages and the order they were said in."""

@@ -1,0 +1,67 @@
+"""When a message needs a recall, and when it does not."""
+
+from memrecall.agent.offline.needs import needs_recall
+from tests.agent.offline import needs_examples as examples
+from tests.cases import check_each
+
+
+def _lines(table: str) -> list[str]:
+    return [line.replace("\\n", "\n").replace("\\t", "\t") for line in table.strip().splitlines()]
+
+
+NEEDED = _lines(examples.NEEDED_EN) + _lines(examples.NEEDED_ZH)
+NOT_NEEDED = _lines(examples.NOT_NEEDED_EN) + _lines(examples.NOT_NEEDED_ZH)
+IN_THE_CONVERSATION = (
+    ("continue", ["Write a story about a lighthouse.", "Once upon a time a keeper…"]),
+    ("接着说", ["讲讲黑洞的形成", "恒星坍缩以后……"]),
+    ("try again", ["Sort the list 3, 1, 2", "1, 2, 4"]),
+    ("explain that one in more detail", ["Compare mergesort and quicksort", "Mergesort …"]),
+    ("把那个改成蓝色", ["画一个红色的按钮", "<button>…"]),
+    ("your answer above, please shorter", ["What is entropy?", "Entropy measures disorder."]),
+)
+IN_ANOTHER = (
+    "do it like last time",
+    "上次的方案呢",
+    "What did I tell you last week?",
+    "老样子",
+)
+
+
+def test_needed() -> None:
+    def check(text: str) -> None:
+        assert needs_recall(text, []).needed
+
+    check_each(NEEDED, check)
+
+
+def test_not_needed() -> None:
+    def check(text: str) -> None:
+        verdict = needs_recall(text, [])
+        assert not verdict.needed, verdict.why
+
+    check_each(NOT_NEEDED, check)
+
+
+def test_what_stands_in_the_conversation_needs_no_recall() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        assert not needs_recall(*case).needed
+
+    check_each(IN_THE_CONVERSATION, check)
+
+
+def test_another_conversation_needs_one_whatever_was_said_here() -> None:
+    def check(text: str) -> None:
+        assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
+
+    check_each(IN_ANOTHER, check)
+
+
+def test_a_person_beside_machine_made_text_is_heard() -> None:
+    code = "```python\nraise ValueError\n```"
+    assert needs_recall(f"Fix it the way you suggested last time:\n{code}", []).needed
+    assert not needs_recall(f"What does this do?\n{code}", []).needed
+
+
+def test_verdicts_say_why() -> None:
+    assert "上次" in needs_recall("上次方案", []).why
+    assert needs_recall("hello", []).why

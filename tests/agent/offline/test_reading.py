@@ -1,0 +1,216 @@
+"""Reading a request: references, content words, times, whose words, what is asked."""
+
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.offline.request import Reading, read_request
+from tests.cases import check_each
+
+NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
+ZONE = ZoneInfo("Asia/Shanghai")
+
+
+def read(*texts: str) -> Reading:
+    """Read a window whose speakers take turns; the last one is the user."""
+    roles = ("user", "assistant")
+    said = [
+        {"n": n, "role": roles[(len(texts) - n) % 2], "text": text}
+        for n, text in enumerate(texts, 1)
+    ]
+    return read_request(said, NOW, ZONE)
+
+
+REFERENCES: tuple[tuple[str, list[str]], ...] = (
+    ("上次方案", ["past"]),
+    ("那个东西", ["thing"]),
+    ("继续", ["near"]),
+    ("像上次那样处理", ["alike", "past"]),
+    ("按照我说过的来", ["alike", "said"]),
+    ("你给我的清单", ["said"]),
+    ("老样子", ["alike"]),
+    ("我叫什么", []),
+    ("the one you recommended", ["thing", "said"]),
+    ("as before", ["alike", "past"]),
+    ("pick up where we left off", ["near"]),
+    ("what was that restaurant called", ["thing"]),
+    ("write a function that sorts", []),
+    ("how do you say hello", []),
+    ("what did you tell me", ["said"]),
+)
+
+
+def test_references() -> None:
+    def check(case: tuple[str, list[str]]) -> None:
+        text, kinds = case
+        assert [reference.to for reference in read(text).references] == kinds
+
+    check_each(REFERENCES, check)
+
+
+CONTENT_WORDS: tuple[tuple[str, set[str]], ...] = (
+    ("上次方案", {"方案"}),
+    ("按照我之前的数据库配置来", {"数据库", "配置"}),
+    ("我之前让你做的那个东西", set()),
+    ("请问你还记得上周三说的那个方案吗", {"方案"}),
+    ("do it like last time", set()),
+    ("please remind me what we said about the tiles", {"tiles"}),
+    ("What is Nora's blood group?", {"Nora", "blood", "group"}),
+)
+
+
+def test_content_words() -> None:
+    def check(case: tuple[str, set[str]]) -> None:
+        text, words = case
+        reading = read(text)
+        assert set(reading.words) == words
+        assert reading.bare == (not words)
+
+    check_each(CONTENT_WORDS, check)
+
+
+EXACT_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("what is in /etc/hub/hub.yaml?", ("/etc/hub/hub.yaml",)),
+    ("订单 A1024-77 到哪了", ("A1024-77",)),
+    ("是不是说过“宁缺毋滥”", ("宁缺毋滥",)),
+    ("who wrote to ada@example.com", ("ada@example.com",)),
+    ("《长夜》是谁推荐的", ("长夜",)),
+    ("upgrade to v2.3.1 failed", ("v2.3.1",)),
+    ("端口 9443 是谁用的", ("9443",)),
+    ("what did I do in 2024?", ()),
+    ("I'm sure it's Ben's", ()),
+)
+
+
+def test_exact_words() -> None:
+    def check(case: tuple[str, tuple[str, ...]]) -> None:
+        text, exact = case
+        assert read(text).exact == exact
+
+    check_each(EXACT_WORDS, check)
+
+
+TIMES_OF_SAYING: tuple[tuple[str, str | None], ...] = (
+    ("上周三说的方案", "上周三"),
+    ("我昨天跟你说的事", "昨天"),
+    ("上周三我们讨论了什么", "上周三"),
+    ("what did I say last Wednesday about the trip in May", "last Wednesday"),
+    ("the plan you suggested on Monday", "on Monday"),
+    ("Last week you told me about a book", "Last week"),
+    ("the trip in May", None),
+    ("五月的旅行", None),
+    ("最近说的事", None),
+    ("in May, who said he would come?", None),
+)
+
+
+def test_a_time_of_saying_is_told_from_a_time_of_the_event() -> None:
+    def check(case: tuple[str, str | None]) -> None:
+        text, said = case
+        span = read(text).timing.said
+        assert (span and span.text) == said
+
+    check_each(TIMES_OF_SAYING, check)
+
+
+ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
+    ("刚才的代码", 3),
+    ("最近的安排", 7),
+    ("上次的安排", 30),
+    ("一直的习惯", None),
+    ("lately", 7),
+    ("as previously agreed", 30),
+    ("what I always do", None),
+)
+
+
+def test_rough_times_are_leanings() -> None:
+    def check(case: tuple[str, int | None]) -> None:
+        text, days = case
+        assert read(text).timing.recency == days
+
+    check_each(ROUGH_TIMES, check)
+
+
+WHOSE: tuple[tuple[str, str | None], ...] = (
+    ("我说过几次要换工作", "user"),
+    ("我喜欢喝什么", "user"),
+    ("你给我的清单呢", "assistant"),
+    ("你上次说的方法是什么", "assistant"),
+    ("我跟你说过的事是什么", "user"),
+    ("我们讨论过的名字有哪些", None),
+    ("我最喜欢苹果", None),
+    ("what did you suggest?", "assistant"),
+    ("what did I tell Ben?", "user"),
+    ("what is my favourite tea?", "user"),
+    ("what did we talk about?", None),
+    ("what is the plan?", None),
+)
+
+
+def test_whose_words_are_asked_for() -> None:
+    def check(case: tuple[str, str | None]) -> None:
+        text, whose = case
+        assert read(text).whose == whose
+
+    check_each(WHOSE, check)
+
+
+KINDS: tuple[tuple[str, str], ...] = (
+    ("我去过几次海边", "count"),
+    ("list all the books I read", "count"),
+    ("什么时候搬的家", "when"),
+    ("when did we move?", "when"),
+    ("我的偏好", "preference"),
+    ("which tea do I prefer?", "preference"),
+    ("我家的密码", "fact"),
+)
+
+
+def test_kinds_of_questions() -> None:
+    def check(case: tuple[str, str]) -> None:
+        text, asks = case
+        assert read(text).asks == asks
+
+    check_each(KINDS, check)
+
+
+def test_exact_words_alone_are_searched_by_keyword() -> None:
+    assert read("/etc/hub/hub.yaml").mode == "keyword"
+    assert read("why did we change /etc/hub/hub.yaml in production").mode == "hybrid"
+
+
+def test_the_words_before_are_there_latest_first() -> None:
+    reading = read("我想养一只鹦鹉", "好的", "或者金鱼", "都可以", "那个呢")
+    assert reading.bare
+    assert reading.context_words[0] == "金鱼"
+    assert "鹦鹉" in reading.context_words
+
+
+def test_the_last_user_message_is_asked_though_others_follow() -> None:
+    said = [
+        {"n": 1, "role": "user", "text": "上次的鹦鹉"},
+        {"n": 2, "role": "assistant", "text": "请稍等"},
+    ]
+    assert read_request(said, NOW, ZONE).text == "上次的鹦鹉"
+
+
+_ANY = st.text(max_size=200) | st.text(
+    alphabet="上次之前那个说的我你按照来年月日 that the last time you said"
+    "“”'\"/._-0123456789?？\n{}<>`#",
+    max_size=200,
+)
+
+
+@given(_ANY, _ANY)
+def test_any_text_can_be_read(asked: str, earlier: str) -> None:
+    reading = read(earlier, asked)
+    assert not reading.bare or reading.references
+    assert needs_recall(asked, [earlier]).why
+
+
+def test_nothing_can_be_read() -> None:
+    assert read_request([], NOW, ZONE).empty

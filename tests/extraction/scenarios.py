@@ -1,0 +1,257 @@
+"""The recorded flows of extraction: what was said, what is known, how the model behaved.
+
+`make cassettes` plays them and writes `fixtures/cassettes/extraction`: the model's calls
+(`NAME.jsonl`) and what came of them (`NAME.result.json`). The tests replay them and compare.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from memrecall.extraction import Known, ModelExtractor, Utterance, offline_client
+from memrecall.model.cassette import RecordingClient
+from memrecall.model.structured import ModelClient
+from memrecall.testing import ScriptedClient, say
+
+from .talking import NOW, talk
+
+FOLDER = Path(__file__).parents[2] / "fixtures" / "cassettes" / "extraction"
+LIMIT = 200
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One recorded flow: facts, decisions, relations, a summary. Without steps, rules answer."""
+
+    steps: Sequence[Any] | None
+    said: Sequence[Utterance]
+    known: Sequence[Known] = ()
+
+    def client(self) -> ModelClient:
+        """The model that is recorded."""
+        return offline_client() if self.steps is None else ScriptedClient(self.steps)
+
+
+def answer(**value: Any) -> Any:
+    """A model that answers with this JSON object."""
+    return say(json.dumps(value, ensure_ascii=False))
+
+
+SAID_EN = talk(
+    "Hi! I'm Nora and I moved to Berlin last week.",
+    "assistant| Welcome! Do you like it?",
+    "Yes. I'm allergic to nuts, though. What can I cook tonight?",
+)
+SAID_ZH = talk("我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。")
+KNOWN_EN = [Known("k1", "User lives in Paris.", "user", "home", "user_profile", NOW)]
+NAME, HOME, ALLERGY = (
+    {
+        "text": "User's name is Nora.",
+        "about": "user",
+        "type": "user_profile",
+        "field": "name",
+        "sources": [1],
+    },
+    {
+        "text": "User moved to Berlin in the week of 2026-03-02.",
+        "about": "user",
+        "type": "user_profile",
+        "field": "home",
+        "sources": [1],
+        "since": "2026-03-02",
+    },
+    {
+        "text": "User is allergic to nuts.",
+        "about": "user",
+        "type": "user_profile",
+        "field": "allergy",
+        "sources": [3],
+    },
+)
+DECIDED_EN = answer(
+    decisions=[
+        {"fact": 0, "event": "ADD"},
+        {"fact": 1, "event": "UPDATE", "known": 1, "reason": "moved from Paris to Berlin"},
+        {"fact": 2, "event": "ADD"},
+    ]
+)
+RELATED_EN = answer(
+    entities=[{"name": "Nora", "type": "person"}, {"name": "Berlin", "type": "place"}],
+    relations=[
+        {"source": "Nora", "relationship": "lives_in", "destination": "Berlin", "sources": [1]}
+    ],
+)
+SUMMARY_EN = answer(
+    summary="Nora moved to Berlin in the week of 2026-03-02 and is allergic to nuts."
+)
+MOVED_ZH = talk(
+    "你好，我上周从北京搬到杭州了，现在在一家做地图的公司当测试。",
+    "assistant| 恭喜！新家怎么样？",
+    "挺好的。对了，我对海鲜过敏，今晚吃什么好？",
+)
+KNOWN_ZH = [Known("k1", "用户住在北京。", "user", "home", "user_profile", NOW)]
+# Words before it, a trailing comma and no end: what small models write.
+BROKEN_ZH = """好的，以下是事实：
+```json
+{"facts": [
+  {"text": "用户2026年3月2日那周搬到杭州。", "type": "user_profile", "field": "home",
+   "sources": [1]},
+  {"text": "用户对海鲜过敏。", "type": "user_profile", "field": "allergy", "sources": [3]},
+"""
+DECIDED_ZH = answer(
+    decisions=[
+        {"fact": 0, "event": "UPDATE", "known": 1, "reason": "从北京搬到了杭州"},
+        {"fact": 1, "event": "ADD"},
+    ]
+)
+RELATED_ZH = answer(
+    entities=[{"name": "用户", "type": "person"}, {"name": "杭州", "type": "place"}],
+    relations=[
+        {"source": "用户", "relationship": "lives_in", "destination": "杭州", "sources": [1]}
+    ],
+)
+SUMMARY_ZH = answer(summary="用户2026年3月2日那周搬到杭州，对海鲜过敏。")
+
+SCENARIOS: dict[str, Scenario] = {
+    "standard.en": Scenario(
+        [answer(facts=[NAME, HOME, ALLERGY]), DECIDED_EN, RELATED_EN, SUMMARY_EN], SAID_EN, KNOWN_EN
+    ),
+    "standard.zh": Scenario(
+        [
+            answer(
+                facts=[
+                    {
+                        "text": "用户叫李明。",
+                        "about": "user",
+                        "type": "user_profile",
+                        "field": "name",
+                        "sources": [1],
+                    },
+                    {
+                        "text": "用户在北京大学学习计算机科学，导师是张教授。",
+                        "about": "user",
+                        "type": "user_profile",
+                        "field": "school",
+                        "sources": [1],
+                    },
+                ]
+            ),
+            answer(
+                entities=[
+                    {"name": "李明", "type": "person"},
+                    {"name": "北京大学", "type": "organization"},
+                ],
+                relations=[
+                    {
+                        "source": "李明",
+                        "relationship": "studies_at",
+                        "destination": "北京大学",
+                        "sources": [1],
+                    },
+                    {
+                        "source": "李明",
+                        "relationship": "studies",
+                        "destination": "计算机科学",
+                        "sources": [1],
+                    },
+                ],
+            ),
+            answer(summary="李明在北京大学学习计算机科学，导师是张教授。"),
+        ],
+        SAID_ZH,
+    ),
+    "mended.en": Scenario(
+        [
+            say('```json\n{"facts": [{"text": "User\'s name is Nora.", "sources": [1],}]\n```'),
+            say("I would decide to add it."),
+            DECIDED_EN,
+            RELATED_EN,
+            SUMMARY_EN,
+        ],
+        SAID_EN,
+        KNOWN_EN,
+    ),
+    "mended.zh": Scenario(
+        [say(BROKEN_ZH), say("我会更新住址。"), DECIDED_ZH, RELATED_ZH, SUMMARY_ZH],
+        MOVED_ZH,
+        KNOWN_ZH,
+    ),
+    "useless.en": Scenario(
+        [
+            say("Sure!"),
+            say("I cannot."),
+            say("?"),
+            say(""),
+            say("no"),
+            say("no"),
+            say("{}"),
+            say("[]"),
+        ],
+        SAID_EN,
+        KNOWN_EN,
+    ),
+    "useless.zh": Scenario(
+        [
+            say("好的！"),
+            say("我做不到。"),
+            say("？"),
+            say(""),
+            say("不"),
+            say("不"),
+            say("{}"),
+            say("[]"),
+        ],
+        MOVED_ZH,
+        KNOWN_ZH,
+    ),
+    "offline.en": Scenario(None, SAID_EN, KNOWN_EN),
+    "offline.zh": Scenario(None, SAID_ZH),
+}
+
+
+async def run(scenario: Scenario, client: ModelClient) -> dict[str, Any]:
+    """Play a scenario with this client, at the time that all of them are played at."""
+    extractor = ModelExtractor(client)
+    found = await extractor.facts(scenario.said, now=NOW, zone=UTC)
+    decided = await extractor.decide(found.facts, scenario.known)
+    related = await extractor.relations(scenario.said, now=NOW)
+    summary = await extractor.summarise(scenario.said, LIMIT)
+    return {
+        "facts": asdict(found),
+        "decisions": asdict(decided),
+        "relations": asdict(related),
+        "summary": asdict(summary),
+    }
+
+
+def result_text(results: dict[str, Any]) -> str:
+    """What must stay the same."""
+    return json.dumps(results, ensure_ascii=False, indent=1, default=_time) + "\n"
+
+
+def _time(value: object) -> str:
+    assert isinstance(value, datetime)
+    return value.isoformat()
+
+
+async def record() -> None:
+    """Write every cassette and its result anew, and remove those that no scenario names."""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for file in FOLDER.glob("*.json*"):
+        file.unlink()
+    for name, scenario in SCENARIOS.items():
+        client = RecordingClient(
+            scenario.client(), FOLDER / f"{name}.jsonl", about={"now": NOW.isoformat()}
+        )
+        results = await run(scenario, client)
+        (FOLDER / f"{name}.result.json").write_text(result_text(results), "utf-8")
+        sys.stdout.write(f"{name}: {results['facts']['by']}\n")
+
+
+if __name__ == "__main__":
+    asyncio.run(record())

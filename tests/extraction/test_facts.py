@@ -1,0 +1,270 @@
+"""Facts by rules: what conversations tell, what they do not, and how a fact looks."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memrecall.extraction import Extracted, Fact, RuleExtractor, Utterance
+from memrecall.types import Role
+from tests.cases import check_each_async
+
+from .conversations import CONVERSATIONS, SINGLE
+from .junk import JUNK, MISSED
+from .talking import NOW, Conversation, talk
+
+EXTRACTOR = RuleExtractor()
+
+
+async def extract(said: Sequence[Utterance], context: Sequence[Utterance] = ()) -> Extracted:
+    return await EXTRACTOR.facts(said, now=NOW, zone=UTC, context=context)
+
+
+async def only(*turns: str) -> Fact:
+    facts = (await extract(talk(*turns))).facts
+    assert len(facts) == 1, facts
+    return facts[0]
+
+
+async def gives_its_facts(case: Conversation) -> None:
+    _, said, facts = case
+    assert [fact.text for fact in (await extract(said)).facts] == facts
+
+
+def first_words(case: Conversation) -> str:
+    return case[1][0].text[:60]
+
+
+async def test_a_conversation_gives_its_facts() -> None:
+    await check_each_async(CONVERSATIONS, gives_its_facts, first_words)
+
+
+def test_the_table_is_large_enough_and_half_of_it_chinese() -> None:
+    languages = [language for language, _, _ in CONVERSATIONS]
+    assert len(languages) >= 60
+    assert languages.count("zh") >= len(languages) // 2
+
+
+async def test_a_message_gives_its_facts() -> None:
+    await check_each_async(SINGLE, gives_its_facts, first_words)
+
+
+async def test_junk_gives_nothing() -> None:
+    async def check(why: str) -> None:
+        for said in JUNK[why]:
+            assert (await extract([said])).facts == (), said.text
+        assert (await extract(JUNK[why])).facts == ()
+
+    await check_each_async(JUNK, check)
+
+
+async def test_what_the_rules_miss() -> None:
+    """One that they find now belongs to the conversations."""
+
+    async def check(case: tuple[str, str]) -> None:
+        said, word = case
+        facts = (await extract(talk(said))).facts
+        assert not any(word in fact.text for fact in facts), "found now"
+
+    await check_each_async(MISSED, check)
+
+
+SLOTS: list[tuple[str, str, str | None]] = [
+    ("My name is Li Ming.", "user_profile", "name"),
+    ("I'm 34.", "user_profile", "age"),
+    ("I moved to Berlin.", "user_profile", "home"),
+    ("I work as a nurse.", "user_profile", "job"),
+    ("I work at Siemens.", "user_profile", "employer"),
+    ("I study physics at ETH Zurich.", "user_profile", "school"),
+    ("My birthday is June 5.", "user_profile", "birthday"),
+    ("I'm vegan.", "user_profile", "diet"),
+    ("I'm allergic to nuts.", "user_profile", "allergy"),
+    ("I like sushi.", "user_preference", "likes"),
+    ("My favourite colour is green.", "user_preference", "favourite_colour"),
+    ("I have two kids.", "relationship", "family"),
+    ("I have a dog named Rex.", "relationship", "pet"),
+    ("My dog is called Rex.", "relationship", "pet"),
+    ("I'm married.", "relationship", "marital_status"),
+    ("I go swimming every Tuesday.", "habit", None),
+    ("I'm flying to Tokyo next Friday.", "plan", None),
+    ("I bought a Tesla yesterday.", "event", None),
+    ("We decided to use Redis.", "decision", None),
+    ("Always answer in Chinese.", "instruction", "reply_language"),
+    ("Our staging server runs on port 5433.", "configuration", "staging_server"),
+    ("Forget that I live in Paris.", "retraction", "home"),
+    ("我叫李明。", "user_profile", "name"),
+    ("我今年28岁。", "user_profile", "age"),
+    ("我住在上海。", "user_profile", "home"),
+    ("我是一名护士。", "user_profile", "job"),
+    ("我在腾讯上班。", "user_profile", "employer"),
+    ("我在北京大学读书。", "user_profile", "school"),
+    ("我的生日是6月5日。", "user_profile", "birthday"),
+    ("我吃素。", "user_profile", "diet"),
+    ("我对花生过敏。", "user_profile", "allergy"),
+    ("我喜欢喝茶。", "user_preference", "likes"),
+    ("我有两个孩子。", "relationship", "family"),
+    ("我家的猫叫糯米。", "relationship", "pet"),
+    ("我单身。", "relationship", "marital_status"),
+    ("我每天跑步。", "habit", None),
+    ("我下周三去北京出差。", "plan", None),
+    ("我昨天买了一辆车。", "event", None),
+    ("我们决定用Redis。", "decision", None),
+    ("以后都用英文回答。", "instruction", "reply_language"),
+    ("数据库端口是5433。", "configuration", "数据库端口"),
+    ("忘掉我住在上海这件事。", "retraction", "home"),
+]
+
+
+async def test_a_fact_has_a_type_and_a_slot() -> None:
+    async def check(case: tuple[str, str, str | None]) -> None:
+        said, kind, field = case
+        fact = await only(said)
+        assert (fact.memory_type, fact.field) == (kind, field)
+        assert fact.subject == "user"
+
+    await check_each_async(SLOTS, check)
+
+
+DENIALS: list[str] = [
+    "I don't eat meat anymore.",
+    "I hate mushrooms.",
+    "I'm no longer vegan.",
+    "I quit smoking two years ago.",
+    "I used to live in Paris.",
+    "I'm not married.",
+    "We cancelled the Greece trip.",
+    "我不吃香菜。",
+    "我讨厌甜食。",
+    "我不再吃素了。",
+    "我戒烟了。",
+    "我以前住在成都。",
+    "我不养狗了。",
+]
+
+
+async def test_what_denies_is_marked() -> None:
+    async def check(said: str) -> None:
+        assert (await only(said)).negated
+
+    await check_each_async(DENIALS, check)
+
+
+@pytest.mark.parametrize("said", ["I like tea.", "I live in Rome.", "我喜欢喝茶。", "我住在上海。"])
+async def test_what_denies_nothing_is_not_marked(said: str) -> None:
+    assert not (await only(said)).negated
+
+
+async def test_a_fact_keeps_its_sources_and_its_keywords() -> None:
+    said = talk("I live in Berlin.", "assistant| Nice!", "I live in Berlin.")
+    (fact,) = (await extract(said)).facts
+    assert fact.source_ids == ("m0", "m2")
+    assert "Berlin" in fact.keywords
+    assert "User" not in fact.keywords
+
+
+async def test_a_correction_has_both_messages_as_sources() -> None:
+    assert (await only("My exam is on Friday.", "Actually, it's Monday.")).source_ids == (
+        "m0",
+        "m1",
+    )
+
+
+async def test_since_when_a_fact_holds() -> None:
+    moved = await only("I moved to Lisbon last week.")
+    assert moved.valid_from == datetime(2026, 3, 2, tzinfo=UTC)
+    assert (await only("I live in Lisbon.")).valid_from == NOW
+    plan = await only("I'm flying to Tokyo next Friday.")
+    assert plan.valid_from == NOW  # it is planned now, whenever it will be
+    assert (await only("我上个月搬到深圳了。")).valid_from == datetime(2026, 2, 1, tzinfo=UTC)
+
+
+async def test_dates_count_from_when_a_message_was_said_in_the_speakers_zone() -> None:
+    late = datetime(2026, 3, 10, 23, 30, tzinfo=UTC)
+    said = [Utterance("m", None, Role.USER, "I bought a bike today.", late)]
+    there = await EXTRACTOR.facts(said, now=NOW, zone=ZoneInfo("Asia/Shanghai"))
+    assert there.facts[0].text == "User bought a bike on 2026-03-11."
+    unknown = [Utterance("m", None, Role.USER, "I bought a bike today.")]
+    assert (await extract(unknown)).facts[0].text == "User bought a bike on 2026-03-10."
+
+
+async def test_in_a_group_everybody_speaks_for_himself() -> None:
+    said = talk(
+        "Ann| I live in Rome.", "Bob| I'm vegan.", "Ann| Bob hates olives.", "Bob| 我养猫。"
+    )
+    facts = (await extract(said)).facts
+    assert [(fact.subject, fact.source_ids) for fact in facts] == [
+        ("Ann", ("m0",)),
+        ("Bob", ("m1",)),
+        ("Bob", ("m2",)),
+        ("Bob", ("m3",)),
+    ]
+    assert all("User" not in fact.text and "用户" not in fact.text for fact in facts)
+
+
+async def test_pronouns_mean_whom_the_same_speaker_named() -> None:
+    said = talk(
+        "Ann| My sister Eva lives in Oslo.", "Bob| She works as a nurse.", "Ann| She has a dog."
+    )
+    texts = [fact.text for fact in (await extract(said)).facts]
+    assert texts == ["Ann's sister Eva lives in Oslo.", "Ann's sister Eva has a dog."]
+
+
+async def test_the_context_resolves_and_gives_no_facts() -> None:
+    context = talk("My exam is on Friday.", "assistant| Where do you live?")
+    assert [fact.text for fact in (await extract(talk("Rome"), context)).facts] == [
+        "User lives in Rome."
+    ]
+    moved = await extract(talk("Actually, it's Monday."), context[:1])
+    assert [fact.text for fact in moved.facts] == ["User's exam is on 2026-03-16."]
+
+
+async def test_the_guidance_of_an_application_is_for_models() -> None:
+    said = talk("I live in Rome.")
+    guided = await EXTRACTOR.facts(said, now=NOW, zone=UTC, prompt="only food")
+    assert guided == await extract(said)
+    assert (guided.by, guided.problem) == ("rules", "")
+
+
+async def test_statements_about_the_user_in_the_third_person_are_taken() -> None:
+    assert (await only("用户喜欢编程")).text == "用户喜欢编程。"
+    assert (await only("User likes programming.")).subject == "user"
+
+
+WORDS = [
+    *("I", "we", "my", "you", "if", "not", "live in", "moved to", "Berlin", "love", "hate", "tea"),
+    *("on Friday", "yesterday", "called Rex", "and", "but", "she", "always", "```", ">", ".", "?"),
+    *("!", ",", "\n", "我", "我们", "不", "住在", "上海", "喜欢", "下周三", "了", "。", "，", "？"),
+    *("叫", "李明", "他", "“", "”", "忘掉", "以后"),
+]
+
+
+def utterances() -> st.SearchStrategy[list[Utterance]]:
+    words = st.sampled_from(WORDS)
+    text = st.one_of(st.text(max_size=60), st.lists(words, max_size=14).map(" ".join))
+    role = st.sampled_from(list(Role))
+    speaker = st.sampled_from([None, "Ann", "老王"])
+    made = st.builds(Utterance, st.just("m"), speaker, role, text, st.just(NOW))
+    return st.lists(made, max_size=4)
+
+
+@given(utterances())
+async def test_any_text_gives_facts_that_stand_alone(said: list[Utterance]) -> None:
+    found = await extract(said)
+    assert found == await extract(said)
+    for fact in found.facts:
+        assert fact.text.strip() == fact.text
+        assert len(fact.text) > 2
+        assert "\n" not in fact.text
+        assert fact.source_ids == ("m",)
+    if not any(one.role in (Role.USER, Role.OTHER) for one in said):
+        assert found.facts == ()
+
+
+@pytest.mark.parametrize(
+    ("day", "date"), [("5th", "2026-04-05"), ("28th", "2026-03-28"), ("31st", "2026-03-31")]
+)
+async def test_a_day_of_a_plan_is_the_next_one(day: str, date: str) -> None:
+    assert (await only(f"My exam is on the {day}.")).text == f"User's exam is on {date}."

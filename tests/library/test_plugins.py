@@ -1,0 +1,133 @@
+"""A third party's package brings its own parts: found by entry points, loaded when they are named.
+
+The sample is installed as pip would do it, in a folder of its own.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall.embedding import make_embedder
+from memrecall.errors import InvalidArgument
+from memrecall.memory import AsyncMemory, Library
+from memrecall.model.servers import make_client
+from memrecall.plugins import find_plugin, plugin_names
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.settings import Settings
+from memrecall.types import NewMessage, Role
+
+ROOT = Path(__file__).parents[2]
+SAMPLE = Path(__file__).parent / "sample_plugin.py"
+ENTRY_POINTS = """
+[memrecall.embedders]
+sample = sample_plugin:make_embedder
+broken = sample_plugin:nothing_there
+
+[memrecall.models]
+sample = sample_plugin:make_model
+
+[memrecall.graph_dbs]
+sample = sample_plugin:make_graphs
+
+[memrecall.vector_dbs]
+sample = sample_plugin:make_vectors
+
+[memrecall.rerankers]
+sample = sample_plugin:make_reranker
+"""
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The sample package, installed."""
+    site = tmp_path / "site"
+    info = site / "sample_plugin-1.0.dist-info"
+    info.mkdir(parents=True)
+    (site / "sample_plugin.py").write_text(SAMPLE.read_text("utf-8"), "utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: sample-plugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "sample_plugin", raising=False)
+    return site
+
+
+@pytest.mark.usefixtures("installed")
+class TestASamplePlugin:
+    def test_it_is_known_by_name_and_loaded_only_when_it_is_named(self) -> None:
+        assert plugin_names("embedders") == ["broken", "sample"]
+        assert "sample_plugin" not in sys.modules
+        assert find_plugin("embedders", "other") is None
+        assert "sample_plugin" not in sys.modules
+        assert callable(find_plugin("embedders", "sample"))
+        assert "sample_plugin" in sys.modules
+
+    async def test_all_its_parts_serve_a_memory(self, tmp_path: Path) -> None:
+        settings = Settings(
+            db=str(tmp_path / "a.db"),
+            snapshots=False,
+            embedder="sample:3",
+            graph_db="sample:here",
+            vector_db="sample",
+            vector_db_rows=1,
+            reranker="sample:tea",
+        )
+        async with AsyncMemory(settings=settings, user_id="ann") as memory:
+            for text in ("I live in Paris.", "I like green tea.", "I play chess."):
+                await memory.add(text)
+            found = await memory.search("What does she drink?")
+            assert found["results"][0]["memory"] == "User likes green tea."
+            assert found["results"][0]["score"] == 1.0  # the sample reranker's word
+            assert (await memory.graph("user"))["relations"]
+            library = (await memory._parts()).library
+            parts: Any = sys.modules["sample_plugin"]
+            assert library.embedder is not None
+            assert library.embedder.model == "sample-3"
+            assert parts.calls["graph"] > 0
+            assert parts.calls["products"] > 0
+            await memory.erase()
+            assert parts.calls["forgotten"] == ["ann", "ann"]  # the graph, and the vectors
+
+    async def test_its_model_is_named_by_the_setting(self) -> None:
+        client = make_client(Settings(model="sample:large"))
+        assert type(client).__name__ == "SampleModel"
+        ordinary = make_client(Settings(model="llama3:8b", base_url="http://127.0.0.1:9/v1"))
+        assert type(ordinary).__name__ == "ServerClient"
+
+    def test_one_that_cannot_be_loaded_is_named(self) -> None:
+        with pytest.raises(InvalidArgument, match="broken") as caught:
+            make_embedder("broken:x")
+        assert "sample_plugin:nothing_there" in caught.value.hint
+
+    def test_choices_name_the_installed_ones(self) -> None:
+        with pytest.raises(InvalidArgument) as caught:
+            make_embedder("nobody:x")
+        assert "local" in caught.value.hint
+        assert "sample" in caught.value.hint
+
+
+@pytest.mark.concurrent
+async def test_the_command_line_takes_it_too(installed: Path, tmp_path: Path) -> None:
+    settings = Settings(db=str(tmp_path / "a.db"), embedder="sample:3", snapshots=False)
+    async with await Library.open(settings) as library:
+        told = NewMessage(message_id="m1", role=Role.USER, content="green tea")
+        await library.add_messages(Scope("ann"), [told])
+        await library.vectors.settle()
+        assert (await library.search(Scope("ann"), SearchRequest("tea"))).results
+    done = subprocess.run(  # noqa: ASYNC221 -- there is nothing else to do meanwhile
+        [sys.executable, "-m", "memrecall", "search", "tea", "--user", "ann", "--db", settings.db],
+        env={
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "PYTHONPATH": f"{ROOT}:{installed}",
+            "MEMRECALL_EMBEDDER": "sample:3",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "green tea" in done.stdout
