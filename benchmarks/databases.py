@@ -13,7 +13,7 @@ from memrecall.embedding import Embedder
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import Entry, Store
+from memrecall.store import ScopedMessage, Store
 
 BATCH = 1_000
 EMPTY_USER = "bench-nobody"  # has a single message
@@ -61,7 +61,7 @@ async def write(library: Library, user: str, turns: Iterable[Turn], first: int =
     watch = Stopwatch()
     for batch in in_batches(enumerate(turns, first)):
         await library.add_entries(
-            [Entry(Scope(user, session_id=t.session), t.to_message(n)) for n, t in batch]
+            [ScopedMessage(Scope(user, session_id=t.session), t.to_message(n)) for n, t in batch]
         )
     await library.vectors.settle()
     return watch.read()

@@ -13,7 +13,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.request import Mode
-from memrecall.store import Entry
+from memrecall.store import ScopedMessage
 from memrecall.types import NewMessage, Role
 
 OTHERS = 1_000
@@ -80,16 +80,16 @@ async def _fill(
     report.add(MILLION, f"disk, {name}", place.disk_bytes() / others, "bytes/message")
 
 
-def _of_others(number: int, turn: Turn) -> Entry:
+def _of_others(number: int, turn: Turn) -> ScopedMessage:
     """The users take turns, a session each: a batch is of fifty of them."""
     user = int(turn.session.removeprefix("s")) % OTHERS
-    return Entry(Scope(f"other-{user}", session_id=turn.session), turn.to_message(number))
+    return ScopedMessage(Scope(f"other-{user}", session_id=turn.session), turn.to_message(number))
 
 
 async def _write_own(library: Library, turns: Sequence[tuple[int, Turn]]) -> None:
     if turns:
         await library.add_entries(
-            [Entry(Scope(USER, session_id=t.session), t.to_message(n)) for n, t in turns]
+            [ScopedMessage(Scope(USER, session_id=t.session), t.to_message(n)) for n, t in turns]
         )
         await library.vectors.settle()
 

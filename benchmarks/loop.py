@@ -36,11 +36,12 @@ from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
 from memrecall.agent.tools.table import descriptions  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
+from memrecall.library.library import Library  # noqa: E402
 from memrecall.model.prompts import Language  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import Hit, SearchPage, SearchRequest, Why  # noqa: E402
-from memrecall.store import NewTrace, Store, UserMark, Written  # noqa: E402
+from memrecall.store import NewTrace, Store, UserVersion, WriteResult  # noqa: E402
 from memrecall.testing import ScriptedClient, Step, call  # noqa: E402
 from memrecall.testing import say as answer  # noqa: E402
 from memrecall.types import MemoryRecord, Message, NewMemory, Origin, Provenance  # noqa: E402
@@ -75,11 +76,11 @@ class StubStore:
         """The traces of a scope."""
         return self
 
-    async def mark(self) -> UserMark:
+    async def mark(self) -> UserVersion:
         """How far the user's data has come: not at all since the last time."""
-        return UserMark("epoch", 1, 1, "UTC")
+        return UserVersion("epoch", 1, 1, "UTC")
 
-    async def require_active(self, mark: UserMark, scope: Scope) -> None:
+    async def require_active(self, mark: UserVersion, scope: Scope) -> None:
         """Everybody is."""
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
@@ -98,7 +99,7 @@ class StubTimeline:
         return []
 
 
-class StubSources:
+class StubLibrary:
     """What a recall reads from, without a database and without a search."""
 
     def __init__(self, pages: Sequence[SearchPage]) -> None:
@@ -117,9 +118,9 @@ class StubSources:
 
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
-    ) -> Written:
+    ) -> WriteResult:
         """Nothing is kept."""
-        return Written()
+        return WriteResult()
 
 
 def _record(key: str) -> MemoryRecord:
@@ -198,7 +199,11 @@ def recall_agent(
     limits = Limits(model_calls=10**6, tool_calls=10**6, tokens=10**9, seconds=3_600.0)
     options = RecallOptions(limits=limits, largest_prompt=10**9, keep_traces_days=0)
     return MemRecallAgent(
-        "recall", StubSources(pages), Scope(user), model_client=client, options=options
+        "recall",
+        cast(Library, StubLibrary(pages)),
+        Scope(user),
+        model_client=client,
+        options=options,
     )
 
 

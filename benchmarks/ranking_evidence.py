@@ -21,7 +21,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.index.columns import Columns
 from memrecall.search.ranking import features as judgement
-from memrecall.search.ranking.scores import Evidence, Weights, combine
+from memrecall.search.ranking.scores import Evidence, RankingWeights, combine
 from memrecall.search.ranking.selection import Rows, visible_rows
 from memrecall.settings import Settings
 
@@ -40,7 +40,7 @@ class Example:
     right: Mask
     wanted: int  # pieces of evidence there are, candidates or not
 
-    def ranked(self, weights: Weights) -> tuple[npt.NDArray[np.float32], Order]:
+    def ranked(self, weights: RankingWeights) -> tuple[npt.NDArray[np.float32], Order]:
         """The score of each candidate, and the candidates with the best first."""
         scores = combine(self.evidence, weights)
         return scores, np.argsort(-scores, kind="stable")
@@ -116,7 +116,7 @@ async def _gather(
         assert current is not None, f"{scope.user_id} was imported"
         mark, columns = current
         version = mark.version
-        question = judgement.Question(request, None, vector, now)
+        question = judgement.RankingQuery(request, None, vector, now)
         alive = columns.alive(version)
         visible = visible_rows(columns, scope, request, alive, now)
         lexical = judgement._lexical(columns, question, alive)

@@ -13,7 +13,7 @@ from benchmarks.ranking_evidence import Example, LabelledSet
 from memrecall.evaluation.metrics import CALIBRATED
 from memrecall.evaluation.statistics import brier_skill, calibration_error
 from memrecall.search.ranking import calibration
-from memrecall.search.ranking.scores import HYBRID, PARTS, Weights
+from memrecall.search.ranking.scores import HYBRID, PARTS, RankingWeights
 
 Floats = npt.NDArray[np.float64]
 Slope = tuple[float, Floats, Floats]  # a value, its slope and its curvature
@@ -122,11 +122,11 @@ def _columns(example: Example, at: npt.NDArray[np.intp], names: Sequence[str]) -
     return np.stack([example.evidence.part(name)[at] for name in names], axis=1).astype(np.float64)
 
 
-def _vector(weights: Weights, names: Sequence[str]) -> Floats:
+def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
     return np.array([getattr(weights, name) for name in names], dtype=np.float64)
 
 
-def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> Weights:
+def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> RankingWeights:
     """The weights that make what is right likeliest, the held ones and the bias as they are."""
     fitted = [name for name in PARTS if name not in held]
     lists = make_lists(sets, fitted, held)
@@ -134,7 +134,7 @@ def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> Weig
     return replace(HYBRID, **dict(zip(fitted, found.tolist(), strict=True)))
 
 
-def recall(labelled: LabelledSet, weights: Weights) -> float:
+def recall(labelled: LabelledSet, weights: RankingWeights) -> float:
     """The share of a question's evidence among the first ten, over those that have any."""
     shares = []
     for example in labelled.examples:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from memrecall.agent.offline import offline_client
     from memrecall.agent.outcome import StopReason
     from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult
-    from memrecall.agent.state import Sources
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import EventKind, Trace, TraceEvent
 
@@ -34,7 +33,6 @@ __all__ = [
     "RecallTool",
     "RecalledMemory",
     "Recaller",
-    "Sources",
     "StopReason",
     "Trace",
     "TraceEvent",
@@ -56,7 +54,6 @@ __getattr__ = lazy_exports(
         ".offline": ("offline_client",),
         ".outcome": ("StopReason",),
         ".result": ("RecallHandoff", "RecallResult", "RecalledMemory"),
-        ".state": ("Sources",),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("EventKind", "Trace", "TraceEvent"),
     },

@@ -23,7 +23,7 @@ LARGEST_WINDOW = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Utterance:
+class ConversationMessage:
     """One message of the conversation, whatever kind of object it came as."""
 
     role: Role
@@ -33,7 +33,7 @@ class Utterance:
     message_id: str | None = None
 
 
-def read_conversation(given: object) -> tuple[Utterance, ...]:
+def read_conversation(given: object) -> tuple[ConversationMessage, ...]:
     """A conversation from what callers have: a text, or a list of any known kind of message."""
     if isinstance(given, str):
         given = [UserMessage(content=given, source="user")]
@@ -48,23 +48,29 @@ def read_conversation(given: object) -> tuple[Utterance, ...]:
     return said
 
 
-def _read(item: object) -> Utterance:
+def _read(item: object) -> ConversationMessage:
     match item:
         case Message() | NewMessage():
-            return Utterance(item.role, item.content, item.speaker, item.ts, item.message_id)
-        case Utterance():
+            return ConversationMessage(
+                item.role, item.content, item.speaker, item.ts, item.message_id
+            )
+        case ConversationMessage():
             return item
         case UserMessage():
-            return Utterance(Role.USER, _text(item.content), _named(item.source))
+            return ConversationMessage(Role.USER, _text(item.content), _named(item.source))
         case AssistantMessage():
-            return Utterance(Role.ASSISTANT, _text(item.content), _named(item.source))
+            return ConversationMessage(Role.ASSISTANT, _text(item.content), _named(item.source))
         case SystemMessage():
-            return Utterance(Role.SYSTEM, item.content)
+            return ConversationMessage(Role.SYSTEM, item.content)
         case FunctionExecutionResultMessage():
-            return Utterance(Role.TOOL, "\n".join(result.content for result in item.content))
+            return ConversationMessage(
+                Role.TOOL, "\n".join(result.content for result in item.content)
+            )
         case BaseChatMessage():
             role = Role.USER if item.source == "user" else Role.ASSISTANT
-            return Utterance(role, item.to_model_text(), _named(item.source), item.created_at)
+            return ConversationMessage(
+                role, item.to_model_text(), _named(item.source), item.created_at
+            )
         case Mapping():
             return _read_mapping(item)
     raise InvalidArgument(
@@ -73,7 +79,7 @@ def _read(item: object) -> Utterance:
     )
 
 
-def _read_mapping(item: Mapping[Any, Any]) -> Utterance:
+def _read_mapping(item: Mapping[Any, Any]) -> ConversationMessage:
     """A message as OpenAI's API, a line of a file or a caller writes it."""
     try:
         role = Role(item.get("role", "user"))
@@ -85,7 +91,7 @@ def _read_mapping(item: Mapping[Any, Any]) -> Utterance:
     text = check_text("a message", _text(item.get("content")))
     moment = parse_time(said, "ts") if said else None
     speaker = _word(item, "speaker") or _word(item, "name")
-    return Utterance(role, text, speaker, moment, _word(item, "message_id"))
+    return ConversationMessage(role, text, speaker, moment, _word(item, "message_id"))
 
 
 def _word(item: Mapping[Any, Any], name: str) -> str | None:
@@ -115,22 +121,22 @@ def _text(content: object) -> str:
 class Conversation:
     """What the caller gave, and behind it the bound session's older messages."""
 
-    def __init__(self, given: tuple[Utterance, ...], store: Store, scope: Scope) -> None:
+    def __init__(self, given: tuple[ConversationMessage, ...], store: Store, scope: Scope) -> None:
         self.given = given
         self._store = store
         self._scope = scope
         self._ids = {said.message_id for said in given if said.message_id is not None}
         self._texts = {said.text.strip() for said in given}
-        self._older: list[Utterance] = []
+        self._older: list[ConversationMessage] = []
         self._asked_for = 0
 
     @property
-    def asked(self) -> Utterance:
+    def asked(self) -> ConversationMessage:
         """The message that the recall is about: the user's last one, else the last of all."""
         by_user = [said for said in self.given if said.role is Role.USER]
         return by_user[-1] if by_user else self.given[-1]
 
-    async def window(self, size: int) -> list[Utterance]:
+    async def window(self, size: int) -> list[ConversationMessage]:
         """The last `size` messages, or all if there are fewer; the earliest first."""
         missing = size - len(self.given)
         if missing > self._asked_for:
@@ -139,7 +145,7 @@ class Conversation:
         known = [*self._older, *self.given]
         return known[-size:]
 
-    async def _read_older(self, count: int) -> list[Utterance]:
+    async def _read_older(self, count: int) -> list[ConversationMessage]:
         """From the bound session's store; what the caller gave too is not repeated."""
         if self._scope.session_id is None:
             return []
@@ -151,7 +157,7 @@ class Conversation:
         older = [said for message in found if not self.holds(said := _read(message))]
         return older[-count:]
 
-    def holds(self, said: Utterance) -> bool:
+    def holds(self, said: ConversationMessage) -> bool:
         """Whether the caller gave this message."""
         return self.gave(said.message_id, said.text)
 

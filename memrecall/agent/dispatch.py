@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
-from memrecall.agent.state import Desk
+from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import ToolFailure
 from memrecall.agent.tools.table import MEMRECALL_TOOLS, ToolEntry
 from memrecall.errors import (
@@ -134,7 +134,7 @@ class ToolRun:
         return code
 
 
-async def run_tool(desk: Desk, call: FunctionCall, seconds: float = TOOL_SECONDS) -> ToolRun:
+async def run_tool(desk: RecallState, call: FunctionCall, seconds: float = TOOL_SECONDS) -> ToolRun:
     """Run a call at the desk. Nothing but a cancellation escapes."""
     named = tool_name(call.name)
     # A name that is not ours is what a model wrote: a text like any other.
@@ -145,7 +145,7 @@ async def run_tool(desk: Desk, call: FunctionCall, seconds: float = TOOL_SECONDS
         return done
 
 
-async def _run(desk: Desk, call: FunctionCall, seconds: float) -> ToolRun:
+async def _run(desk: RecallState, call: FunctionCall, seconds: float) -> ToolRun:
     started = time.monotonic()
     tool = tool_name(call.name)
     desk.notes.calls += 1
@@ -172,14 +172,14 @@ async def _run(desk: Desk, call: FunctionCall, seconds: float) -> ToolRun:
     )
 
 
-def _entry(desk: Desk, tool: str) -> ToolEntry:
+def _entry(desk: RecallState, tool: str) -> ToolEntry:
     if tool not in MEMRECALL_TOOLS:
         tools = ", ".join(MEMRECALL_TOOLS)
         raise _UnknownTool(say(desk.language, "unknown_tool", tool=tool, tools=tools))
     return MEMRECALL_TOOLS[tool]
 
 
-async def _run_twice_on_storage(desk: Desk, func: Any, given: BaseModel) -> BaseModel:
+async def _run_twice_on_storage(desk: RecallState, func: Any, given: BaseModel) -> BaseModel:
     """A database may fail once and recover: one more try, then it is told."""
     try:
         return await func(desk, given)  # type: ignore[no-any-return]
@@ -187,7 +187,7 @@ async def _run_twice_on_storage(desk: Desk, func: Any, given: BaseModel) -> Base
         return await func(desk, given)  # type: ignore[no-any-return]
 
 
-def _failure(desk: Desk, tool: str, error: Exception, seconds: float) -> ToolFailure:
+def _failure(desk: RecallState, tool: str, error: Exception, seconds: float) -> ToolFailure:
     language = desk.language
     match error:
         case TimeoutError():

@@ -40,7 +40,7 @@ _ENDS = frozenset({EventKind.STOP, EventKind.HANDOFF})
 
 
 @dataclass(slots=True)
-class Step:
+class TimelineStep:
     """Something that a recall did, from `start` to `end` seconds after its own start."""
 
     kind: str  # model, tool, note or end
@@ -68,13 +68,13 @@ class Lane:
     iteration: int
     window: int = 0
     shown: int = 0
-    steps: list[Step] = field(default_factory=list)
+    steps: list[TimelineStep] = field(default_factory=list)
 
 
 def draw_lanes(events: Iterable[TraceEvent]) -> list[Lane]:
     """The lanes of a trace, also of one that is still being written."""
     lanes: dict[int, Lane] = {}
-    calls: dict[str, Step] = {}
+    calls: dict[str, TimelineStep] = {}
     for event in events:
         lane = lanes.setdefault(event.iteration, Lane(event.iteration))
         if event.kind is EventKind.ITERATION:
@@ -88,24 +88,26 @@ def draw_lanes(events: Iterable[TraceEvent]) -> list[Lane]:
     return list(lanes.values())
 
 
-def _finish(step: Step, event: TraceEvent) -> None:
+def _finish(step: TimelineStep, event: TraceEvent) -> None:
     step.end = event.at
     step.data = {**step.data, **event.data}
     step.is_running = False
 
 
-def _step(event: TraceEvent) -> Step | None:
+def _step(event: TraceEvent) -> TimelineStep | None:
     data = event.data
     if event.kind is EventKind.MODEL:
         start = event.at - float(data.get("seconds", 0.0))
-        return Step("model", str(data.get("purpose", "model")), max(start, 0.0), event.at, data)
+        return TimelineStep(
+            "model", str(data.get("purpose", "model")), max(start, 0.0), event.at, data
+        )
     if event.kind in (EventKind.CALL, EventKind.RESULT):
         is_open = event.kind is EventKind.CALL
-        return Step("tool", data["tool"], event.at, event.at, data, is_running=is_open)
+        return TimelineStep("tool", data["tool"], event.at, event.at, data, is_running=is_open)
     if event.kind in _NOTES:
-        return Step("note", event.kind.value, event.at, event.at, data)
+        return TimelineStep("note", event.kind.value, event.at, event.at, data)
     if event.kind in _ENDS:
-        return Step("end", event.kind.value, event.at, event.at, data)
+        return TimelineStep("end", event.kind.value, event.at, event.at, data)
     return None
 
 

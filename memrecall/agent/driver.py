@@ -11,28 +11,29 @@ from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage,
 from memrecall.agent.budgeted_model import CountedClient, CountedModel, model_name
 from memrecall.agent.conversation import (
     Conversation,
-    Utterance,
+    ConversationMessage,
     language_of,
     read_conversation,
 )
 from memrecall.agent.dispatch import TOOL_SECONDS
-from memrecall.agent.loop import LARGEST_PROMPT, RecallLoop, Run
+from memrecall.agent.loop import LARGEST_PROMPT, LoopContext, RecallLoop
 from memrecall.agent.offline import offline_client
 from memrecall.agent.outcome import Finish, Stop, StopReason, Widen
 from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
 from memrecall.agent.result import RecallResult
 from memrecall.agent.result_builder import Ended, report
-from memrecall.agent.state import Desk, KeywordModel, KeywordReply, Sources, Window
+from memrecall.agent.state import KeywordModel, KeywordReply, RecallState, Window
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import EventKind, Observer, Recorder
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
-from memrecall.store import UserMark
+from memrecall.store import UserVersion
 from memrecall.types import check_time_zone, parse_time
 
 FIRST_WINDOW = 5
@@ -62,7 +63,7 @@ class Recaller:
 
     def __init__(
         self,
-        sources: Sources,
+        library: Library,
         scope: Scope,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
@@ -70,7 +71,7 @@ class Recaller:
         caches: Caches | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        self.sources = sources
+        self.library = library
         self.scope = scope
         self.options = options
         self.model_client = model_client or offline_client()
@@ -97,10 +98,10 @@ class Recaller:
         if time_zone is not None:
             check_time_zone(time_zone)
         mark, problem = await self._mark()
-        conversation = Conversation(given, self.sources.store, self.scope)
-        desk = self._desk(conversation, mark or UserMark("", 0, 1, "UTC"), as_of)
+        conversation = Conversation(given, self.library.store, self.scope)
+        desk = self._desk(conversation, mark or UserVersion("", 0, 1, "UTC"), as_of)
         desk.time_zone = time_zone
-        course = Course(self, desk, Recorder(observer))
+        course = RecallRun(self, desk, Recorder(observer))
         if problem is not None:
             ended = Ended(Stop(StopReason.STORAGE_FAILED, problem))
         elif mark is None or mark.version == 0:
@@ -109,20 +110,22 @@ class Recaller:
             ended = await _guarded(course, cancellation_token)
         return await report(course.run, ended, course.windows, self.options.keep_traces_days)
 
-    async def _mark(self) -> tuple[UserMark | None, str | None]:
+    async def _mark(self) -> tuple[UserVersion | None, str | None]:
         """How far the user's data has come; or why that cannot be told."""
         try:
-            mark = await self.sources.store.feed(self.scope.user_id).mark()
+            mark = await self.library.store.feed(self.scope.user_id).mark()
             if mark is not None:
-                await self.sources.store.require_active(mark, self.scope)
+                await self.library.store.require_active(mark, self.scope)
         except StorageError as error:
             return None, error.message
         return mark, None
 
-    def _desk(self, conversation: Conversation, mark: UserMark, as_of: datetime | None) -> Desk:
+    def _desk(
+        self, conversation: Conversation, mark: UserVersion, as_of: datetime | None
+    ) -> RecallState:
         options = self.options
-        return Desk(
-            sources=self.sources,
+        return RecallState(
+            library=self.library,
             scope=self.scope,
             mark=mark,
             conversation=conversation,
@@ -139,7 +142,7 @@ class Recaller:
         )
 
 
-async def _guarded(course: "Course", token: CancellationToken | None) -> Ended:
+async def _guarded(course: "RecallRun", token: CancellationToken | None) -> Ended:
     """The course, ended by the token if that is cancelled."""
     if token is None:
         return await course.follow()
@@ -157,10 +160,10 @@ async def _guarded(course: "Course", token: CancellationToken | None) -> Ended:
         return Ended(Stop(StopReason.CANCELLED))
 
 
-class Course:
+class RecallRun:
     """One recall under way."""
 
-    def __init__(self, recaller: Recaller, desk: Desk, recorder: Recorder) -> None:
+    def __init__(self, recaller: Recaller, desk: RecallState, recorder: Recorder) -> None:
         self.windows: list[int] = []
         self._options = recaller.options
         self._desk = desk
@@ -202,7 +205,7 @@ class Course:
                 case Finish() | Stop():
                     return Ended(outcome)
 
-    async def _open_window(self) -> list[Utterance]:
+    async def _open_window(self) -> list[ConversationMessage]:
         """The messages to be shown; one more than that tells whether there are older ones."""
         window = self._desk.window
         found = await self._desk.conversation.window(window.size + 1)
@@ -227,11 +230,13 @@ class Course:
     def _is_offline(self) -> bool:
         return self.run.model.client.model_info["family"] == FAMILY
 
-    def _with(self, client: ChatCompletionClient, budget: Budget, recorder: Recorder) -> Run:
+    def _with(
+        self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
+    ) -> LoopContext:
         """The run as this client plays it."""
         offline = client.model_info["family"] == FAMILY
         reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
-        run = Run(
+        run = LoopContext(
             desk=self._desk,
             model=CountedModel(client, budget, recorder, reserve),
             recorder=recorder,
@@ -243,7 +248,7 @@ class Course:
         return run
 
 
-def _keyword_model(desk: Desk, model: CountedModel) -> KeywordModel:
+def _keyword_model(desk: RecallState, model: CountedModel) -> KeywordModel:
     """Keywords by the model, with the prompt of that name."""
     client = CountedClient(model, "keywords")
 

@@ -32,7 +32,7 @@ from memrecall.agent.outcome import (
 )
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import SOURCE, write_hint
-from memrecall.agent.state import SEARCHES_IN_A_ROW, Desk
+from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
 from memrecall.agent.tools.models import SearchMemoriesOutput
 from memrecall.agent.tools.table import forced_handoff, schema_characters, tool_schemas
 from memrecall.agent.trace import EventKind, Recorder
@@ -48,10 +48,10 @@ _FINAL = frozenset({"authentication", "quota", "refused"})  # failures that a se
 
 
 @dataclass(slots=True)
-class Run:
+class LoopContext:
     """What the iterations of one recall share."""
 
-    desk: Desk
+    desk: RecallState
     model: CountedModel
     recorder: Recorder
     name: str  # of the model
@@ -70,7 +70,7 @@ class Run:
 class RecallLoop:
     """The turns of one iteration."""
 
-    def __init__(self, run: Run, briefing: str) -> None:
+    def __init__(self, run: LoopContext, briefing: str) -> None:
         self._run = run
         self._desk = run.desk
         self._history: list[LLMMessage] = [

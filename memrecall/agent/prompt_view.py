@@ -12,10 +12,10 @@ from typing import Any
 from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
-from memrecall.agent.conversation import Utterance
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.phrases import say
 from memrecall.agent.result import RecalledMemory, RecallResult
-from memrecall.agent.state import SEARCHES_IN_A_ROW, Desk
+from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.agent.tools.table import EXPANSION, MEMRECALL_TOOLS
 from memrecall.budget import Budget, Limit
@@ -219,7 +219,7 @@ _FOUND_SHOWN = 8
 _WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
 
 
-def write_briefing(desk: Desk, window: list[Utterance]) -> str:
+def write_briefing(desk: RecallState, window: list[ConversationMessage]) -> str:
     """The first message of an iteration: time, window, conversation, what was found before."""
     now = desk.now.astimezone(desk.zone)
     head = {
@@ -239,7 +239,9 @@ def write_briefing(desk: Desk, window: list[Utterance]) -> str:
     return "\n".join(lines)
 
 
-def _message_fields(desk: Desk, said: Utterance, number: int, count: int) -> dict[str, Any]:
+def _message_fields(
+    desk: RecallState, said: ConversationMessage, number: int, count: int
+) -> dict[str, Any]:
     room = min(max(WINDOW_CHARACTERS // count, _SHORTEST), _LONGEST)
     text = said.text
     if len(text) > room:
@@ -254,7 +256,7 @@ def _message_fields(desk: Desk, said: Utterance, number: int, count: int) -> dic
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def _found_lines(desk: Desk) -> list[str]:
+def _found_lines(desk: RecallState) -> list[str]:
     if desk.window.iteration == 1:
         return []
     best = sorted(desk.notes.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_FOUND_SHOWN]
@@ -276,7 +278,7 @@ def _found_lines(desk: Desk) -> list[str]:
     return lines
 
 
-def write_hint(desk: Desk, budget: Budget, *, last: Limit | None) -> str:
+def write_hint(desk: RecallState, budget: Budget, *, last: Limit | None) -> str:
     """The last message before a turn, not kept: what is left, and what is possible now.
 
     Nothing of the clock is in it: a replayed run must send the same words.
@@ -300,7 +302,7 @@ def read_last_call(hint: str) -> Limit | None:
     return None
 
 
-def possible_tools(desk: Desk) -> list[str]:
+def possible_tools(desk: RecallState) -> list[str]:
     """The tools that would not be refused now."""
     closed = set() if desk.window.can_grow else {EXPANSION}
     if desk.notes.in_a_row >= SEARCHES_IN_A_ROW:

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from memrecall.agent.loop import Run
+from memrecall.agent.loop import LoopContext
 from memrecall.agent.outcome import Finish, Stop, StopReason
 from memrecall.agent.phrases import say
 from memrecall.agent.result import (
@@ -16,7 +16,7 @@ from memrecall.agent.result import (
     RecallResult,
     ResolvedTime,
 )
-from memrecall.agent.state import Desk, SearchNote
+from memrecall.agent.state import RecallState, SearchNote
 from memrecall.agent.tools.detail import look_around
 from memrecall.agent.tools.handoff import write_message
 from memrecall.agent.tools.models import HandoffInput
@@ -38,7 +38,7 @@ _FAILURES = frozenset(
 )
 
 
-def write_ending(desk: Desk, stop: Stop) -> HandoffInput:
+def write_ending(desk: RecallState, stop: Stop) -> HandoffInput:
     """A handoff from the notes: the good hits, else a question; a failure is told as a failure."""
     best = desk.notes.best()
     reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
@@ -65,13 +65,13 @@ def write_ending(desk: Desk, stop: Stop) -> HandoffInput:
     )
 
 
-def _failed(desk: Desk, stop: Stop) -> bool:
+def _failed(desk: RecallState, stop: Stop) -> bool:
     """Whether nothing was found because nothing could be searched."""
     searched = any(note.returned for note in desk.notes.searches)
     return stop.reason in _FAILURES or (bool(desk.notes.failures) and not searched)
 
 
-def _explain(desk: Desk, stop: Stop) -> str:
+def _explain(desk: RecallState, stop: Stop) -> str:
     if stop.reason is StopReason.NOTHING_STORED:
         return say(desk.language, "end_empty")
     if not desk.notes.searches and not _failed(desk, stop):
@@ -88,11 +88,11 @@ def _quote(text: str) -> str:
 _AROUND = 1
 
 
-async def gather_evidence(desk: Desk, keys: list[str]) -> list[RecalledMemory]:
+async def gather_evidence(desk: RecallState, keys: list[str]) -> list[RecalledMemory]:
     """The memories and messages of the keys, in their order. One erased meanwhile is left out."""
     if not keys:
         return []
-    store = desk.sources.store
+    store = desk.library.store
     memories = {m.memory_key: m for m in await store.memories(desk.scope).get_many(keys)}
     said = [key for key in keys if key not in memories]
     messages = {m.message_id: m for m in await store.timeline(desk.scope).get_many(said)}
@@ -106,14 +106,14 @@ async def gather_evidence(desk: Desk, keys: list[str]) -> list[RecalledMemory]:
 
 
 def resolve_times(
-    desk: Desk, text: str, said_at: datetime, *, past: bool = False
+    desk: RecallState, text: str, said_at: datetime, *, past: bool = False
 ) -> list[ResolvedTime]:
     """The times that a text speaks of, as dates. Questions look back, statements do not always."""
     spans = find_times(text[:2_000], said_at, desk.zone, past=past)
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 
-def from_hit(desk: Desk, hit: Hit) -> RecalledMemory:
+def from_hit(desk: RecallState, hit: Hit) -> RecalledMemory:
     """A hit as evidence, from what the search told alone."""
     return RecalledMemory(
         memory_key=hit.key,
@@ -132,8 +132,8 @@ def from_hit(desk: Desk, hit: Hit) -> RecalledMemory:
     )
 
 
-async def _from_memory(desk: Desk, memory: MemoryRecord) -> RecalledMemory:
-    sources = await desk.sources.store.timeline(desk.scope).get_many(memory.source_message_ids)
+async def _from_memory(desk: RecallState, memory: MemoryRecord) -> RecalledMemory:
+    sources = await desk.library.store.timeline(desk.scope).get_many(memory.source_message_ids)
     hit = desk.notes.hits.get(memory.memory_key)
     return RecalledMemory(
         memory_key=memory.memory_key,
@@ -153,7 +153,7 @@ async def _from_memory(desk: Desk, memory: MemoryRecord) -> RecalledMemory:
     )
 
 
-async def _from_message(desk: Desk, message: Message) -> RecalledMemory:
+async def _from_message(desk: RecallState, message: Message) -> RecalledMemory:
     before, after = await look_around(desk, message, _AROUND)
     hit = desk.notes.hits.get(message.message_id)
     return RecalledMemory(
@@ -226,7 +226,9 @@ class Ended:
         return (self.outcome.problem or None) if isinstance(self.outcome, Stop) else None
 
 
-async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> RecallResult:
+async def report(
+    run: LoopContext, ended: Ended, windows: list[int], keep_days: int
+) -> RecallResult:
     """The one result of a recall."""
     desk, outcome = run.desk, ended.outcome
     if isinstance(outcome, Stop):
@@ -265,7 +267,7 @@ async def report(run: Run, ended: Ended, windows: list[int], keep_days: int) -> 
     return result
 
 
-def _learned(desk: Desk) -> dict[str, Any]:
+def _learned(desk: RecallState) -> dict[str, Any]:
     """What the desk knows at the end."""
     notes = desk.notes
     return {
@@ -291,7 +293,9 @@ def _tried(note: SearchNote) -> QueryTried:
     )
 
 
-async def _evidence(desk: Desk, handed: HandoffInput, reason: StopReason) -> list[RecalledMemory]:
+async def _evidence(
+    desk: RecallState, handed: HandoffInput, reason: StopReason
+) -> list[RecalledMemory]:
     """From the store; from the notes where the store is gone or there is no time left."""
     keys = handed.relevant_memory_keys
     noted = [from_hit(desk, desk.notes.hits[key]) for key in keys if key in desk.notes.hits]
@@ -312,7 +316,7 @@ def _missing(asked: str, memories: list[RecalledMemory]) -> list[str]:
     return [word.word for word in words if not known.issuperset(analyze(word.word).atoms)]
 
 
-def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:
+def _handoff(desk: RecallState, handed: HandoffInput, ended: Ended) -> RecallHandoff:
     searched = any(note.returned for note in desk.notes.searches)
     stopped = isinstance(ended.outcome, Stop) and not handed.needs_more_info
     failed = stopped or (bool(desk.notes.failures) and not searched) or _cut_short(desk, ended)
@@ -323,7 +327,7 @@ def _handoff(desk: Desk, handed: HandoffInput, ended: Ended) -> RecallHandoff:
     )
 
 
-def _cut_short(desk: Desk, ended: Ended) -> bool:
+def _cut_short(desk: RecallState, ended: Ended) -> bool:
     """Whether a limit forced a handoff that knows nothing, because nothing had been searched."""
     outcome = ended.outcome
     if not isinstance(outcome, Finish) or outcome.forced_by is None:
@@ -331,18 +335,18 @@ def _cut_short(desk: Desk, ended: Ended) -> bool:
     return not desk.notes.searches and not outcome.handoff.confidence
 
 
-async def _store_trace(desk: Desk, result: RecallResult, keep_days: int) -> None:
+async def _store_trace(desk: RecallState, result: RecallResult, keep_days: int) -> None:
     """Keep the trace with its user; a recall does not fail because that failed."""
     reason = result.stop_reason
     if not keep_days or reason in (StopReason.STORAGE_FAILED, StopReason.NOTHING_STORED):
         return
     try:
-        await desk.sources.store.traces(desk.scope).add(_new_trace(desk, result), keep_days)
+        await desk.library.store.traces(desk.scope).add(_new_trace(desk, result), keep_days)
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 
 
-def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
+def _new_trace(desk: RecallState, result: RecallResult) -> NewTrace:
     trace: Trace = result.trace
     return NewTrace(
         trace_id=trace.trace_id,
@@ -359,7 +363,7 @@ def _new_trace(desk: Desk, result: RecallResult) -> NewTrace:
     )
 
 
-def _body(desk: Desk, result: RecallResult) -> dict[str, Any]:
+def _body(desk: RecallState, result: RecallResult) -> dict[str, Any]:
     """What is stored. Who may read sensitive memories leaves no copy for those who may not."""
     body = result.model_dump(mode="json")
     if desk.scope.allows(Permission.SENSITIVE):

@@ -3,11 +3,11 @@
 No tool can reach another user: the scope is here, and no argument of any tool names it.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel
@@ -19,12 +19,12 @@ from memrecall.agent.tools.models import (
     KeywordExtractionItem,
 )
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.prompts import Language
 from memrecall.model.structured import Structured
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest
-from memrecall.store import Store, UserMark, Written
-from memrecall.types import NewMemory, Origin
+from memrecall.search import Hit
+from memrecall.store import UserVersion
 
 GOOD = 0.5  # the score from which a hit counts without anyone having judged it
 SEARCHES_IN_A_ROW = 3
@@ -89,25 +89,6 @@ class Notes:
         return [good[key] for key in ranked if key in kept]
 
 
-class Sources(Protocol):
-    """What a recall reads from: a `Library` is one."""
-
-    @property
-    def store(self) -> Store:
-        """The store behind the search."""
-        ...
-
-    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
-        """Search a scope's messages and memories."""
-        ...
-
-    async def add_memories(
-        self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
-    ) -> Written:
-        """Store memories."""
-        ...
-
-
 class KeywordReply(BaseModel):
     """What a model answers to the prompt `keywords`."""
 
@@ -137,12 +118,12 @@ class Window:
 
 
 @dataclass(slots=True)
-class Desk:
+class RecallState:
     """One recall's desk."""
 
-    sources: Sources
+    library: Library
     scope: Scope
-    mark: UserMark
+    mark: UserVersion
     conversation: Conversation
     language: Language
     now: datetime

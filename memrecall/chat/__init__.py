@@ -1,6 +1,5 @@
 """Chat turns: forced recall, real tools behind forged calls, single and group, clean answers."""
 
-from memrecall.chat.base import ChatSources
 from memrecall.chat.events import (
     ChatEvent,
     Failed,
@@ -22,7 +21,6 @@ __all__ = [
     "SINGLE_TOOLS",
     "ChatEvent",
     "ChatOptions",
-    "ChatSources",
     "Failed",
     "Final",
     "GroupChat",

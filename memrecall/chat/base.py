@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 from zoneinfo import ZoneInfo
 
 from autogen_core.models import (
@@ -16,8 +16,8 @@ from autogen_core.models import (
 )
 from pydantic import ValidationError
 
-from memrecall.agent import Recaller, Sources
-from memrecall.agent.conversation import Utterance
+from memrecall.agent import Recaller
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.history import ASSISTANT, USER
@@ -28,21 +28,13 @@ from memrecall.chat.recalls import TurnRecalls
 from memrecall.chat.turn import Turn
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import Written
 from memrecall.types import Message, NewMessage, Role
 
 _ID_LENGTH = 32
-
-
-class ChatSources(Sources, Protocol):
-    """What a chat reads from and writes to: a `Library` is one."""
-
-    async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> Written:
-        """Store messages, all or nothing."""
-        ...
 
 
 class Chat:
@@ -55,7 +47,7 @@ class Chat:
 
     def __init__(
         self,
-        sources: ChatSources,
+        library: Library,
         scope: Scope,
         model_client: ChatCompletionClient | None = None,
         *,
@@ -65,7 +57,7 @@ class Chat:
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
-        self._sources = sources
+        self._library = library
         self._session = scope.session_id or DEFAULT_NAME
         self._scope = scope.with_session(self._session)
         self._client = model_client or offline_chat_client()
@@ -76,7 +68,7 @@ class Chat:
         self._on_leak = on_leak
 
     def _recalls(
-        self, shown: Sequence[Message], asked: Utterance, language: Language
+        self, shown: Sequence[Message], asked: ConversationMessage, language: Language
     ) -> TurnRecalls:
         """The recalls of a turn. What the model is shown whole anyway need not be recalled.
 
@@ -85,7 +77,7 @@ class Chat:
         known = () if self._by_rules else [as_utterance(message) for message in shown]
         said = [*(each for each in known if each.message_id != asked.message_id), asked]
         recaller = Recaller(
-            self._sources,
+            self._library,
             self._scope,
             self._recall_client,
             self._options.recall_options(language),
@@ -96,7 +88,7 @@ class Chat:
 
     async def _stored_answer(self, answer_id: str, language: Language) -> Final | None:
         """The end of a turn that was played before, if its answer is stored."""
-        timeline = self._sources.store.timeline(self._scope)
+        timeline = self._library.store.timeline(self._scope)
         for message in await timeline.get_many([answer_id]):
             return Final(
                 text=message.content,
@@ -114,10 +106,14 @@ class Chat:
         self, name: str, language: Language, facts: Sequence[str], instructions: str
     ) -> list[LLMMessage]:
         """The prompt as it is written, then what varies: who, when, how many recalls."""
-        told = [*facts, say(language, "now", now=await self._now()), self._cap(language)]
+        context = [
+            *facts,
+            say(language, "now", now=await self._now()),
+            self._cap(language),
+        ]
         return [
             SystemMessage(content=load_prompt(name, language)),
-            SystemMessage(content="\n".join(filter(None, [*told, instructions]))),
+            SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
         ]
 
     def _cap(self, language: Language) -> str:
@@ -130,7 +126,7 @@ class Chat:
 
     async def _now(self) -> str:
         """The time where the user is."""
-        mark = await self._sources.store.feed(self._scope.user_id).mark()
+        mark = await self._library.store.feed(self._scope.user_id).mark()
         now = self._clock()
         return (now.astimezone(ZoneInfo(mark.time_zone)) if mark else now).isoformat(" ", "minutes")
 
@@ -148,7 +144,7 @@ class Chat:
             message = new_message(
                 role=Role.ASSISTANT, content=turn.speech.text, metadata=metadata, **answer
             )
-            message_id = (await self._sources.add_messages(self._scope, [message])).ids[0]
+            message_id = (await self._library.add_messages(self._scope, [message])).ids[0]
         return Final(
             text=turn.speech.text,
             message_id=message_id,
@@ -163,7 +159,9 @@ class Chat:
         )
 
 
-async def told(events: AsyncGenerator[ChatEvent, None]) -> AsyncGenerator[ChatEvent, None]:
+async def errors_as_events(
+    events: AsyncGenerator[ChatEvent, None],
+) -> AsyncGenerator[ChatEvent, None]:
     """The events of a turn; what memrecall raises on purpose becomes the last of them."""
     try:
         async with aclosing(events):
@@ -207,9 +205,11 @@ def answer_id(asked_id: str, member_id: str = "") -> str:
     return f"a_{digest[:_ID_LENGTH]}"
 
 
-def as_utterance(message: Message) -> Utterance:
+def as_utterance(message: Message) -> ConversationMessage:
     """A stored message as a recall takes it."""
-    return Utterance(message.role, message.content, message.speaker, message.ts, message.message_id)
+    return ConversationMessage(
+        message.role, message.content, message.speaker, message.ts, message.message_id
+    )
 
 
 def as_context(role: Role, text: str) -> LLMMessage:

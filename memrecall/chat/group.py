@@ -8,17 +8,16 @@ from functools import partial
 
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
-from memrecall.agent.conversation import Utterance
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
-    ChatSources,
     answer_id,
     as_context,
+    errors_as_events,
     final_of,
     new_message,
     require_words,
-    told,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import (
@@ -34,11 +33,12 @@ from memrecall.chat.history import (
 from memrecall.chat.mentions import Member, Members, find_mentions, without_mentions, without_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
-from memrecall.chat.recalls import LONGEST_QUERY, Answer
+from memrecall.chat.recalls import LONGEST_QUERY, ToolAnswer
 from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role
@@ -68,7 +68,7 @@ class GroupChat(Chat):
 
     def __init__(
         self,
-        sources: ChatSources,
+        library: Library,
         scope: Scope,
         members: Sequence[Member],
         model_client: ChatCompletionClient | None = None,
@@ -80,7 +80,7 @@ class GroupChat(Chat):
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
-            sources,
+            library,
             scope,
             model_client,
             recall_client=recall_client,
@@ -111,7 +111,7 @@ class GroupChat(Chat):
             speaker=member.name,
             metadata={MEMBER_ID: member_id, MENTIONS: list(meant)},
         )
-        written = await self._sources.add_messages(self._scope, [message])
+        written = await self._library.add_messages(self._scope, [message])
         return Posted(written.ids[0], meant)
 
     def stream(
@@ -127,7 +127,7 @@ class GroupChat(Chat):
         spoke. Who is not mentioned may stay silent. `answers` is the id of the message that the
         turn was asked for with: if the member answered it already, the same answer is told again.
         """
-        return told(self._play(member_id, mentions, answers))
+        return errors_as_events(self._play(member_id, mentions, answers))
 
     async def answer(
         self,
@@ -181,7 +181,7 @@ class GroupChat(Chat):
         self, member: Member, mentions: Collection[str] | None, answers: str | None
     ) -> View:
         """What the member is shown: all that is new to it, else what was when it was asked."""
-        timeline = self._sources.store.timeline(self._scope)
+        timeline = self._library.store.timeline(self._scope)
         read = partial(
             read_view,
             timeline,
@@ -209,8 +209,8 @@ class GroupChat(Chat):
         asked = self._as_heard(view.asked)
         mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
-            OTHERS: Answer(view.tell(language), results=len(view.others)),
-            MENTIONED: Answer(mentioned, results=1),
+            OTHERS: ToolAnswer(view.tell(language), results=len(view.others)),
+            MENTIONED: ToolAnswer(mentioned, results=1),
         }
         query = to_json({"query": asked.text[:LONGEST_QUERY]})
         calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
@@ -252,10 +252,10 @@ class GroupChat(Chat):
             for message, text in zip(view.before, texts, strict=True)
         ]
 
-    def _as_heard(self, message: Message) -> Utterance:
+    def _as_heard(self, message: Message) -> ConversationMessage:
         """To a member everybody else is somebody who asks, also another assistant."""
         text = without_mentions(message.content, self.members)
-        return Utterance(Role.USER, text, message.speaker, message.ts, message.message_id)
+        return ConversationMessage(Role.USER, text, message.speaker, message.ts, message.message_id)
 
     def _language(self, view: View) -> Language:
         """The language of the chat, whatever its members are called."""

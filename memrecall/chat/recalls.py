@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.conversation import Utterance
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.leaks import leaked_families
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.trace import TraceEvent
@@ -29,7 +29,7 @@ _GRACE = 2.0  # seconds: a recall keeps its own limit; this is for what hangs ar
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """What a tool of a turn gives the model."""
 
     content: str
@@ -43,7 +43,7 @@ class TurnRecalls:
     def __init__(
         self,
         recaller: Recaller,
-        said: Sequence[Utterance],
+        said: Sequence[ConversationMessage],
         options: ChatOptions,
         language: Language,
         on_leak: Callable[[str], None] | None = None,
@@ -57,20 +57,20 @@ class TurnRecalls:
         self.count = 0
         self.keys: dict[str, None] = {}  # of what was recalled
 
-    async def force(self) -> Answer:
+    async def force(self) -> ToolAnswer:
         """The recall that every turn makes: for what was said."""
         return await self._recall(self._said)
 
-    async def ask(self, query: str) -> Answer:
+    async def ask(self, query: str) -> ToolAnswer:
         """A recall that the model asks for; beyond the cap it is refused."""
         if self._left <= 0:
             cap = self._options.recalls
             note = say_count(self._language, "cap_reached", cap, cap=cap)
-            return Answer(_empty(note), is_error=True)
+            return ToolAnswer(_empty(note), is_error=True)
         self._left -= 1
-        return await self._recall([*self._said, Utterance(Role.USER, query)])
+        return await self._recall([*self._said, ConversationMessage(Role.USER, query)])
 
-    async def _recall(self, messages: Sequence[Utterance]) -> Answer:
+    async def _recall(self, messages: Sequence[ConversationMessage]) -> ToolAnswer:
         self.count += 1
         try:
             async with asyncio.timeout(self._options.recall_seconds + _GRACE):
@@ -79,7 +79,7 @@ class TurnRecalls:
             raise  # a cassette that does not fit and a script that ran out are the caller's to see
         except Exception as error:  # whatever fails in here, the user is owed an answer
             _log.warning("a turn goes on without its recall: %s", type(error).__name__)
-            return Answer(_empty(say(self._language, "recall_failed")), is_error=True)
+            return ToolAnswer(_empty(say(self._language, "recall_failed")), is_error=True)
         return self._tell(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
@@ -88,19 +88,19 @@ class TurnRecalls:
             for family in leaked_families(event):
                 self._on_leak(family)
 
-    def _tell(self, result: RecallResult, asked: str) -> Answer:
+    def _tell(self, result: RecallResult, asked: str) -> ToolAnswer:
         if not result.handoff.success:
             _log.warning("a turn goes on without its recall: %s", result.stop_reason.value)
-            return Answer(_empty(say(self._language, "recall_failed")), is_error=True)
+            return ToolAnswer(_empty(say(self._language, "recall_failed")), is_error=True)
         if not result.memories:
-            return Answer(_empty(say(self._language, "nothing_recalled")))
+            return ToolAnswer(_empty(say(self._language, "nothing_recalled")))
         for memory in result.memories:  # an answer's own sources, so that the way back stays short
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
         told = {
             "events": tell_events(result.memories, asked),
             "confidence": round(result.confidence, 2),
         }
-        return Answer(to_json(told), results=len(result.memories))
+        return ToolAnswer(to_json(told), results=len(result.memories))
 
 
 def _empty(note: str) -> str:

@@ -6,17 +6,16 @@ from datetime import UTC, datetime
 
 from autogen_core.models import ChatCompletionClient
 
-from memrecall.agent.conversation import Utterance
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
-    ChatSources,
     answer_id,
     as_context,
+    errors_as_events,
     final_of,
     new_message,
     require_words,
-    told,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, forge_call, whole
@@ -26,6 +25,7 @@ from memrecall.chat.recalls import LONGEST_QUERY
 from memrecall.chat.tools import RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role
@@ -42,7 +42,7 @@ class SingleChat(Chat):
 
     def __init__(
         self,
-        sources: ChatSources,
+        library: Library,
         scope: Scope,
         model_client: ChatCompletionClient | None = None,
         *,
@@ -54,7 +54,7 @@ class SingleChat(Chat):
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         super().__init__(
-            sources,
+            library,
             scope,
             model_client,
             recall_client=recall_client,
@@ -74,7 +74,7 @@ class SingleChat(Chat):
         stream ends the turn, and no answer is stored. A `message_id` that was answered already
         gets the same answer again.
         """
-        return told(self._play(text, message_id, speaker))
+        return errors_as_events(self._play(text, message_id, speaker))
 
     async def answer(
         self, text: str, *, message_id: str | None = None, speaker: str | None = None
@@ -88,7 +88,7 @@ class SingleChat(Chat):
         message = new_message(
             role=Role.USER, content=require_words(text), message_id=message_id, speaker=speaker
         )
-        written = await self._sources.add_messages(self._scope, [message])
+        written = await self._library.add_messages(self._scope, [message])
         (asked_id,) = written.ids
         history = await self._history(asked_id)
         language = self._options.language or chat_language([text], [m.content for m in history])
@@ -97,7 +97,7 @@ class SingleChat(Chat):
             yield TextDelta(again.text)
             yield again
             return
-        asked = Utterance(Role.USER, text, speaker, message_id=asked_id)
+        asked = ConversationMessage(Role.USER, text, speaker, message_id=asked_id)
         start = await self._start(asked, asked_id, history, language)
         turn = Turn(self._client, start, self._options, self._on_leak)
         async with aclosing(turn.play()) as events:
@@ -106,7 +106,11 @@ class SingleChat(Chat):
         yield await self._end(turn, language, {"message_id": answer_id(asked_id)})
 
     async def _start(
-        self, asked: Utterance, asked_id: str, history: Sequence[Message], language: Language
+        self,
+        asked: ConversationMessage,
+        asked_id: str,
+        history: Sequence[Message],
+        language: Language,
     ) -> TurnStart:
         messages = await self._prompt(PROMPT, language, (), self._instructions)
         texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
@@ -125,7 +129,7 @@ class SingleChat(Chat):
         """What led up to the message, in its session."""
         if not self._options.history:
             return []
-        said = await self._sources.store.timeline(self._scope).thread(
+        said = await self._library.store.timeline(self._scope).thread(
             asked_id, session_id=self._session, limit=self._options.history
         )
         return [m for m in said if m.role is not Role.SYSTEM and m.content.strip()]

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, StringConstraints
 from memrecall.agent.dispatch import read_arguments, tool_name
 from memrecall.agent.tools.table import make_schema
 from memrecall.chat.phrases import say
-from memrecall.chat.recalls import LONGEST_QUERY, Answer, TurnRecalls
+from memrecall.chat.recalls import LONGEST_QUERY, ToolAnswer, TurnRecalls
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
 
@@ -27,7 +27,7 @@ GROUP_TOOLS = (RECALL, OTHERS, MENTIONED)
 _PROMPT = "chat_tools"
 
 
-class RecallArguments(BaseModel):
+class ChatRecallArguments(BaseModel):
     """Arguments of `recall_memory`. The user is fixed: an argument that names one is refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ class NoArguments(BaseModel):
 
 
 _INPUTS: dict[str, type[BaseModel]] = {
-    RECALL: RecallArguments,
+    RECALL: ChatRecallArguments,
     OTHERS: NoArguments,
     MENTIONED: NoArguments,
 }
@@ -61,7 +61,7 @@ class Toolbox:
         self,
         recalls: TurnRecalls,
         language: Language,
-        answers: Mapping[str, Answer] | None = None,
+        answers: Mapping[str, ToolAnswer] | None = None,
         *,
         log_contents: bool = False,
     ) -> None:
@@ -90,11 +90,11 @@ class Toolbox:
         try:
             answer = await self._run(tool_name(call.name), call.arguments)
         except InvalidArgument as error:
-            answer = Answer(str(error), is_error=True)
+            answer = ToolAnswer(str(error), is_error=True)
         self._log(call, answer, "called")
         return _result(call, answer)
 
-    def _log(self, call: FunctionCall, answer: Answer, how: str) -> None:
+    def _log(self, call: FunctionCall, answer: ToolAnswer, how: str) -> None:
         """Tell what a call brought: names and numbers, and what was said only if that is wished."""
         name = tool_name(call.name)
         _log.info(
@@ -108,17 +108,17 @@ class Toolbox:
             f": {call.arguments}" if self._log_contents else "",
         )
 
-    async def _run(self, name: str, arguments: str) -> Answer:
+    async def _run(self, name: str, arguments: str) -> ToolAnswer:
         if name not in self.names:
             tools = ", ".join(self.names)
             raise InvalidArgument(say(self._language, "unknown_tool", tool=name, tools=tools))
         given = read_arguments(name, arguments, _INPUTS[name], self._language)
-        if isinstance(given, RecallArguments):
+        if isinstance(given, ChatRecallArguments):
             return await self.recalls.ask(given.query[:LONGEST_QUERY])
         return self._answers[name]
 
 
-def _result(call: FunctionCall, answer: Answer) -> FunctionExecutionResult:
+def _result(call: FunctionCall, answer: ToolAnswer) -> FunctionExecutionResult:
     return FunctionExecutionResult(
         content=answer.content, name=call.name, call_id=call.id, is_error=answer.is_error
     )

@@ -19,7 +19,7 @@ _SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECA
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
 
 
-class Verdict(Enum):
+class OpeningVerdict(Enum):
     """What the beginning of an answer is."""
 
     OPEN = auto()  # it may still become a name or a silence
@@ -31,7 +31,7 @@ class Verdict(Enum):
 class Opened:
     """The beginning of an answer, read: `text` is what is left of it to be shown."""
 
-    verdict: Verdict
+    verdict: OpeningVerdict
     text: str = ""
 
 
@@ -54,7 +54,7 @@ class Opening:
     def read(self, text: str, *, last: bool) -> Opened:
         """Judge what there is of an answer; with `last` there will be no more."""
         if self._may_become_name(text) and not last:
-            return Opened(Verdict.OPEN)
+            return Opened(OpeningVerdict.OPEN)
         if found := self._own_name.match(text):
             text = text[found.end() :]
         if sign := _SIGN.match(text):
@@ -62,16 +62,16 @@ class Opening:
         if len(text.rstrip()) <= _LONGEST_SIGN:
             bare = re.sub(r"[\W_]+", "", text).lower()
             if last and self._may_pass and bare == _WORD:
-                return Opened(Verdict.SILENT)
+                return Opened(OpeningVerdict.SILENT)
             if not last and _WORD.startswith(bare):
-                return Opened(Verdict.OPEN)
-        return Opened(Verdict.SPOKEN, text)
+                return Opened(OpeningVerdict.OPEN)
+        return Opened(OpeningVerdict.SPOKEN, text)
 
     def _read_signed(self, rest: str, last: bool) -> Opened:
         rest = rest.lstrip(_AFTER_SIGN)
         if self._may_pass or (last and not rest):
-            return Opened(Verdict.SILENT)
-        return Opened(Verdict.SPOKEN, rest) if rest else Opened(Verdict.OPEN)
+            return Opened(OpeningVerdict.SILENT)
+        return Opened(OpeningVerdict.SPOKEN, rest) if rest else Opened(OpeningVerdict.OPEN)
 
     def _may_become_name(self, text: str) -> bool:
         """Whether more of the text could make it a name and a colon."""
@@ -192,7 +192,7 @@ class Speech:
         if self._opening is None or not text:
             return text
         opened = self._opening.read(text, last=last)
-        self.passed = opened.verdict is Verdict.SILENT
+        self.passed = opened.verdict is OpeningVerdict.SILENT
         return opened.text.lstrip()
 
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import quote
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.corpus import Corpus, Subject
+from memrecall.evaluation.corpus import Corpus
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import Answer, Recalled
+from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.request import Mode
@@ -24,7 +25,7 @@ _DIGITS = 6  # of a score: enough to rank by, the same on every run
 class Asker(Protocol):
     """A way to ask."""
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question) -> QuestionResult:
         """Ask one question."""
         ...
 
@@ -32,13 +33,13 @@ class Asker(Protocol):
 class SearchAsker:
     """Asks the search engine, with the question as it stands."""
 
-    def __init__(self, subject: Subject, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
-        self._subject = subject
+    def __init__(self, library: Library, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
+        self._library = library
         self._corpus = corpus
         self._depth = depth
         self._mode = mode
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question) -> QuestionResult:
         """One search with nothing left out but what is later than `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
@@ -48,10 +49,10 @@ class SearchAsker:
             until=horizon and horizon + timedelta(microseconds=1),
             now=horizon or self._corpus.now(question.user_id),
         )
-        page = await self._subject.search(_scope(question), request)
+        page = await self._library.search(_scope(question), request)
         chances = [getattr(hit, "probability", None) for hit in page.results]
         known = [round(chance, _DIGITS) for chance in chances if chance is not None]
-        return Answer(
+        return QuestionResult(
             query_id=question.query_id,
             category=question.category,
             retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
@@ -99,7 +100,7 @@ class RecallAsker:
 
     def __init__(
         self,
-        subject: Subject,
+        library: Library,
         corpus: Corpus,
         depth: int,
         client: Any,
@@ -107,13 +108,13 @@ class RecallAsker:
         without: Sequence[str] = (),
     ) -> None:
         self._without = without
-        self._subject = subject
+        self._library = library
         self._corpus = corpus
         self._depth = depth
         self._client = client
         self._tapes = tapes
 
-    async def ask(self, question: Question) -> Answer:
+    async def ask(self, question: Question) -> QuestionResult:
         """One recall with nothing kept from the one before."""
         from memrecall.agent import Recaller, RecallOptions
 
@@ -123,7 +124,7 @@ class RecallAsker:
         if self._tapes is not None:
             client = self._tapes.client(question, client, moment)
         recaller = Recaller(
-            self._subject,
+            self._library,
             _scope(question),
             client,
             RecallOptions(
@@ -136,7 +137,7 @@ class RecallAsker:
         result = await recaller.recall(question.conversation, as_of=horizon)
         if self._tapes is not None and self._tapes.replay:
             client.assert_exhausted()
-        return Answer(
+        return QuestionResult(
             query_id=question.query_id,
             category=question.category,
             retrieved=_rank_seen(result)[: self._depth],
@@ -170,9 +171,9 @@ def _scores_seen(result: "RecallResult") -> dict[str, float]:
     return best
 
 
-def _recalled(result: "RecallResult") -> Recalled:
+def _recalled(result: "RecallResult") -> RecallRecord:
     usage = result.usage
-    return Recalled(
+    return RecallRecord(
         relevant_memory_keys=tuple(dict.fromkeys(result.handoff.relevant_memory_keys)),
         confidence=round(result.confidence, _DIGITS),
         abstained=result.abstained,

@@ -9,7 +9,7 @@ import numpy as np
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.compare import OVERALL, Change, changes_of
 from memrecall.evaluation.metrics import MAIN, categories, measure
-from memrecall.evaluation.runs import Run
+from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import Floats, Table
 
 FORMAT = 1
@@ -17,7 +17,7 @@ LEAST_QUESTIONS = 20  # a smaller category says too little by itself
 _DIGITS = 4
 
 
-def baseline_of(run: Run) -> str:
+def baseline_of(run: EvaluationRun) -> str:
     """The main scores of a complete run as JSON, a line for each question."""
     _require_complete(run)
     table, names = measure(run.questions, run.answers), MAIN[run.state.plan.mode]
@@ -42,7 +42,7 @@ def _row(columns: list[Floats], at: int) -> list[float | None]:
     return [None if np.isnan(each[at]) else round(float(each[at]), _DIGITS) for each in columns]
 
 
-def _require_complete(run: Run) -> None:
+def _require_complete(run: EvaluationRun) -> None:
     if not run.state.complete:
         raise InvalidArgument(
             f"{run.name} is not complete: {len(run.answers)} questions were asked",
@@ -50,7 +50,7 @@ def _require_complete(run: Run) -> None:
         )
 
 
-def check(run: Run, path: Path) -> list[Change]:
+def check(run: EvaluationRun, path: Path) -> list[Change]:
     """The main scores beside their baseline, over all questions and by every larger category."""
     _require_complete(run)
     kept = _read(path)
@@ -102,7 +102,7 @@ def _read(path: Path) -> dict[str, Any]:
     return kept
 
 
-def _require_fitting(run: Run, kept: dict[str, Any], path: Path) -> None:
+def _require_fitting(run: EvaluationRun, kept: dict[str, Any], path: Path) -> None:
     plan = run.state.plan
     asked = {question.query_id for question in run.questions}
     differences = {

@@ -12,7 +12,7 @@ import numpy as np
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.metrics import LOWER_IS_BETTER, categories, measure
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import Answer, Run
+from memrecall.evaluation.runs import EvaluationRun, QuestionResult
 from memrecall.evaluation.statistics import Rows, Table, paired_intervals
 
 OVERALL = "overall"
@@ -58,10 +58,12 @@ class QuestionChange:
     loss: float
 
 
-class Changes(list[Change]):
+class MetricChanges(list[Change]):
     """The figures that two runs share; a notebook shows them with what got worse."""
 
-    def __init__(self, first: Run, second: Run, changes: Iterable[Change]) -> None:
+    def __init__(
+        self, first: EvaluationRun, second: EvaluationRun, changes: Iterable[Change]
+    ) -> None:
         super().__init__(changes)
         self.first = first
         self.second = second
@@ -76,7 +78,7 @@ class Changes(list[Change]):
         return changes_html(self)
 
 
-def require_same_questions(first: Run, second: Run) -> None:
+def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
     """Refuse two runs that were asked different things."""
     asked = [[question.query_id for question in run.questions] for run in (first, second)]
     plans = [run.state.plan for run in (first, second)]
@@ -96,7 +98,9 @@ def require_same_questions(first: Run, second: Run) -> None:
     )
 
 
-def compare(first: Run, second: Run, *, by_category: bool = True) -> Changes:
+def compare(
+    first: EvaluationRun, second: EvaluationRun, *, by_category: bool = True
+) -> MetricChanges:
     """Every figure that both runs have, over all questions and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
@@ -106,10 +110,10 @@ def compare(first: Run, second: Run, *, by_category: bool = True) -> Changes:
     changes = (
         change for name, rows in groups.items() for change in changes_of(before, after, name, rows)
     )
-    return Changes(first, second, changes)
+    return MetricChanges(first, second, changes)
 
 
-def _shared_tables(first: Run, second: Run) -> tuple[Table, Table]:
+def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[Table, Table]:
     tables = [measure(run.questions, run.answers) for run in (first, second)]
     # Of results in a search, of answers in a recall: the same word, but not the same thing.
     apart = {"ece"} if first.state.plan.mode != second.state.plan.mode else set()
@@ -136,7 +140,9 @@ def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[C
     ]
 
 
-def question_changes(first: Run, second: Run, metric: str) -> list[QuestionChange]:
+def question_changes(
+    first: EvaluationRun, second: EvaluationRun, metric: str
+) -> list[QuestionChange]:
     """All questions by a figure, those that lost most of it first."""
     before, after = _shared_tables(first, second)
     if metric not in before.names:
@@ -161,12 +167,14 @@ def question_changes(first: Run, second: Run, metric: str) -> list[QuestionChang
     ]
 
 
-def question_metrics(first: Run, second: Run) -> list[str]:
+def question_metrics(first: EvaluationRun, second: EvaluationRun) -> list[str]:
     """The figures that both runs have for single questions."""
     return list(_shared_tables(first, second)[0].names)
 
 
-def worsened(first: Run, second: Run, metric: str, most: int) -> list[QuestionChange]:
+def worsened(
+    first: EvaluationRun, second: EvaluationRun, metric: str, most: int
+) -> list[QuestionChange]:
     """The questions that lost most of a figure."""
     changes = question_changes(first, second, metric)
     return [change for change in changes if change.loss > 0][:most]
@@ -174,7 +182,7 @@ def worsened(first: Run, second: Run, metric: str, most: int) -> list[QuestionCh
 
 DEEPEST_CUT = 20
 
-_Pair = tuple[Question, Answer, frozenset[str]]
+_Pair = tuple[Question, QuestionResult, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +202,7 @@ class HandedOff:
     search_recall: float  # cut, question by question, at as many keys as the recall handed off
 
 
-def hand_off_figures(search: Run, recall: Run) -> HandedOff:
+def hand_off_figures(search: EvaluationRun, recall: EvaluationRun) -> HandedOff:
     """Hold a recall run against a search run of the same questions."""
     modes = (search.state.plan.mode, recall.state.plan.mode)
     if modes != ("search", "recall"):
@@ -226,16 +234,16 @@ def hand_off_figures(search: Run, recall: Run) -> HandedOff:
     )
 
 
-def _cut_f1(cut: int) -> Callable[[Question, Answer, frozenset[str]], float]:
+def _cut_f1(cut: int) -> Callable[[Question, QuestionResult, frozenset[str]], float]:
     return lambda question, found, keys: _f1(frozenset(found.keys[:cut]), question.evidence)
 
 
-def _search_recall(question: Question, found: Answer, keys: frozenset[str]) -> float:
+def _search_recall(question: Question, found: QuestionResult, keys: frozenset[str]) -> float:
     return _recall(frozenset(found.keys[: len(keys)]), question.evidence)
 
 
 def _mean(
-    pairs: Sequence[_Pair], figure: Callable[[Question, Answer, frozenset[str]], float]
+    pairs: Sequence[_Pair], figure: Callable[[Question, QuestionResult, frozenset[str]], float]
 ) -> float:
     return round(float(np.mean([figure(*pair) for pair in pairs])), 6)
 

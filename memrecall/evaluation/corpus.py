@@ -1,11 +1,11 @@
 """The corpus of an evaluation: messages and memories, and how they get into a store."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -18,10 +18,9 @@ from memrecall.evaluation.questions import (
     read_bytes,
     read_object,
 )
+from memrecall.library.library import Library
 from memrecall.scope import Permission, Scope
-from memrecall.search import SearchPage, SearchRequest
-from memrecall.settings import Settings
-from memrecall.store import Entry, Store, Written
+from memrecall.store import ScopedMessage
 from memrecall.types import NewMemory, Origin
 
 BATCH = 1_000
@@ -29,54 +28,11 @@ ACTOR = "evaluation"
 _MEMORY_FIELDS = frozenset(NewMemory.model_fields)
 _SCOPE_FIELDS = ("user_id", "agent_id", "session_id")
 
-ReadMessage = Callable[[bytes], Entry]
-
-
-class Vectors(Protocol):
-    """What makes the vectors of rows that were stored."""
-
-    failure: str
-
-    async def embed_left_over(self, user_ids: Iterable[str]) -> None:
-        """Embed whatever of these users has no vector yet."""
-        ...
-
-
-class Subject(Protocol):
-    """What is evaluated: a `Library` is one."""
-
-    @property
-    def store(self) -> Store:
-        """The store behind the search."""
-        ...
-
-    @property
-    def vectors(self) -> Vectors:
-        """The maker of vectors."""
-        ...
-
-    @property
-    def settings(self) -> Settings:
-        """What it was opened with."""
-        ...
-
-    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
-        """Search a scope's messages and memories."""
-        ...
-
-    async def add_entries(self, entries: Sequence[Entry]) -> Written:
-        """Store messages of several scopes."""
-        ...
-
-    async def add_memories(
-        self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
-    ) -> Written:
-        """Store memories."""
-        ...
+ReadMessage = Callable[[bytes], ScopedMessage]
 
 
 @dataclass(frozen=True, slots=True)
-class Remembered:
+class CorpusMemory:
     """A memory of the corpus, with its scope."""
 
     scope: Scope
@@ -89,8 +45,10 @@ class Corpus:
 
     path: Path
     sha256: str
-    messages: list[tuple[int, Entry]] = field(default_factory=list)  # with their line numbers
-    memories: list[tuple[int, Remembered]] = field(default_factory=list)
+    messages: list[tuple[int, ScopedMessage]] = field(
+        default_factory=list
+    )  # with their line numbers
+    memories: list[tuple[int, CorpusMemory]] = field(default_factory=list)
     # Of each user: every key with the time since when it is known, None for a memory without one.
     keys: dict[str, dict[str, datetime | None]] = field(default_factory=dict)
     last_said: dict[str, datetime] = field(default_factory=dict)
@@ -145,7 +103,7 @@ def _take(corpus: Corpus, number: int, line: bytes, read_message: ReadMessage) -
     return user, key
 
 
-def _read_memory(data: dict[str, Any]) -> Remembered:
+def _read_memory(data: dict[str, Any]) -> CorpusMemory:
     user, agent, session = (data.get(name) or None for name in _SCOPE_FIELDS)
     for name, value in zip(_SCOPE_FIELDS, (user, agent, session), strict=True):
         if value is not None and not isinstance(value, str):
@@ -154,7 +112,7 @@ def _read_memory(data: dict[str, Any]) -> Remembered:
         raise InvalidArgument("user_id is missing")
     given = {name: data[name] for name in _MEMORY_FIELDS & data.keys() if data[name] is not None}
     scope = Scope(user, agent, session, frozenset({Permission.SENSITIVE}))
-    return Remembered(scope, NewMemory.model_validate(given))
+    return CorpusMemory(scope, NewMemory.model_validate(given))
 
 
 def check_labels(asked: QuestionSet, corpus: Corpus) -> None:
@@ -186,12 +144,12 @@ def count_hidden(asked: QuestionSet, corpus: Corpus, stored_at: datetime) -> int
     return hidden
 
 
-async def fill(subject: Subject, corpus: Corpus, advance: Callable[[int], None]) -> None:
+async def fill(library: Library, corpus: Corpus, advance: Callable[[int], None]) -> None:
     """Store the corpus and make its vectors. Can be done again after it was stopped."""
     for start in range(0, len(corpus.messages), BATCH):
         part = corpus.messages[start : start + BATCH]
         try:
-            await subject.add_entries([entry for _, entry in part])
+            await library.add_entries([entry for _, entry in part])
         except CallerError as error:
             raise _placed(corpus.path, [number for number, _ in part], error) from None
         advance(len(part))
@@ -199,14 +157,14 @@ async def fill(subject: Subject, corpus: Corpus, advance: Callable[[int], None])
         some = list(group)
         batch = [remembered.memory for _, remembered in some]
         try:
-            await subject.add_memories(scope, batch, origin=Origin.IMPORT, actor=ACTOR)
+            await library.add_memories(scope, batch, origin=Origin.IMPORT, actor=ACTOR)
         except CallerError as error:
             raise _placed(corpus.path, [number for number, _ in some], error) from None
         advance(len(some))
-    await subject.vectors.embed_left_over(corpus.keys)
-    if subject.vectors.failure:
+    await library.vectors.embed_left_over(corpus.keys)
+    if library.vectors.failure:
         raise EmbedderFailed(
-            f"the corpus could not be embedded: {subject.vectors.failure}",
+            f"the corpus could not be embedded: {library.vectors.failure}",
             hint="Mend that, or set MEMRECALL_EMBEDDER to none to measure keywords alone",
         )
 

@@ -28,8 +28,8 @@ from memrecall.text.html import (
 from memrecall.text.language import language_of_most
 
 if TYPE_CHECKING:
-    from memrecall.evaluation.compare import Change, Changes
-    from memrecall.evaluation.runs import Run
+    from memrecall.evaluation.compare import Change, MetricChanges
+    from memrecall.evaluation.runs import EvaluationRun
 
 _WORST = 10  # questions that a comparison names
 _SHOWN = {
@@ -56,7 +56,7 @@ _LABELS = {
 }
 
 
-def run_html(run: "Run") -> str:
+def run_html(run: "EvaluationRun") -> str:
     """A run: what was asked, its main figures with intervals, and a plot by category."""
     say = _say(run)
     plan = run.state.plan
@@ -82,7 +82,7 @@ def run_html(run: "Run") -> str:
     return str(box(head, about, table(rows, heads), folded(say("categories"), plot)))
 
 
-def changes_html(changes: "Changes") -> str:
+def changes_html(changes: "MetricChanges") -> str:
     """A comparison: every figure over all questions, then the questions that lost most."""
     from memrecall.evaluation.compare import OVERALL, worsened
 
@@ -108,7 +108,7 @@ def changes_html(changes: "Changes") -> str:
     return str(box(*parts))
 
 
-def _say(run: "Run") -> Say:
+def _say(run: "EvaluationRun") -> Say:
     return labels(_LABELS, language_of_most(question.query for question in run.questions))
 
 

@@ -22,13 +22,13 @@ from memrecall.evaluation.plots import (
     share_axis,
     whisker_chart,
 )
-from memrecall.evaluation.runs import Run
+from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import calibration_bins
 
 DEEPEST = 50
 
 
-def recall_by_depth(run: Run) -> list[float]:
+def recall_by_depth(run: EvaluationRun) -> list[float]:
     """The share of a question's evidence among the first 1, 2, … keys."""
     depth = min(run.state.plan.depth, DEEPEST)
     found = np.zeros((len(run.answers), depth))
@@ -44,7 +44,7 @@ def recall_by_depth(run: Run) -> list[float]:
     return [float(value) for value in shares.mean(axis=0)]
 
 
-def calibration(run: Run) -> tuple[str, list[tuple[float, float, int]]]:
+def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]]:
     """What was predicted, and in bins: the prediction, how often it came true, of how many."""
     pairs = list(zip(run.questions, run.answers, strict=True))
     if run.state.plan.mode == "recall":
@@ -59,7 +59,7 @@ def calibration(run: Run) -> tuple[str, list[tuple[float, float, int]]]:
     return kind, calibration_bins(predicted[known], true[known])
 
 
-def latency_shares(run: Run) -> list[tuple[float, float]]:
+def latency_shares(run: EvaluationRun) -> list[tuple[float, float]]:
     """Milliseconds, and the share of the questions that took at most so long."""
     took = sorted(1000 * seconds for seconds in run.seconds)
     return [(ms, number / len(took)) for number, ms in enumerate(took, 1)]
@@ -75,7 +75,7 @@ class Shown:
 
     name: str
     colour: int
-    run: Run
+    run: EvaluationRun
     metrics: dict[str, Any]
 
 
@@ -100,12 +100,12 @@ class Figure:
         return image_of(self.heading, self.said, runs, self.plot)
 
 
-def figures_of(*runs: Run) -> dict[str, Figure]:
+def figures_of(*runs: EvaluationRun) -> dict[str, Figure]:
     """The figures of up to eight runs, by name: `recall_by_depth`, `by_category`, …"""
     return {figure.name: figure for figure in draw_figures(shown_runs(runs))}
 
 
-def shown_runs(runs: Sequence[Run]) -> list[Shown]:
+def shown_runs(runs: Sequence[EvaluationRun]) -> list[Shown]:
     """Runs with names and colours that tell them apart; refuses runs without an answer."""
     if len(runs) > MOST_RUNS:
         raise InvalidArgument(f"{len(runs)} runs do not fit one report", hint="Give at most 8")
@@ -130,7 +130,7 @@ def draw_figures(shown: Sequence[Shown]) -> list[Figure]:
     ]
 
 
-def unique_names(runs: Sequence[Run]) -> list[str]:
+def unique_names(runs: Sequence[EvaluationRun]) -> list[str]:
     """What the runs are called; runs of one name are numbered."""
     names = [run.name for run in runs]
     return [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import Answer
+from memrecall.evaluation.runs import QuestionResult
 from memrecall.evaluation.statistics import (
     Floats,
     Pooled,
@@ -26,11 +26,11 @@ CALIBRATED = 20  # results a question whose probabilities are judged
 LOWER_IS_BETTER = frozenset({"ece", "model_calls", "tool_calls", "prompt_characters"})
 MAIN = {"search": ("recall@10",), "recall": ("f1", "abstention_accuracy")}
 
-Pair = tuple[Question, Answer]
+Pair = tuple[Question, QuestionResult]
 _Ratios = dict[str, tuple[Floats, Floats]]
 
 
-def measure(questions: Sequence[Question], answers: Sequence[Answer]) -> Table:
+def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) -> Table:
     """The table of every figure that these answers allow."""
     pairs = list(zip(questions, answers, strict=True))
     ratios: _Ratios = {}
@@ -45,7 +45,7 @@ def measure(questions: Sequence[Question], answers: Sequence[Answer]) -> Table:
     return Table.of(ratios | _search_ratios(pairs), _search_pools(pairs))
 
 
-def _column(pairs: Sequence[Pair], figure: Callable[[Question, Answer], float]) -> Floats:
+def _column(pairs: Sequence[Pair], figure: Callable[[Question, QuestionResult], float]) -> Floats:
     return np.array([figure(question, answer) for question, answer in pairs], dtype=np.float64)
 
 
@@ -61,18 +61,18 @@ def _answerable(pairs: Sequence[Pair], figure: Callable[..., float]) -> tuple[Fl
     return _column(pairs, lambda q, a: figure(q, a) if q.answerable else 0.0), counted
 
 
-def _share(question: Question, answer: Answer, cut: int) -> float:
+def _share(question: Question, answer: QuestionResult, cut: int) -> float:
     """The share of the evidence among the first so many."""
     found = set(question.evidence).intersection(answer.keys[:cut])
     return len(found) / len(question.evidence)
 
 
-def _reciprocal_rank(question: Question, answer: Answer) -> float:
+def _reciprocal_rank(question: Question, answer: QuestionResult) -> float:
     ranks = (rank for rank, key in enumerate(answer.keys, 1) if key in question.evidence)
     return 1.0 / next(ranks, float("inf"))
 
 
-def _gain(question: Question, answer: Answer) -> float:
+def _gain(question: Question, answer: QuestionResult) -> float:
     """Normalised discounted cumulative gain; a key is evidence or not."""
     discounts = 1.0 / np.log2(np.arange(2, GAIN_CUT + 2))
     gained = [key in question.evidence for key in answer.keys[:GAIN_CUT]]
@@ -89,7 +89,7 @@ def _search_ratios(pairs: Sequence[Pair]) -> _Ratios:
     }
 
 
-def _evidence_in_ten(question: Question, answer: Answer, least: float) -> int:
+def _evidence_in_ten(question: Question, answer: QuestionResult, least: float) -> int:
     found = [item for item in answer.retrieved[:10] if item[0] in question.evidence]
     return _reaching(found, least)
 
@@ -110,7 +110,7 @@ def _search_pools(pairs: Sequence[Pair]) -> dict[str, Pooled]:
 
 
 def judged_results(
-    pairs: Sequence[Pair], predictions: Callable[[Answer], Sequence[float | None]]
+    pairs: Sequence[Pair], predictions: Callable[[QuestionResult], Sequence[float | None]]
 ) -> tuple[Floats, Floats]:
     """The first results of each question: what is predicted of them, and whether they are right."""
     predicted = np.full((len(pairs), CALIBRATED), np.nan)
@@ -170,24 +170,24 @@ def trade_off(pairs: Sequence[Pair]) -> list[tuple[float, float]]:
     return [(float(low[answerable].mean()), float(low[~answerable].mean())) for low in below]
 
 
-def _recalled(answer: Answer) -> Any:
+def _recalled(answer: QuestionResult) -> Any:
     return answer.recalled
 
 
-def _handed(answer: Answer) -> frozenset[str]:
+def _handed(answer: QuestionResult) -> frozenset[str]:
     return frozenset(_recalled(answer).relevant_memory_keys)
 
 
-def _key_precision(question: Question, answer: Answer) -> float:
+def _key_precision(question: Question, answer: QuestionResult) -> float:
     handed = _handed(answer)
     return len(handed.intersection(question.evidence)) / len(handed) if handed else 0.0
 
 
-def _key_recall(question: Question, answer: Answer) -> float:
+def _key_recall(question: Question, answer: QuestionResult) -> float:
     return len(_handed(answer).intersection(question.evidence)) / len(question.evidence)
 
 
-def _key_f1(question: Question, answer: Answer) -> float:
+def _key_f1(question: Question, answer: QuestionResult) -> float:
     handed = _handed(answer)
     found = len(handed.intersection(question.evidence))
     return 2.0 * found / (len(handed) + len(question.evidence))
@@ -201,7 +201,7 @@ def categories(questions: Sequence[Question]) -> dict[str, Rows]:
 
 
 def summarise(
-    questions: Sequence[Question], answers: Sequence[Answer], seconds: Sequence[float]
+    questions: Sequence[Question], answers: Sequence[QuestionResult], seconds: Sequence[float]
 ) -> dict[str, Any]:
     """Every figure with its interval, over all questions and by category; times in seconds."""
     if not answers:

@@ -5,10 +5,10 @@ from html import escape
 
 from memrecall.evaluation.figures import Figure, Shown, draw_figures, shown_runs
 from memrecall.evaluation.plots import STYLE
-from memrecall.evaluation.runs import Plan, Run
+from memrecall.evaluation.runs import EvaluationRun, RunPlan
 
 
-def write_report(runs: Sequence[Run]) -> str:
+def write_report(runs: Sequence[EvaluationRun]) -> str:
     """The page."""
     shown = shown_runs(runs)
     title = "Evaluation: " + ", ".join(each.name for each in shown)
@@ -65,7 +65,7 @@ def _runs_table(shown: Sequence[Shown]) -> str:
     return _table((*heads, "version", "started"), rows)
 
 
-def _model(plan: Plan) -> str:
+def _model(plan: RunPlan) -> str:
     if plan.mode == "search":
         return "–"
     return "replayed" if plan.replayed else plan.model or "offline rules"

@@ -12,11 +12,12 @@ import numpy as np
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.askers import Asker, RecallAsker, SearchAsker
-from memrecall.evaluation.corpus import Corpus, Subject, check_labels, count_hidden, fill
+from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, fill
 from memrecall.evaluation.metrics import summarise
 from memrecall.evaluation.questions import Question, QuestionSet
-from memrecall.evaluation.runs import Plan, Run, RunFolder, State
-from memrecall.progress import Progress, shown
+from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
+from memrecall.library.library import Library
+from memrecall.progress import Progress, progress_bar
 from memrecall.search.request import Mode
 from memrecall.types import format_time
 
@@ -26,7 +27,9 @@ Advance = Callable[[int], None]
 class Runner:
     """Carries one run on from wherever it stands."""
 
-    def __init__(self, folder: RunFolder, state: State, corpus: Corpus, asked: QuestionSet) -> None:
+    def __init__(
+        self, folder: RunFolder, state: RunState, corpus: Corpus, asked: QuestionSet
+    ) -> None:
         self.folder = folder
         self.state = state
         self.corpus = corpus
@@ -38,44 +41,44 @@ class Runner:
         """How many are to be asked in all."""
         return len(self._asked.questions)
 
-    async def store_corpus(self, subject: Subject, advance: Advance) -> None:
+    async def store_corpus(self, library: Library, advance: Advance) -> None:
         """Store the corpus, unless this run has done so already."""
-        database = subject.store.facts.database_id
+        database = library.store.facts.database_id
         if self.state.database_id != database:
-            await _require_empty(subject)
+            await _require_empty(library)
             self.state.database_id, self.state.imported = database, False
             self.folder.save(self.state)
         if not self.state.imported:
-            await fill(subject, self.corpus, advance)
+            await fill(library, self.corpus, advance)
             self.state.imported = True
             self.folder.save(self.state)
 
-    async def use_stored(self, subject: Subject) -> None:
+    async def use_stored(self, library: Library) -> None:
         """Ask what an earlier run stored; a database with more or less in it is refused."""
-        counts = await subject.store.count()
+        counts = await library.store.count()
         held = (counts["messages"], counts["memories"])
         wanted = (len(self.corpus.messages), len(self.corpus.memories))
         if held != wanted:
             raise InvalidArgument(
-                f"{subject.store.place} holds {held[0]} messages and {held[1]} memories, "
+                f"{library.store.place} holds {held[0]} messages and {held[1]} memories, "
                 f"the corpus {wanted[0]} and {wanted[1]}",
                 hint="Leave out stored, with a database of its own",
             )
-        self.state.database_id, self.state.imported = subject.store.facts.database_id, True
+        self.state.database_id, self.state.imported = library.store.facts.database_id, True
         self.folder.save(self.state)
 
-    async def ask_all(self, subject: Subject, asker: Asker, advance: Advance) -> None:
+    async def ask_all(self, library: Library, asker: Asker, advance: Advance) -> None:
         """Ask what has not been asked."""
         done = self.folder.mend()
         advance(done)
         for question in self._asked.questions[done:]:
-            await self._set_zone(subject, question)
+            await self._set_zone(library, question)
             started = time.perf_counter()
             answer = await asker.ask(question)
             self.folder.append(answer, time.perf_counter() - started)
             advance(1)
 
-    def sum_up(self) -> Run:
+    def sum_up(self) -> EvaluationRun:
         """Write the summary of what there is, also of a run that was stopped."""
         self.folder.mend()
         run = self.folder.read()
@@ -88,7 +91,7 @@ class Runner:
             self.folder.drop_database()
         return self.folder.read()
 
-    def _count(self, run: Run) -> dict[str, int]:
+    def _count(self, run: EvaluationRun) -> dict[str, int]:
         recalled = [answer.recalled for answer in run.answers if answer.recalled]
         return {
             "messages": len(self.corpus.messages),
@@ -101,26 +104,26 @@ class Runner:
             "fallbacks": sum(result.fallback is not None for result in recalled),
         }
 
-    async def _set_zone(self, subject: Subject, question: Question) -> None:
+    async def _set_zone(self, library: Library, question: Question) -> None:
         """Let the question's user live where the question says."""
         zone = question.time_zone or "UTC"
         if self._zones.get(question.user_id) != zone:
-            await subject.store.owners.set_time_zone(question.user_id, zone)
+            await library.store.owners.set_time_zone(question.user_id, zone)
             self._zones[question.user_id] = zone
 
 
-async def _require_empty(subject: Subject) -> None:
-    counts = await subject.store.count()
+async def _require_empty(library: Library) -> None:
+    counts = await library.store.count()
     if counts["messages"] or counts["memories"]:
         raise InvalidArgument(
-            f"{subject.store.place} is not empty: it holds {counts['messages']} messages "
+            f"{library.store.place} is not empty: it holds {counts['messages']} messages "
             f"and {counts['memories']} memories",
             hint="An evaluation needs a database of its own",
         )
 
 
 async def evaluate(
-    library: Subject,
+    library: Library,
     corpus: Corpus,
     asked: QuestionSet,
     out: Path | str,
@@ -131,7 +134,7 @@ async def evaluate(
     model_client: Any = None,
     stored: bool = False,
     progress: Progress = None,
-) -> Run:
+) -> EvaluationRun:
     """Store a corpus in an empty library, ask every question, and measure what comes back.
 
     `out` is the run's folder. Called again with the same, it goes on where it was stopped. With
@@ -142,7 +145,7 @@ async def evaluate(
     if mode not in ("search", "recall"):
         raise InvalidArgument(f"mode {mode!r} is not known", hint="Use search or recall")
     check_labels(asked, corpus)
-    plan = Plan(
+    plan = RunPlan(
         mode=mode,
         depth=depth,
         max_questions=None,
@@ -163,16 +166,18 @@ async def evaluate(
             if folder.mend() < runner.questions:
                 await _store(runner, library, stored, progress)
                 asker = _asker(library, runner, model_client)
-                with shown(progress, "asking", runner.questions, unit="questions") as advance:
+                with progress_bar(
+                    progress, "asking", runner.questions, unit="questions"
+                ) as advance:
                     await runner.ask_all(library, asker, advance)
         finally:
             run = runner.sum_up()
     return run
 
 
-def new_state(plan: Plan, corpus: Path, queries: Path) -> State:
+def new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
     """The state of a run that begins now."""
-    return State(
+    return RunState(
         plan=plan,
         corpus=f"{corpus.resolve().parent.name}/{corpus.name}",
         queries=f"{queries.resolve().parent.name}/{queries.name}",
@@ -185,7 +190,7 @@ def new_state(plan: Plan, corpus: Path, queries: Path) -> State:
     )
 
 
-def _asker(library: Subject, runner: Runner, model_client: Any) -> Asker:
+def _asker(library: Library, runner: Runner, model_client: Any) -> Asker:
     plan, corpus = runner.state.plan, runner.corpus
     if plan.mode == "search":
         return SearchAsker(library, corpus, plan.depth, plan.retrieval)
@@ -194,11 +199,11 @@ def _asker(library: Subject, runner: Runner, model_client: Any) -> Asker:
     return RecallAsker(library, corpus, plan.depth, model_client or offline_client())
 
 
-async def _store(runner: Runner, library: Subject, stored: bool, progress: Progress) -> None:
+async def _store(runner: Runner, library: Library, stored: bool, progress: Progress) -> None:
     if stored:
         await runner.use_stored(library)
         return
     # Whoever gave a function wants to be told of answers, not of lines.
     about_lines = None if callable(progress) else progress
-    with shown(about_lines, "importing", runner.corpus.size, unit="lines") as advance:
+    with progress_bar(about_lines, "importing", runner.corpus.size, unit="lines") as advance:
         await runner.store_corpus(library, advance)

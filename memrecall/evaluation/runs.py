@@ -26,7 +26,7 @@ from memrecall.search.request import Mode
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecallRecord:
     """What a recall handed off, and what it took."""
 
     relevant_memory_keys: tuple[str, ...]
@@ -42,14 +42,14 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class QuestionResult:
     """The keys found for one question, the best first; the same for every run of the same thing."""
 
     query_id: str
     category: str
     retrieved: tuple[tuple[str, float | None], ...]
     probabilities: tuple[float, ...] | None = None  # of `retrieved`, where the search gives them
-    recalled: Recalled | None = None
+    recalled: RecallRecord | None = None
 
     @property
     def keys(self) -> list[str]:
@@ -70,7 +70,7 @@ class Answer:
         return json.dumps(fields, ensure_ascii=False) + "\n"
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Answer":
+    def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
         """The inverse of `to_line`."""
         data = dict(fields)
         query_id, category = data.pop("query_id"), data.pop("category")
@@ -84,7 +84,7 @@ class Answer:
             category=category,
             retrieved=retrieved,
             probabilities=None if chances is None else tuple(chances),
-            recalled=Recalled(**data) if data else None,
+            recalled=RecallRecord(**data) if data else None,
         )
 
 
@@ -93,7 +93,7 @@ _DATABASE = "store.db"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunPlan:
     """What makes two runs the same run: data, mode, and the settings that change results."""
 
     mode: str
@@ -111,10 +111,10 @@ class Plan:
 
 
 @dataclass(slots=True)
-class State:
+class RunState:
     """How far a run has come, and what is known about it besides."""
 
-    plan: Plan
+    plan: RunPlan
     corpus: str  # the names of the files
     queries: str
     started_at: str
@@ -127,13 +127,13 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class EvaluationRun:
     """A run that was read: as many questions as have been answered."""
 
     name: str
-    state: State
+    state: RunState
     questions: tuple[Question, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[QuestionResult, ...]
     seconds: tuple[float, ...]
 
     def __repr__(self) -> str:
@@ -181,7 +181,7 @@ class RunFolder:
         finally:
             os.close(folder)
 
-    def begin(self, fresh: State, lines: bytes) -> State:
+    def begin(self, fresh: RunState, lines: bytes) -> RunState:
         """Begin a run, or find one of the same plan; one of another is refused once it has answers.
 
         What failed before its first answer is begun anew: most likely its files were mended.
@@ -203,7 +203,7 @@ class RunFolder:
         self.save(fresh)
         return fresh
 
-    def _require_unanswered(self, known: Plan, given: Plan) -> None:
+    def _require_unanswered(self, known: RunPlan, given: RunPlan) -> None:
         if not _whole_lines(self._results):
             return
         before, now = asdict(known), asdict(given)
@@ -213,7 +213,7 @@ class RunFolder:
             hint="Choose another --out, or remove that folder",
         )
 
-    def read_state(self) -> State:
+    def read_state(self) -> RunState:
         """The summary as it stands."""
         try:
             data = json.loads(self._summary.read_bytes())
@@ -222,8 +222,8 @@ class RunFolder:
                     f"{self._summary} has another format", hint="Run the evaluation again"
                 )
             fields = data.pop("plan")
-            plan = Plan(**{**fields, "without": tuple(fields.get("without", ()))})
-            return State(plan=plan, **data)
+            plan = RunPlan(**{**fields, "without": tuple(fields.get("without", ()))})
+            return RunState(plan=plan, **data)
         except FileNotFoundError:
             raise NotFound(
                 f"{self.path} is not a run: it has no summary.json",
@@ -232,7 +232,7 @@ class RunFolder:
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(f"{self._summary} cannot be read: {error}") from None
 
-    def counted_state(self) -> State:
+    def counted_state(self) -> RunState:
         """The summary, with the answers counted anew: a run that was killed could not count."""
         state = self.read_state()
         if not state.complete:
@@ -240,14 +240,14 @@ class RunFolder:
             state.counts["questions"] = len(_whole_lines(self._queries))
         return state
 
-    def save(self, state: State) -> None:
+    def save(self, state: RunState) -> None:
         """Write the summary, whole or not at all."""
         text = json.dumps({"format": FORMAT, **asdict(state)}, ensure_ascii=False, indent=2)
         aside = self._summary.with_suffix(".part")
         aside.write_text(text + "\n", "utf-8")
         os.replace(aside, self._summary)
 
-    def append(self, answer: Answer, seconds: float) -> None:
+    def append(self, answer: QuestionResult, seconds: float) -> None:
         """Write down one answer; its time goes first, so that no answer lacks one."""
         timing = {"query_id": answer.query_id, "seconds": round(seconds, 6)}
         with self._timings.open("a", encoding="utf-8") as file:
@@ -261,7 +261,7 @@ class RunFolder:
         _cut(self._timings, done)
         return done
 
-    def read(self) -> Run:
+    def read(self) -> EvaluationRun:
         """The run as far as it has come."""
         state = self.read_state()
         asked = read_questions(self._queries).questions
@@ -275,11 +275,11 @@ class RunFolder:
             )
         count = len(answers)
         name = self.path.resolve().name
-        return Run(name, state, asked[:count], tuple(answers), tuple(seconds[:count]))
+        return EvaluationRun(name, state, asked[:count], tuple(answers), tuple(seconds[:count]))
 
-    def _answer(self, number: int, line: bytes) -> Answer:
+    def _answer(self, number: int, line: bytes) -> QuestionResult:
         try:
-            return Answer.from_dict(read_object(line))
+            return QuestionResult.from_dict(read_object(line))
         except (InvalidArgument, KeyError, TypeError, ValueError) as error:
             raise at_line(self._results, number, error) from None
 
@@ -304,7 +304,7 @@ def _cut(path: Path, most: int | None = None) -> int:
     return len(lines)
 
 
-def find_runs(folder: Path) -> list[tuple[Path, State]]:
+def find_runs(folder: Path) -> list[tuple[Path, RunState]]:
     """The runs of a folder, the latest first; what cannot be read is not a run."""
     found = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():

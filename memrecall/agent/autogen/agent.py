@@ -17,7 +17,7 @@ from autogen_core.models import ChatCompletionClient
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.result import RecallHandoff, RecallResult
-from memrecall.agent.state import Sources
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 
 DESCRIPTION = (
@@ -36,7 +36,7 @@ class MemRecallAgent(BaseChatAgent):
     def __init__(
         self,
         name: str,
-        sources: Sources,
+        library: Library,
         scope: Scope,
         *,
         model_client: ChatCompletionClient | None = None,
@@ -44,7 +44,7 @@ class MemRecallAgent(BaseChatAgent):
         description: str = DESCRIPTION,
     ) -> None:
         super().__init__(name, description)
-        self._recaller = Recaller(sources, scope, model_client, options)
+        self._recaller = Recaller(library, scope, model_client, options)
 
     @property
     def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:

@@ -29,9 +29,9 @@ from memrecall.agent.prompt_view import (
     write_failure,
 )
 from memrecall.agent.result import RecallResult
-from memrecall.agent.state import Sources
 from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin
 
@@ -58,7 +58,7 @@ class MemoryContext(ChatCompletionContext):
 
     def __init__(
         self,
-        sources: Sources,
+        library: Library,
         scope: Scope,
         *,
         model_client: ChatCompletionClient | None = None,
@@ -69,7 +69,7 @@ class MemoryContext(ChatCompletionContext):
         long_message_characters: int = LONG_MESSAGE,
     ) -> None:
         super().__init__(initial_messages)
-        self._recaller = Recaller(sources, scope, model_client, options)
+        self._recaller = Recaller(library, scope, model_client, options)
         self._judge = NeedJudge(model_client if decide_with_model else None)
         self._block_characters = block_characters
         self._long = long_message_characters
@@ -171,11 +171,11 @@ class MemoryContext(ChatCompletionContext):
 
     async def _store(self, text: str, origin: Origin) -> list[str]:
         """The keys under which a long text can be read now; none if it was stored and forgotten."""
-        sources, scope = self._recaller.sources, self._recaller.scope
+        library, scope = self._recaller.library, self._recaller.scope
         parts = _as_memories(text)
-        await sources.add_memories(scope, parts, origin=origin, actor="memory_context")
+        await library.add_memories(scope, parts, origin=origin, actor="memory_context")
         keys = [str(part.memory_key) for part in parts]
-        readable = await sources.store.memories(scope).get_many(keys)
+        readable = await library.store.memories(scope).get_many(keys)
         return keys if len(readable) == len(keys) else []
 
 

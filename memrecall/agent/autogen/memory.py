@@ -27,8 +27,8 @@ from memrecall.agent.prompt_view import (
     write_failure,
 )
 from memrecall.agent.result import RecalledMemory, RecallResult
-from memrecall.agent.state import Sources
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.types import NewMemory, Origin, format_time
 
@@ -46,14 +46,14 @@ class RecallMemory(Memory):
 
     def __init__(
         self,
-        sources: Sources,
+        library: Library,
         scope: Scope,
         *,
         model_client: ChatCompletionClient | None = None,
         options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
         block_characters: int = BLOCK_CHARACTERS,
     ) -> None:
-        self._recaller = Recaller(sources, scope, model_client, options)
+        self._recaller = Recaller(library, scope, model_client, options)
         self._judge = NeedJudge()
         self._block_characters = block_characters
 
@@ -97,14 +97,14 @@ class RecallMemory(Memory):
     ) -> None:
         """Remember a text, a markdown or a JSON object."""
         memory = NewMemory(content=_text_of(content), metadata=dict(content.metadata or {}))
-        await self._recaller.sources.add_memories(
+        await self._recaller.library.add_memories(
             self._recaller.scope, [memory], origin=Origin.ASSISTANT, actor="autogen"
         )
 
     async def clear(self) -> None:
         """Forget the memories of this scope; the messages that were said stay."""
         with contextlib.suppress(NotFound):  # a user of whom nothing was ever stored
-            await self._recaller.sources.store.memories(self._recaller.scope).delete_all()
+            await self._recaller.library.store.memories(self._recaller.scope).delete_all()
 
     async def close(self) -> None:
         """Nothing is held: the library belongs to whoever opened it."""

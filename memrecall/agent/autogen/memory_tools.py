@@ -5,8 +5,8 @@ assistant wrote it (its origin), whatever the text claims, and nothing they do i
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient
@@ -16,11 +16,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from memrecall.agent.autogen.recall_tool import RecallTool
 from memrecall.agent.driver import RecallOptions
 from memrecall.agent.prompt_view import to_json
-from memrecall.agent.state import Sources
 from memrecall.errors import MemrecallError, NotFound
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from memrecall.store import Outcome, Step
+from memrecall.store import PlanStep
 from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin
 
 ACTOR = "assistant"
@@ -29,14 +29,6 @@ _SIMILAR = 3
 _SIMILAR_SCORE = 0.5
 
 Redact = Callable[[str], str]
-
-
-class Keeper(Sources, Protocol):
-    """What the tools write to: a `Library` is one."""
-
-    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
-        """Carry out steps on a scope's memories, all or nothing."""
-        ...
 
 
 class _Arguments(BaseModel):
@@ -93,7 +85,7 @@ class _KeeperTool(BaseTool[Any, KeptAnswer], ABC):
         arguments: type[_Arguments],
         name: str,
         description: str,
-        keeper: Keeper,
+        keeper: Library,
         scope: Scope,
         redact: Redact | None,
     ) -> None:
@@ -132,7 +124,7 @@ class RememberTool(_KeeperTool):
         memory = NewMemory(content=text, memory_type=args.memory_type)
         request = SearchRequest(text, limit=_SIMILAR, kind="memory", threshold=_SIMILAR_SCORE)
         known = await self._keeper.search(self._scope, request)
-        step = Step("ADD", memory, origin=Origin.ASSISTANT)
+        step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
         (outcome,) = await self._keeper.apply_plan(self._scope, [step], actor=ACTOR)
         if outcome.event == "NONE":
             return KeptAnswer(done=True, memory_key=outcome.memory_key, note="It was known already")
@@ -159,7 +151,7 @@ class CorrectTool(_KeeperTool):
             field=old.field,
             pinned=old.pinned,
         )
-        step = Step("UPDATE", new, old.memory_key, Origin.ASSISTANT, self._redact(args.reason))
+        step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, self._redact(args.reason))
         (outcome,) = await self._keeper.apply_plan(self._scope, [step], actor=ACTOR)
         if outcome.event == "NONE":
             return KeptAnswer(done=False, memory_key=outcome.memory_key, note="It says so already")
@@ -178,7 +170,7 @@ class ForgetTool(_KeeperTool):
 
 
 def memory_tools(
-    library: Keeper,
+    library: Library,
     scope: Scope,
     *,
     model_client: ChatCompletionClient | None = None,

@@ -10,12 +10,12 @@ from autogen_core.tools import BaseStreamTool
 from pydantic import BaseModel, ConfigDict, Field
 
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
-from memrecall.agent.conversation import Utterance
+from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.result import RecallResult
-from memrecall.agent.state import Sources
 from memrecall.errors import MemrecallError
+from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.types import Role, format_time
 
@@ -28,7 +28,7 @@ DESCRIPTION = (
 _CONTENT = 600
 
 
-class RecallArguments(BaseModel):
+class RecallToolArguments(BaseModel):
     """Arguments of the tool. The user is fixed: an argument that names one is refused."""
 
     model_config = ConfigDict(extra="forbid")
@@ -48,12 +48,12 @@ class RecallAnswer(BaseModel):
     stop_reason: str
 
 
-class RecallTool(BaseStreamTool[RecallArguments, BaseAgentEvent, RecallAnswer]):
+class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer]):
     """One recall a call. Calls may run side by side; a cancelled parent ends them at once."""
 
     def __init__(
         self,
-        sources: Sources,
+        library: Library,
         scope: Scope,
         *,
         model_client: ChatCompletionClient | None = None,
@@ -61,11 +61,11 @@ class RecallTool(BaseStreamTool[RecallArguments, BaseAgentEvent, RecallAnswer]):
         name: str = NAME,
         description: str = DESCRIPTION,
     ) -> None:
-        super().__init__(RecallArguments, RecallAnswer, name, description)
-        self._recaller = Recaller(sources, scope, model_client, options)
+        super().__init__(RecallToolArguments, RecallAnswer, name, description)
+        self._recaller = Recaller(library, scope, model_client, options)
 
     async def run(
-        self, args: RecallArguments, cancellation_token: CancellationToken
+        self, args: RecallToolArguments, cancellation_token: CancellationToken
     ) -> RecallAnswer:
         """Recall; a cancelled token gives an answer that says so, because a parent waits for it."""
         try:
@@ -77,7 +77,7 @@ class RecallTool(BaseStreamTool[RecallArguments, BaseAgentEvent, RecallAnswer]):
         return _answer(result)
 
     async def run_stream(
-        self, args: RecallArguments, cancellation_token: CancellationToken
+        self, args: RecallToolArguments, cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | RecallAnswer, None]:
         """Recall, telling the parent's stream what happens."""
         stream = stream_recall(
@@ -98,9 +98,9 @@ class RecallTool(BaseStreamTool[RecallArguments, BaseAgentEvent, RecallAnswer]):
         return to_json(value.model_dump(exclude_none=True))
 
 
-def _conversation(args: RecallArguments) -> list[Utterance]:
-    before = [Utterance(Role.OTHER, args.context)] if args.context else []
-    return [*before, Utterance(Role.USER, args.query)]
+def _conversation(args: RecallToolArguments) -> list[ConversationMessage]:
+    before = [ConversationMessage(Role.OTHER, args.context)] if args.context else []
+    return [*before, ConversationMessage(Role.USER, args.query)]
 
 
 def _answer(result: RecallResult) -> RecallAnswer:

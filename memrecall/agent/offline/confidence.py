@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from datetime import datetime
 
 from memrecall.agent.offline.findings import Candidate, Findings, Said
-from memrecall.agent.offline.request import Reading
+from memrecall.agent.offline.request import ParsedRequest
 from memrecall.agent.offline.searches import named_speakers
 from memrecall.agent.offline.words import any_of, chinese, english, ignoring_case
 from memrecall.search.ranking.calibration import HALF
@@ -36,10 +36,10 @@ def as_row(measures: object) -> list[float]:
     return [getattr(measures, field.name) for field in fields(measures)]  # type: ignore[arg-type]
 
 
-class Scene:
+class EvidenceContext:
     """A request and what was found for it, made ready for measuring."""
 
-    def __init__(self, reading: Reading, found: Findings) -> None:
+    def __init__(self, reading: ParsedRequest, found: Findings) -> None:
         self.reading = reading
         self.found = found
         self.hits = found.hits
@@ -51,14 +51,14 @@ class Scene:
         }
         self.weights = self.weigh(asked_words(reading))
 
-    def weigh(self, words: Iterable[str]) -> "Weights":
+    def weigh(self, words: Iterable[str]) -> "TermWeights":
         """How much each word tells: what every hit has tells nothing."""
         rows = max(len(self.hits), _LEAST_ROWS)
         weights: list[tuple[Said, float]] = []
         for word in map(Said.of, words):
             having = sum(self.said[hit.key].has(word) for hit in self.hits)
             weights.append((word, max(math.log((rows + 1) / (having + 0.5)), _LEAST_WEIGHT)))
-        return Weights(weights)
+        return TermWeights(weights)
 
     def measure(self, candidate: Candidate) -> Measures:
         """What speaks for a hit."""
@@ -73,7 +73,7 @@ class Scene:
         )
 
 
-class Weights:
+class TermWeights:
     """Words with what each of them tells."""
 
     def __init__(self, weights: Sequence[tuple[Said, float]]) -> None:
@@ -87,7 +87,7 @@ class Weights:
         return sum(weight * said.has(word) for word, weight in self._weights) / self.total
 
 
-def asked_words(reading: Reading) -> tuple[str, ...]:
+def asked_words(reading: ParsedRequest) -> tuple[str, ...]:
     """The words that an answer should have: the message's own; a topic has the conversation's."""
     own = (*reading.words, *reading.exact)
     more = reading.context_words if reading.topical or not own else ()
@@ -100,7 +100,7 @@ def log_odds(share: float) -> float:
     return math.log(bounded / (1 - bounded))
 
 
-def in_time(reading: Reading, candidate: Candidate) -> float:
+def in_time(reading: ParsedRequest, candidate: Candidate) -> float:
     """Whether it was said within a time that the request names; one half if nobody can tell."""
     spans = reading.timing.spans
     if not spans or not candidate.created_at:
@@ -247,7 +247,7 @@ _WEIGHTS = Signs(
 _BIAS = -0.15
 
 
-def confidence_of(scene: Scene, chances: Sequence[tuple[Candidate, float]]) -> float:
+def confidence_of(scene: EvidenceContext, chances: Sequence[tuple[Candidate, float]]) -> float:
     """The confidence in the chosen candidates, which come with the chance of each, best first."""
     if not chances:
         return 0.0
@@ -260,7 +260,7 @@ def confidence_of(scene: Scene, chances: Sequence[tuple[Candidate, float]]) -> f
     return min(sure, _WHEN_UNHEARD) if is_unheard(scene) else sure
 
 
-def _signs(scene: Scene, chances: Sequence[tuple[Candidate, float]]) -> Signs:
+def _signs(scene: EvidenceContext, chances: Sequence[tuple[Candidate, float]]) -> Signs:
     reading = scene.reading
     best, chance = chances[0]
     told = f"{best.speaker} {best.text}"
@@ -277,7 +277,7 @@ def _signs(scene: Scene, chances: Sequence[tuple[Candidate, float]]) -> Signs:
     )
 
 
-def is_unheard(scene: Scene) -> bool:
+def is_unheard(scene: EvidenceContext) -> bool:
     """Whether nobody said any word of the request, and no hit comes close to its meaning."""
     if scene.reading.topical or not scene.weights.total:
         return False
@@ -294,7 +294,7 @@ def is_unheard(scene: Scene) -> bool:
     return not close and not (compared and first - sum(others) / _NEXT >= _STANDS_OUT)
 
 
-def _rivalry(scene: Scene) -> float:
+def _rivalry(scene: EvidenceContext) -> float:
     """How much more of the request was told of somebody else; 0 where nobody can tell."""
     told = scene.found.told_of
     named = named_in(scene.reading.text, list(told))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from memrecall.agent.offline.transcript import Step, Transcript
+from memrecall.agent.offline.transcript import ToolStep, Transcript
 from memrecall.text.normalize import normalize
 from memrecall.text.tokens import analyze
 
@@ -126,7 +126,7 @@ def gather(transcript: Transcript) -> Findings:
     )
 
 
-def _told_of(step: Step) -> dict[str, float]:
+def _told_of(step: ToolStep) -> dict[str, float]:
     told = step.answer.get("told_of")
     return (
         {str(who): _number(share) for who, share in told.items()} if isinstance(told, dict) else {}
@@ -213,7 +213,7 @@ def _dicts(lines: object) -> Iterable[Mapping[str, Any]]:
     return [line for line in lines if isinstance(line, dict)] if isinstance(lines, list) else []
 
 
-def _withheld(searches: Iterable[Step]) -> str:
+def _withheld(searches: Iterable[ToolStep]) -> str:
     for step in searches:
         message = str(step.answer.get("message") or "")
         if any(sign in message for sign in ("withheld", "敏感")):

@@ -6,7 +6,7 @@ from typing import Any
 from memrecall.agent.offline.findings import Candidate, Findings, covered
 from memrecall.agent.offline.judgement import Judgement
 from memrecall.agent.offline.phrases import say
-from memrecall.agent.offline.request import Line, Reading
+from memrecall.agent.offline.request import Line, ParsedRequest
 from memrecall.agent.offline.transcript import Transcript
 from memrecall.budget import Limit
 
@@ -18,7 +18,7 @@ _TWO = 2
 
 
 def hand_off(
-    reading: Reading, transcript: Transcript, found: Findings, judgement: Judgement
+    reading: ParsedRequest, transcript: Transcript, found: Findings, judgement: Judgement
 ) -> dict[str, Any]:
     """The arguments of the handoff that fits what was found."""
     if not found.searched and not found.candidates:
@@ -28,7 +28,7 @@ def hand_off(
     return _found(reading, found, judgement)
 
 
-def _found(reading: Reading, found: Findings, judgement: Judgement) -> dict[str, Any]:
+def _found(reading: ParsedRequest, found: Findings, judgement: Judgement) -> dict[str, Any]:
     language = reading.language
     chosen = [judged.candidate for judged in judgement.chosen]
     lines = [say(language, "summary_found", asked=_short(reading.text, _ASKED))]
@@ -45,7 +45,7 @@ def _found(reading: Reading, found: Findings, judgement: Judgement) -> dict[str,
 
 
 def _not_found(
-    reading: Reading, transcript: Transcript, found: Findings, judgement: Judgement
+    reading: ParsedRequest, transcript: Transcript, found: Findings, judgement: Judgement
 ) -> dict[str, Any]:
     language = reading.language
     queries = dict.fromkeys(
@@ -69,7 +69,7 @@ def _not_found(
     }
 
 
-def _failed(reading: Reading, found: Findings, limit: Limit | None) -> dict[str, Any]:
+def _failed(reading: ParsedRequest, found: Findings, limit: Limit | None) -> dict[str, Any]:
     """No search worked, or none could be made: that is not the same as nothing found."""
     language = reading.language
     codes = ", ".join(dict.fromkeys(found.broken))
@@ -88,7 +88,9 @@ def _failed(reading: Reading, found: Findings, limit: Limit | None) -> dict[str,
     }
 
 
-def hand_off_window(reading: Reading, line: Line, stored: Sequence[Candidate]) -> dict[str, Any]:
+def hand_off_window(
+    reading: ParsedRequest, line: Line, stored: Sequence[Candidate]
+) -> dict[str, Any]:
     """What is meant stands in the conversation: nothing needs to be recalled."""
     language = reading.language
     who = say(language, line.role if line.role in ("user", "assistant") else "somebody")
@@ -102,7 +104,7 @@ def hand_off_window(reading: Reading, line: Line, stored: Sequence[Candidate]) -
     }
 
 
-def hand_off_nothing(reading: Reading) -> dict[str, Any]:
+def hand_off_nothing(reading: ParsedRequest) -> dict[str, Any]:
     """The message refers to nothing at all."""
     return {
         "reason": say(reading.language, "nothing_asked"),
@@ -113,7 +115,7 @@ def hand_off_nothing(reading: Reading) -> dict[str, Any]:
     }
 
 
-def _later(reading: Reading, judgement: Judgement) -> list[str]:
+def _later(reading: ParsedRequest, judgement: Judgement) -> list[str]:
     """Of the user's statements on different days the later one counts, if they differ."""
     days = {judged.candidate.day for judged in judgement.rival_statements(reading)}
     if len(days) < _TWO:
@@ -121,7 +123,7 @@ def _later(reading: Reading, judgement: Judgement) -> list[str]:
     return [say(reading.language, "later_wins", when=max(days))]
 
 
-def _remarks(reading: Reading, found: Findings) -> list[str]:
+def _remarks(reading: ParsedRequest, found: Findings) -> list[str]:
     remarks = [found.withheld] if found.withheld else []
     if found.broken:
         codes = ", ".join(dict.fromkeys(found.broken))
@@ -129,12 +131,12 @@ def _remarks(reading: Reading, found: Findings) -> list[str]:
     return remarks
 
 
-def _quote(reading: Reading, hit: Candidate) -> str:
+def _quote(reading: ParsedRequest, hit: Candidate) -> str:
     text = _short(hit.text, _QUOTED)
     return say(reading.language, "quote", when=hit.day, who=_who(reading, hit), text=text)
 
 
-def _who(reading: Reading, hit: Candidate) -> str:
+def _who(reading: ParsedRequest, hit: Candidate) -> str:
     if hit.speaker and hit.speaker not in ("user", "assistant"):
         return hit.speaker
     known = hit.role if hit.role in ("user", "assistant") else hit.speaker
@@ -148,7 +150,7 @@ def _short(text: str, length: int) -> str:
     return flat if len(flat) <= length else flat[:length] + "…"
 
 
-def _why(reading: Reading, found: Findings, chosen: list[Candidate]) -> str:
+def _why(reading: ParsedRequest, found: Findings, chosen: list[Candidate]) -> str:
     said = " ".join(candidate.text for candidate in chosen)
     shared = [word for word in (*reading.exact, *reading.words) if covered([word], said) >= 1]
     words = say(reading.language, "and").join(dict.fromkeys(shared[:_WORDS_TOLD]))
@@ -158,7 +160,7 @@ def _why(reading: Reading, found: Findings, chosen: list[Candidate]) -> str:
     return say(reading.language, phrase, words=words, score=best, searches=times)
 
 
-def _question(reading: Reading) -> str:
+def _question(reading: ParsedRequest) -> str:
     """What to ask the user: it names what is missing."""
     language = reading.language
     words = say(language, "and").join((reading.exact or reading.words)[:_WORDS_TOLD])

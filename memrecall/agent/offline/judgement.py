@@ -5,9 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from memrecall.agent.offline.confidence import ABSTAIN_BELOW, Measures, Scene, as_row, confidence_of
+from memrecall.agent.offline.confidence import (
+    ABSTAIN_BELOW,
+    EvidenceContext,
+    Measures,
+    as_row,
+    confidence_of,
+)
 from memrecall.agent.offline.findings import Candidate, Findings
-from memrecall.agent.offline.request import Reading
+from memrecall.agent.offline.request import ParsedRequest
 
 MOST_KEYS = 8
 MOST_KEYS_OF_ALL = 10  # where all of something is asked for
@@ -48,7 +54,7 @@ class Judgement:
         """Whether nothing fits well enough."""
         return self.confidence < ABSTAIN_BELOW
 
-    def rival_statements(self, reading: Reading) -> tuple[Judged, ...]:
+    def rival_statements(self, reading: ParsedRequest) -> tuple[Judged, ...]:
         """What the user stated that fits about equally well, where one thing is asked for."""
         if reading.asks == "count" or reading.timing.spans:
             return ()
@@ -65,11 +71,11 @@ class Judgement:
         return tuple(judged for judged in self.chosen if judged.chance >= least)
 
 
-def judge(reading: Reading, found: Findings) -> Judgement:
+def judge(reading: ParsedRequest, found: Findings) -> Judgement:
     """Choose among what was found."""
     if not found.hits:
         return Judgement((), 0.0)
-    scene = Scene(reading, found)
+    scene = EvidenceContext(reading, found)
     chances = {hit.key: _lean(scene, hit, _chance(scene.measure(hit))) for hit in scene.hits}
     chances |= _chances_of_replies(scene, chances)
     judged = sorted(
@@ -82,7 +88,7 @@ def judge(reading: Reading, found: Findings) -> Judgement:
     return _latest_first(Judgement(chosen, round(sure, 2)), reading)
 
 
-def _latest_first(judgement: Judgement, reading: Reading) -> Judgement:
+def _latest_first(judgement: Judgement, reading: ParsedRequest) -> Judgement:
     """The user's later words on a thing beat the earlier ones and what the assistant made of it.
 
     What the assistant said "last time" is the latest of it.
@@ -105,7 +111,7 @@ def _best_cut(chances: Sequence[float], stored: int) -> int:
     return worth.index(max(worth)) + 1
 
 
-def _lean(scene: Scene, candidate: Candidate, chance: float) -> float:
+def _lean(scene: EvidenceContext, candidate: Candidate, chance: float) -> float:
     """What the request leans to is likelier meant, a memory that ended less.
 
     Preferences and settings are the user's own words before anybody else's, unless somebody is
@@ -124,7 +130,7 @@ def _chance(measures: Measures) -> float:
     return 1 / (1 + math.exp(-total - _BIAS))
 
 
-def _chances_of_replies(scene: Scene, chances: dict[str, float]) -> dict[str, float]:
+def _chances_of_replies(scene: EvidenceContext, chances: dict[str, float]) -> dict[str, float]:
     """Replies share few words with a request, but stand beside messages that share many.
 
     "What did you suggest for …" finds the user's own question: what the assistant said next is
@@ -146,7 +152,7 @@ def _chances_of_replies(scene: Scene, chances: dict[str, float]) -> dict[str, fl
     return raised
 
 
-def _answers(scene: Scene, question: Candidate, reply: Candidate) -> bool:
+def _answers(scene: EvidenceContext, question: Candidate, reply: Candidate) -> bool:
     """Whether a reply may answer a question: by another, and by whom the request asks about."""
     asked_about = not scene.speakers or reply.speaker in scene.speakers
     return asked_about and reply.speaker != question.speaker

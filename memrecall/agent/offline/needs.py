@@ -100,23 +100,23 @@ _FRAGMENT_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class NeedVerdict:
     """Whether a recall is needed, and why."""
 
     needed: bool
     why: str
 
 
-def needs_recall(text: str, earlier_texts: Sequence[str]) -> Verdict:
+def needs_recall(text: str, earlier_texts: Sequence[str]) -> NeedVerdict:
     """Judge a message: does it point at the past or ask about the user?
 
     What a reference means may stand in the earlier messages: then nothing needs to be recalled.
     """
     asked = human_part(text[: 4 * LONGEST_READ])[:LONGEST_READ]
     if not asked:
-        return Verdict(False, "machine-made, or a text that has all it needs")
+        return NeedVerdict(False, "machine-made, or a text that has all it needs")
     if is_greeting(asked):
-        return Verdict(False, "a greeting or a nod")
+        return NeedVerdict(False, "a greeting or a nod")
     here = any(said.strip() and not is_greeting(said) for said in earlier_texts)
     return _judge_references(asked, here) or _judge_question(asked)
 
@@ -126,7 +126,7 @@ def is_greeting(text: str) -> bool:
     return _GREETING.fullmatch(text) is not None
 
 
-def _judge_references(text: str, here: bool) -> Verdict | None:
+def _judge_references(text: str, here: bool) -> NeedVerdict | None:
     """A verdict by references: those that reach out of the conversation, or find nothing in it."""
     found = _true_references(text)
     near = [one for one in found if one.to == "near"]
@@ -135,9 +135,9 @@ def _judge_references(text: str, here: bool) -> Verdict | None:
             continue
         if here and (one.text.lower() in _AGAIN or (near and one.to in ("said", "thing"))):
             continue
-        return Verdict(True, f"refers to something earlier: {one.text}")
+        return NeedVerdict(True, f"refers to something earlier: {one.text}")
     if near and not here and not content_words(text):
-        return Verdict(True, f"goes on with something that is not shown: {near[0].text}")
+        return NeedVerdict(True, f"goes on with something that is not shown: {near[0].text}")
     return None
 
 
@@ -154,18 +154,18 @@ def _true_references(text: str) -> list[Reference]:
     return found
 
 
-def _judge_question(text: str) -> Verdict:
+def _judge_question(text: str) -> NeedVerdict:
     asking = any(pattern.search(text) for pattern in ASKING)
     if any(pattern.search(text) for pattern in OWN):
-        return Verdict(True, "asks about the user or what was done together")
+        return NeedVerdict(True, "asks about the user or what was done together")
     if any(pattern.search(text) for pattern in FOR_ME):
-        return Verdict(True, "asks for advice that depends on the user")
+        return NeedVerdict(True, "asks for advice that depends on the user")
     past = [span.text for span in find_times(text, _NOW, _UTC) if _is_past(span)]
     if past and FIRST_PERSON.search(text) and asking:
-        return Verdict(True, f"asks about a time in the past: {past[0]}")
+        return NeedVerdict(True, f"asks about a time in the past: {past[0]}")
     if past and not asking and _is_fragment(text):
-        return Verdict(True, f"names something of the past: {past[0]}")
-    return Verdict(False, "says all that it needs")
+        return NeedVerdict(True, f"names something of the past: {past[0]}")
+    return NeedVerdict(False, "says all that it needs")
 
 
 def _is_past(span: TimeSpan) -> bool:

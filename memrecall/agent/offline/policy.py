@@ -11,9 +11,9 @@ from memrecall.agent.offline.handoff import hand_off, hand_off_nothing, hand_off
 from memrecall.agent.offline.judgement import Judgement, judge
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import say
-from memrecall.agent.offline.request import Reading, read_request
+from memrecall.agent.offline.request import ParsedRequest, read_request
 from memrecall.agent.offline.searches import (
-    Plan,
+    SearchPlan,
     meant_in_window,
     must_look_further,
     next_search,
@@ -60,7 +60,7 @@ class _Turn:
     """One turn: the request, and what is known at it."""
 
     def __init__(
-        self, request: RuleRequest, transcript: Transcript, reading: Reading, found: Findings
+        self, request: RuleRequest, transcript: Transcript, reading: ParsedRequest, found: Findings
     ) -> None:
         self._tools = (request.forced,) if request.forced else request.tools
         self._transcript = transcript
@@ -125,7 +125,7 @@ class _Turn:
         broken = self._found.broken
         return "no_permission" in broken or len(broken) >= HOPELESS
 
-    def _explain(self, plan: Plan) -> str:
+    def _explain(self, plan: SearchPlan) -> str:
         reading = self._reading
         phrase = plan.why
         if phrase == "first" and reading.bare and reading.earlier:
@@ -163,7 +163,7 @@ class _Turn:
         return tool in self._tools
 
 
-def _wants_to_know(reading: Reading) -> bool:
+def _wants_to_know(reading: ParsedRequest) -> bool:
     """Whether it is a question after all, of characters that no dictionary knows as words."""
     told = [character for character in reading.text if is_cjk(character)]
     telling = [character for character in told if character not in STOP_CHARS]

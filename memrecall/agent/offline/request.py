@@ -220,7 +220,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedRequest:
     """A request as the rules understand it."""
 
     language: Language
@@ -273,7 +273,9 @@ class Reading:
         return tuple(dict.fromkeys(word for line in self.earlier for word in line.words))
 
 
-def read_request(messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo) -> Reading:
+def read_request(
+    messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo
+) -> ParsedRequest:
     """Read the window's messages; the last one of the user is what is asked."""
     place = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
     asked = str(messages[place].get("text", "")) if messages else ""
@@ -282,7 +284,7 @@ def read_request(messages: Sequence[Mapping[str, Any]], now: datetime, zone: Zon
     words, exact = content_words(text, spans), exact_words(text, spans)
     references = find_references(text)
     asking = bool(references) or any(pattern.search(text) for pattern in ASKING)
-    return Reading(
+    return ParsedRequest(
         language=language_of(asked),
         text=text,
         question=undress(text),

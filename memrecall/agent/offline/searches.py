@@ -13,7 +13,7 @@ from typing import Any
 
 from memrecall.agent.offline.findings import Candidate, Findings, covered
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.request import Line, Reading
+from memrecall.agent.offline.request import Line, ParsedRequest
 from memrecall.agent.offline.transcript import REFUSED, Transcript
 from memrecall.text.times import TimeSpan
 
@@ -22,7 +22,7 @@ _WEAK = 2  # words of its own, with which a reference may still mean many things
 _COMPARED = 60  # characters; previews are cut
 
 
-def meant_in_window(reading: Reading) -> Line | None:
+def meant_in_window(reading: ParsedRequest) -> Line | None:
     """The earlier message that a near reference means, if the reference stays in the window.
 
     "Go on" and "this one" mean what was just said; "that plan" means an earlier message that has a
@@ -46,7 +46,7 @@ def stored_line(line: Line, hits: Iterable[Candidate]) -> list[Candidate]:
     return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED] == said]
 
 
-def must_look_further(reading: Reading, transcript: Transcript, unsure: bool) -> bool:
+def must_look_further(reading: ParsedRequest, transcript: Transcript, unsure: bool) -> bool:
     """Whether to ask for earlier messages: the reference points outside and names too little.
 
     One that names a little is searched first; earlier messages are asked for if that did not tell.
@@ -79,7 +79,7 @@ _OLDER_WORDS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SearchPlan:
     """A search to make: its arguments, and the name of the reason for it."""
 
     why: str
@@ -87,8 +87,8 @@ class Plan:
 
 
 def next_search(
-    reading: Reading, transcript: Transcript, found: Findings, abstains: bool
-) -> Plan | None:
+    reading: ParsedRequest, transcript: Transcript, found: Findings, abstains: bool
+) -> SearchPlan | None:
     """The next search that was not made yet; None when no other one promises anything.
 
     `abstains` says that nothing of what was found fits well enough.
@@ -110,42 +110,44 @@ def _essence(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plans(
-    reading: Reading, transcript: Transcript, found: Findings, abstains: bool
-) -> Iterator[Plan]:
+    reading: ParsedRequest, transcript: Transcript, found: Findings, abstains: bool
+) -> Iterator[SearchPlan]:
     base = _base(reading)
     line = meant_in_window(reading)
     if line is not None:
         # What the caller gave is never a hit; what only the store has can be handed off.
-        yield Plan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
+        yield SearchPlan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
         return
     older = _words_of_older_lines(reading) if transcript.briefing.iteration > 1 else ()
     if older and not reading.topical:
-        yield Plan("first_context", base | {"query": _clip(" ".join([base["query"], *older]))})
-    yield Plan("first", base | _filters(reading))
+        yield SearchPlan(
+            "first_context", base | {"query": _clip(" ".join([base["query"], *older]))}
+        )
+    yield SearchPlan("first", base | _filters(reading))
     last = transcript.searches[-1] if transcript.searches else None
     if last is not None and last.error == "embedder":
-        yield Plan("words_only", base | {"search_mode": "keyword"})
+        yield SearchPlan("words_only", base | {"search_mode": "keyword"})
     if (not found.hits or (abstains and _is_filtered(reading))) and not _asks_only_when(reading):
         yield from _wider(reading, base)
 
 
-def _asks_only_when(reading: Reading) -> bool:
+def _asks_only_when(reading: ParsedRequest) -> bool:
     """Whether only a time tells what is asked for: then what was said at another one is not."""
     return reading.timing.said is not None and not reading.words and not reading.exact
 
 
-def _words_of_older_lines(reading: Reading) -> tuple[str, ...]:
+def _words_of_older_lines(reading: ParsedRequest) -> tuple[str, ...]:
     """The telling words of what only a larger window shows."""
     words = (word for line in reading.earlier[_FIRST_SHOWN:] for word in line.words)
     return tuple(dict.fromkeys(words))[:_OLDER_WORDS]
 
 
-def _is_filtered(reading: Reading) -> bool:
+def _is_filtered(reading: ParsedRequest) -> bool:
     """Whether the first search looked at a part of the past only, or only for the very words."""
     return bool(reading.timing.said or reading.whose or reading.mode != "hybrid")
 
 
-def _base(reading: Reading) -> dict[str, Any]:
+def _base(reading: ParsedRequest) -> dict[str, Any]:
     return {
         "query": query_of(reading),
         "search_mode": reading.mode,
@@ -154,7 +156,7 @@ def _base(reading: Reading) -> dict[str, Any]:
     }
 
 
-def query_of(reading: Reading) -> str:
+def query_of(reading: ParsedRequest) -> str:
     """The words to search by: the question itself; with what was said before if it names nothing.
 
     A whole question finds more than its keywords do: the embedder reads sentences.
@@ -175,7 +177,7 @@ def _clip(text: str) -> str:
     return "\n".join(filter(None, lines))[-LONGEST_QUERY:]
 
 
-def _filters(reading: Reading) -> dict[str, Any]:
+def _filters(reading: ParsedRequest) -> dict[str, Any]:
     return _span(reading.timing.said) | ({"role": reading.whose} if reading.whose else {})
 
 
@@ -186,33 +188,33 @@ def _span(span: TimeSpan | None) -> dict[str, Any]:
     return {name: end.isoformat() for name, end in ends.items() if end is not None}
 
 
-def _wider(reading: Reading, base: dict[str, Any]) -> Iterator[Plan]:
+def _wider(reading: ParsedRequest, base: dict[str, Any]) -> Iterator[SearchPlan]:
     """Step by step: without the time, a lower score, any speaker, other words, by meaning.
 
     Three searches that bring nothing are all that the loop lets pass: the likeliest come first.
     """
     low = base | {"min_relevance_score": LOW}
     if reading.timing.said is not None:
-        yield Plan("any_time", low | ({"role": reading.whose} if reading.whose else {}))
+        yield SearchPlan("any_time", low | ({"role": reading.whose} if reading.whose else {}))
     elif reading.whose:
-        yield Plan("anyone", low)
+        yield SearchPlan("anyone", low)
     elif reading.mode != "hybrid":
-        yield Plan("both", low | {"search_mode": "hybrid"})
+        yield SearchPlan("both", low | {"search_mode": "hybrid"})
     else:
-        yield Plan("lower", low)
+        yield SearchPlan("lower", low)
     weak = len(reading.words) + len(reading.exact) <= 1
     if weak and reading.earlier and reading.points_back:
         words = " ".join((reading.question, *reading.context_words[:8]))
-        yield Plan("context", low | {"query": _clip(words)})
+        yield SearchPlan("context", low | {"query": _clip(words)})
     if reading.words or reading.exact:
         words = " ".join(dict.fromkeys((*reading.exact, *reading.words[:8])))
         words_only = {"search_mode": "keyword", "min_relevance_score": LOWEST}
-        yield Plan("keywords", base | words_only | {"query": _clip(words)})
-    yield Plan("anyone", low)
-    yield Plan("meaning", low | {"search_mode": "semantic"})
+        yield SearchPlan("keywords", base | words_only | {"query": _clip(words)})
+    yield SearchPlan("anyone", low)
+    yield SearchPlan("meaning", low | {"search_mode": "semantic"})
 
 
-def named_speakers(reading: Reading, found: Findings) -> list[str]:
+def named_speakers(reading: ParsedRequest, found: Findings) -> list[str]:
     """The people among the speakers of the hits whom the request names."""
     speakers = dict.fromkeys(hit.speaker for hit in found.hits if hit.speaker)
     return [who for who in speakers if _name_pattern(who).search(reading.text)]

@@ -26,7 +26,7 @@ REFUSED = "too_many_searches"  # the code of a search that was not made
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ToolStep:
     """A call and its answer. An answer that was cut short or lost has no fields."""
 
     tool: str
@@ -53,16 +53,16 @@ class Transcript:
     """One iteration until now: the briefing, the steps after it, and whether it must end."""
 
     briefing: "Briefing"
-    steps: tuple[Step, ...] = field(default=())
+    steps: tuple[ToolStep, ...] = field(default=())
     last_for: Limit | None = None  # the limit that leaves room for a handoff alone
 
     @property
-    def searches(self) -> list[Step]:
+    def searches(self) -> list[ToolStep]:
         """The searches of this iteration, also those that failed."""
         return [step for step in self.steps if step.tool == SEARCH]
 
     @property
-    def details(self) -> list[Step]:
+    def details(self) -> list[ToolStep]:
         """The readings of single memories."""
         return [step for step in self.steps if step.tool == DETAIL]
 
@@ -112,7 +112,7 @@ def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:
     )
 
 
-def _steps(messages: Sequence[LLMMessage]) -> Iterator[Step]:
+def _steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
     answers = {
         result.call_id: result.content
         for message in messages
@@ -125,8 +125,8 @@ def _steps(messages: Sequence[LLMMessage]) -> Iterator[Step]:
                 yield _step(call, answers.get(call.id, ""))
 
 
-def _step(call: FunctionCall, answer: str) -> Step:
-    return Step(call.name, _load(call.arguments), _load(answer))
+def _step(call: FunctionCall, answer: str) -> ToolStep:
+    return ToolStep(call.name, _load(call.arguments), _load(answer))
 
 
 def _load(text: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def _load(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _keys(step: Step) -> set[str]:
+def _keys(step: ToolStep) -> set[str]:
     """The keys that an answer shows: hits, or what was said around a memory."""
     around = (step.answer.get(name) for name in ("before", "after", "sources"))
     near = [line for lines in around if isinstance(lines, list) for line in lines]

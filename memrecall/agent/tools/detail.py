@@ -1,7 +1,7 @@
 """`get_memory_detail`: one memory or message in full, with what was said around it."""
 
 from memrecall.agent.phrases import say
-from memrecall.agent.state import Desk
+from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     GetMemoryDetailInput,
     GetMemoryDetailOutput,
@@ -12,10 +12,10 @@ from memrecall.types import MemoryRecord, Message
 
 
 async def look_around(
-    desk: Desk, message: Message, reach: int
+    desk: RecallState, message: Message, reach: int
 ) -> tuple[list[Message], list[Message]]:
     """The messages before and after it in its session, at most `reach` each, earliest first."""
-    timeline = desk.sources.store.timeline(desk.scope)
+    timeline = desk.library.store.timeline(desk.scope)
     page = await timeline.neighbors(message.message_id, before=reach, after=reach)
     place = next(at for at, near in enumerate(page.items) if near.message_id == message.message_id)
     before = [near for near in page.items[:place] if _is_shown(desk, near, message)]
@@ -23,7 +23,7 @@ async def look_around(
     return before, after
 
 
-def _is_shown(desk: Desk, near: Message, anchor: Message) -> bool:
+def _is_shown(desk: RecallState, near: Message, anchor: Message) -> bool:
     """Of the same session, not too late, and nothing that the caller has already."""
     if near.session_id != anchor.session_id:
         return False
@@ -35,10 +35,12 @@ def _is_shown(desk: Desk, near: Message, anchor: Message) -> bool:
 AROUND = 2
 
 
-async def get_memory_detail(desk: Desk, asked: GetMemoryDetailInput) -> GetMemoryDetailOutput:
+async def get_memory_detail(
+    desk: RecallState, asked: GetMemoryDetailInput
+) -> GetMemoryDetailOutput:
     """Read a memory or a message of the desk's scope."""
     desk.notes.in_a_row = 0
-    mark = await desk.sources.store.feed(desk.scope.user_id).mark()
+    mark = await desk.library.store.feed(desk.scope.user_id).mark()
     found = await desk.caches.contents.get(
         (desk.scope, mark, desk.horizon, asked.memory_key), lambda: _read(desk, asked.memory_key)
     )
@@ -54,8 +56,8 @@ async def get_memory_detail(desk: Desk, asked: GetMemoryDetailInput) -> GetMemor
     return found
 
 
-async def _read(desk: Desk, key: str) -> GetMemoryDetailOutput | None:
-    store = desk.sources.store
+async def _read(desk: RecallState, key: str) -> GetMemoryDetailOutput | None:
+    store = desk.library.store
     memories = await store.memories(desk.scope).get_many([key])
     if memories:
         return await _memory_detail(desk, memories[0])
@@ -65,10 +67,10 @@ async def _read(desk: Desk, key: str) -> GetMemoryDetailOutput | None:
     return None
 
 
-async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOutput | None:
+async def _memory_detail(desk: RecallState, memory: MemoryRecord) -> GetMemoryDetailOutput | None:
     if desk.horizon is not None and memory.since >= desk.horizon:
         return None
-    timeline = desk.sources.store.timeline(desk.scope)
+    timeline = desk.library.store.timeline(desk.scope)
     sources = await timeline.get_many(memory.source_message_ids)
     return GetMemoryDetailOutput(
         success=True,
@@ -88,7 +90,7 @@ async def _memory_detail(desk: Desk, memory: MemoryRecord) -> GetMemoryDetailOut
     )
 
 
-async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput:
+async def _message_detail(desk: RecallState, message: Message) -> GetMemoryDetailOutput:
     before, after = await look_around(desk, message, AROUND)
     return GetMemoryDetailOutput(
         success=True,
@@ -105,7 +107,7 @@ async def _message_detail(desk: Desk, message: Message) -> GetMemoryDetailOutput
     )
 
 
-def _near(desk: Desk, message: Message) -> NearbyMessage:
+def _near(desk: RecallState, message: Message) -> NearbyMessage:
     return NearbyMessage(
         memory_key=message.message_id,
         speaker=message.speaker or message.role.value,

@@ -1,11 +1,11 @@
 """`handoff`: the typed end of a recall."""
 
 from memrecall.agent.phrases import say
-from memrecall.agent.state import Desk
+from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import HandoffInput, HandoffOutput
 
 
-async def handoff(desk: Desk, asked: HandoffInput) -> HandoffOutput:
+async def handoff(desk: RecallState, asked: HandoffInput) -> HandoffOutput:
     """Accept a handoff: keys that were not seen are dropped, listed, and lower the confidence."""
     named = list(dict.fromkeys(asked.relevant_memory_keys))
     kept = [key for key in named if _was_found(desk, key)]
@@ -25,11 +25,11 @@ async def handoff(desk: Desk, asked: HandoffInput) -> HandoffOutput:
     return HandoffOutput(success=True, message=write_message(desk, desk.handoff))
 
 
-def _was_found(desk: Desk, key: str) -> bool:
+def _was_found(desk: RecallState, key: str) -> bool:
     return key in desk.notes.shown and not desk.conversation.gave(key, "")
 
 
-def write_message(desk: Desk, handed: HandoffInput) -> str:
+def write_message(desk: RecallState, handed: HandoffInput) -> str:
     """The handoff as a text with the sections that a parent expects."""
     language = desk.language
     parts = [

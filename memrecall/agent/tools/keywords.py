@@ -2,7 +2,7 @@
 
 from memrecall.agent.offline.keywords import expansions_of, keywords_of
 from memrecall.agent.phrases import say
-from memrecall.agent.state import Desk
+from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     ExtractKeywordsInput,
     ExtractKeywordsOutput,
@@ -12,7 +12,9 @@ from memrecall.agent.tools.models import (
 _KINDS = ("entity", "action", "concept", "time")
 
 
-async def extract_search_keywords(desk: Desk, asked: ExtractKeywordsInput) -> ExtractKeywordsOutput:
+async def extract_search_keywords(
+    desk: RecallState, asked: ExtractKeywordsInput
+) -> ExtractKeywordsOutput:
     """Keywords by the model if there is one, else by rules."""
     desk.notes.in_a_row = 0
     if desk.keyword_model is None:
@@ -30,7 +32,7 @@ async def extract_search_keywords(desk: Desk, asked: ExtractKeywordsInput) -> Ex
 
 
 def _by_rules(
-    desk: Desk, asked: ExtractKeywordsInput, problem: str | None
+    desk: RecallState, asked: ExtractKeywordsInput, problem: str | None
 ) -> ExtractKeywordsOutput:
     words = keywords_of(asked.query, asked.context, asked.max_keywords, desk.now, desk.zone)
     message = None
@@ -49,7 +51,7 @@ def _by_rules(
     )
 
 
-async def expand_query(desk: Desk, query: str) -> tuple[str, ...]:
+async def expand_query(desk: RecallState, query: str) -> tuple[str, ...]:
     """More words for a search, which need not match; kept for five minutes."""
 
     async def make() -> tuple[str, ...]:

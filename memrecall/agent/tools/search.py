@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.phrases import say
-from memrecall.agent.state import SEARCHES_IN_A_ROW, Desk, SearchNote
+from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState, SearchNote
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
@@ -122,7 +122,7 @@ LONGEST_QUERY = 1_000
 PREVIEW = 200
 
 
-async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput:
+async def search_memories(desk: RecallState, asked: SearchMemoriesInput) -> SearchMemoriesOutput:
     """Search within the desk's scope; refuse what leads nowhere, and say what is left to do."""
     refusal = _refuse(desk, asked)
     if refusal is not None:
@@ -140,7 +140,7 @@ async def search_memories(desk: Desk, asked: SearchMemoriesInput) -> SearchMemor
     return _answer(desk, asked, request, page, relaxed, repeated)
 
 
-def _refuse(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput | None:
+def _refuse(desk: RecallState, asked: SearchMemoriesInput) -> SearchMemoriesOutput | None:
     notes = desk.notes
     if notes.in_a_row >= SEARCHES_IN_A_ROW:
         left = ["left_detail"] if notes.hits else []
@@ -160,7 +160,9 @@ def _refuse(desk: Desk, asked: SearchMemoriesInput) -> SearchMemoriesOutput | No
     return None
 
 
-def _request(desk: Desk, asked: SearchMemoriesInput, expansions: tuple[str, ...]) -> SearchRequest:
+def _request(
+    desk: RecallState, asked: SearchMemoriesInput, expansions: tuple[str, ...]
+) -> SearchRequest:
     since = _moment(desk, "since", asked.since)
     until = _moment(desk, "until", asked.until)
     if asked.time_range_days is not None:
@@ -190,7 +192,7 @@ def _request(desk: Desk, asked: SearchMemoriesInput, expansions: tuple[str, ...]
     )
 
 
-def _moment(desk: Desk, name: str, given: str | None) -> datetime | None:
+def _moment(desk: RecallState, name: str, given: str | None) -> datetime | None:
     """A date or time as a model writes it; without a zone it is the user's."""
     if given is None:
         return None
@@ -203,7 +205,7 @@ def _moment(desk: Desk, name: str, given: str | None) -> datetime | None:
         ) from None
 
 
-async def _search(desk: Desk, request: SearchRequest) -> tuple[SearchPage, int]:
+async def _search(desk: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
     """The page without what only repeats the request; how much of that there was."""
     page = await _page(desk, request)
     echoes, count = Echoes(desk.conversation), 0
@@ -214,17 +216,17 @@ async def _search(desk: Desk, request: SearchRequest) -> tuple[SearchPage, int]:
         count += len(repeated)
         request = without(request, repeated)
         page = await _page(desk, request)
-    hits = await with_sources(desk.sources.store, desk.scope, request, page.results)
+    hits = await with_sources(desk.library.store, desk.scope, request, page.results)
     return replace(page, results=tuple(hits)), count
 
 
-async def _page(desk: Desk, request: SearchRequest) -> SearchPage:
+async def _page(desk: RecallState, request: SearchRequest) -> SearchPage:
     """The page, perhaps from a minute ago: the key holds all that could have changed it."""
-    await desk.sources.store.require_active(desk.mark, desk.scope)
-    mark = await desk.sources.store.feed(desk.scope.user_id).mark()
+    await desk.library.store.require_active(desk.mark, desk.scope)
+    mark = await desk.library.store.feed(desk.scope.user_id).mark()
     minute = desk.now.replace(second=0, microsecond=0)
     key = (desk.scope, mark, replace(request, now=minute))
-    page = await desk.caches.searches.get(key, lambda: desk.sources.search(desk.scope, request))
+    page = await desk.caches.searches.get(key, lambda: desk.library.search(desk.scope, request))
     assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
     return page
 
@@ -240,7 +242,7 @@ def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
 
 
 def _answer(
-    desk: Desk,
+    desk: RecallState,
     asked: SearchMemoriesInput,
     request: SearchRequest,
     page: SearchPage,
@@ -284,11 +286,11 @@ def _why_nothing(page: SearchPage) -> str:
     return "; ".join(part for part in page.message.split("; ") if "withheld" not in part)
 
 
-def _say_filters(desk: Desk, relaxed: list[str]) -> str:
+def _say_filters(desk: RecallState, relaxed: list[str]) -> str:
     return say(desk.language, "relaxed", filters=", ".join(relaxed))
 
 
-def _item(desk: Desk, hit: Hit, query: str) -> MemorySearchResultItem:
+def _item(desk: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
     return MemorySearchResultItem(
         memory_key=hit.key,
         summary=hit.summary,

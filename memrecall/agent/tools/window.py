@@ -2,13 +2,13 @@
 
 from memrecall.agent.conversation import LARGEST_WINDOW
 from memrecall.agent.phrases import say
-from memrecall.agent.state import Desk
+from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import ExpandContextWindowInput, ExpandContextWindowOutput
 from memrecall.errors import InvalidArgument
 
 
 async def expand_context_window(
-    desk: Desk, asked: ExpandContextWindowInput
+    desk: RecallState, asked: ExpandContextWindowInput
 ) -> ExpandContextWindowOutput:
     """Grant a larger window if an iteration is left and something older exists."""
     desk.notes.in_a_row = 0
@@ -40,7 +40,7 @@ async def expand_context_window(
     )
 
 
-def _refuse(desk: Desk, message: str) -> ExpandContextWindowOutput:
+def _refuse(desk: RecallState, message: str) -> ExpandContextWindowOutput:
     desk.window.refusals += 1
     return ExpandContextWindowOutput(
         approved=False,
