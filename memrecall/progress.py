@@ -25,7 +25,7 @@ _BLUE = "#3987e5"
 
 
 @contextmanager
-def shown(progress: Progress, title: str, total: int, *, unit: str) -> Iterator[Advance]:
+def progress_bar(progress: Progress, title: str, total: int, *, unit: str) -> Iterator[Advance]:
     """Tell how far some work has come; what is yielded is to be called with what was done."""
     if callable(progress):
         yield progress

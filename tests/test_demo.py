@@ -14,7 +14,7 @@ import pytest
 from rich.cells import cell_len
 
 from memrecall.importers.jsonl import read_entry
-from memrecall.store import Entry
+from memrecall.store import ScopedMessage
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAT = Path("fixtures/demo/chat.jsonl")
@@ -30,9 +30,9 @@ FOUND = {
 NEVER_SAID = {"我的护照什么时候到期？", "When does my passport expire?"}
 
 
-def read_chat() -> dict[str, list[Entry]]:
+def read_chat() -> dict[str, list[ScopedMessage]]:
     """The entries of each user."""
-    chats: dict[str, list[Entry]] = defaultdict(list)
+    chats: dict[str, list[ScopedMessage]] = defaultdict(list)
     for line in (ROOT / CHAT).read_bytes().splitlines():
         entry = read_entry(line)
         chats[entry.scope.user_id].append(entry)

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from memrecall import progress
 from memrecall.memory import Importer, Library, Reindexer
-from memrecall.progress import NotebookBar, in_notebook, shown, terminal_bar
+from memrecall.progress import NotebookBar, in_notebook, progress_bar, terminal_bar
 from memrecall.settings import Settings
 
 from .evaluation.samples import message, write_lines
@@ -49,7 +49,7 @@ def test_here_is_no_notebook() -> None:
 
 
 def test_a_notebook_is_shown_a_bar_in_place(notebook: Notebook) -> None:
-    with shown(None, "asking", 3, unit="questions") as advance:
+    with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(1)
         advance(2)
     states = notebook.displays[0]
@@ -63,18 +63,18 @@ def test_what_is_soon_done_shows_nothing(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "_PATIENCE", 60.0)
-    with shown(None, "asking", 3, unit="questions") as advance:
+    with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(3)
     assert notebook.displays == []
-    with shown(True, "asking", 3, unit="questions"):
+    with progress_bar(True, "asking", 3, unit="questions"):
         assert len(notebook.displays) == 1  # asked for: at once
 
 
 def test_no_means_no_and_a_function_is_told(notebook: Notebook) -> None:
     told: list[int] = []
-    with shown(False, "asking", 3, unit="questions") as advance:
+    with progress_bar(False, "asking", 3, unit="questions") as advance:
         advance(3)
-    with shown(told.append, "asking", 3, unit="questions") as advance:
+    with progress_bar(told.append, "asking", 3, unit="questions") as advance:
         advance(3)
     assert told == [3]
     assert notebook.displays == []
@@ -82,7 +82,7 @@ def test_no_means_no_and_a_function_is_told(notebook: Notebook) -> None:
 
 def test_the_last_state_is_left_behind_when_work_fails(notebook: Notebook) -> None:
     def work() -> None:
-        with shown(None, "x", 10, unit="rows") as advance:
+        with progress_bar(None, "x", 10, unit="rows") as advance:
             advance(4)
             raise ValueError("broken")
 
@@ -108,7 +108,7 @@ def test_a_terminal_has_a_bar_and_a_pipe_has_none(capfd: pytest.CaptureFixture[s
     assert "importing" in written.getvalue()
     assert "3/3" in written.getvalue()
     for choice in (True, None):
-        with shown(choice, "importing", 3, unit="lines") as advance:
+        with progress_bar(choice, "importing", 3, unit="lines") as advance:
             advance(3)
     assert capfd.readouterr() == ("", "")
 

@@ -130,14 +130,14 @@ async def _run(
     from memrecall.evaluation.corpus import check_labels, read_corpus
     from memrecall.evaluation.questions import read_questions
     from memrecall.evaluation.runner import Runner, new_state
-    from memrecall.evaluation.runs import Plan, RunFolder
+    from memrecall.evaluation.runs import RunFolder, RunPlan
     from memrecall.importers.jsonl import read_entry
 
     settings = _settings()
     asked = read_questions(queries_file, max_questions)
     corpus = read_corpus(corpus_file, read_entry)
     check_labels(asked, corpus)
-    plan = Plan(
+    plan = RunPlan(
         mode=mode,
         depth=depth,
         max_questions=max_questions,

@@ -113,7 +113,7 @@ class Tape:
 
 
 @dataclass(frozen=True, slots=True)
-class Moment:
+class RecallTime:
     """The time that a recall counts from; `bounds` means that nothing said later is seen."""
 
     now: datetime
@@ -171,7 +171,7 @@ def recall(
     tape.check()
     asked = read_request(query, messages)
     given = options.read_time("--now", now)
-    moment = Moment(given or datetime.now(UTC), bounds=given is not None)
+    moment = RecallTime(given or datetime.now(UTC), bounds=given is not None)
     limits = {"iterations": max_iterations, "seconds": seconds}
     scope = _scope(user, agent, session, allow_sensitive)
     with watching(quiet=json) as observer:
@@ -215,7 +215,7 @@ async def _recall(
     asked: list[Any],
     scope: Any,
     db: str | None,
-    moment: Moment,
+    moment: RecallTime,
     tape: Tape,
     limits: dict[str, Any],
     observer: Callable[[Any], None] | None,
@@ -238,7 +238,7 @@ async def _recall(
             await client.close()
 
 
-def open_client(settings: Any, moment: Moment, tape: Tape) -> tuple[Any, Moment]:
+def open_client(settings: Any, moment: RecallTime, tape: Tape) -> tuple[Any, RecallTime]:
     """The model, recorded or replayed if that was asked for, and the time that it counts from."""
     from memrecall.agent import offline_client
     from memrecall.memory import client_of
@@ -254,13 +254,13 @@ def open_client(settings: Any, moment: Moment, tape: Tape) -> tuple[Any, Moment]
     return client, moment
 
 
-def _recorded_moment(about: Any, moment: Moment, file: Path) -> Moment:
+def _recorded_moment(about: Any, moment: RecallTime, file: Path) -> RecallTime:
     """The time of the recording: another one would ask the model something else."""
     from memrecall.types import parse_time
 
     if "now" not in about:
         return moment
-    recorded = Moment(parse_time(about["now"], "the cassette's now"), bool(about.get("as_of")))
+    recorded = RecallTime(parse_time(about["now"], "the cassette's now"), bool(about.get("as_of")))
     if moment.bounds and moment != recorded:
         raise InvalidArgument(
             f"{file} was recorded with now = {about['now']}", hint="Leave out --now"

@@ -44,13 +44,13 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
     from memrecall.memory import Library
     from memrecall.server.rpc.stdio import StdioServer
     from memrecall.server.running import log_to_stderr
-    from memrecall.server.tools import ToolDesk, dispatcher
+    from memrecall.server.tools import ToolService, dispatcher
     from memrecall.settings import load_settings
 
     log_to_stderr()
     settings = load_settings({"db": db, **folders}).settings
     async with await Library.open(settings) as library:
-        desk = ToolDesk(library, agent)
+        desk = ToolService(library, agent)
         await desk.recover()
         await StdioServer(dispatcher(desk, trusted=True)).run()
 
@@ -108,7 +108,7 @@ async def _serve_mcp(
     from memrecall.memory import Library, client_of
     from memrecall.scope import Scope
     from memrecall.server.running import log_to_stderr
-    from memrecall.server.tools import ToolDesk
+    from memrecall.server.tools import ToolService
     from memrecall.settings import load_settings
 
     guest_class, serve_stdio = _load_mcp()
@@ -118,7 +118,7 @@ async def _serve_mcp(
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
-            desk = ToolDesk(library, agent, **rights)
+            desk = ToolService(library, agent, **rights)
             if desk.is_operator:
                 await desk.recover()
             await serve_stdio(guest_class(desk, scope, client, trusted=True))

@@ -164,7 +164,7 @@ class Visitor:
         return await self.doorkeeper.admit_visitor(key_id, self.headers, self.client)
 
 
-class Door:
+class SignIn:
     """Admits browsers to the pages below it."""
 
     def __init__(self, pages: ASGIApp, doorkeeper: Doorkeeper) -> None:

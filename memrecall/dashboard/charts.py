@@ -10,7 +10,7 @@ from memrecall.dashboard.runs import main_metric
 from memrecall.dashboard.session import Visit
 from memrecall.dashboard.widgets import card
 from memrecall.evaluation.figures import calibration, latency_shares, recall_by_depth
-from memrecall.evaluation.runs import Run, State
+from memrecall.evaluation.runs import EvaluationRun, RunState
 
 # Told apart also by who sees few colours.
 PALETTE = ("#4477dd", "#dd8822", "#229977", "#bb4466", "#8866cc", "#33a0b5", "#99872e", "#777f8c")
@@ -79,7 +79,7 @@ _MOST_POINTS = 400
 _SHARE: dict[str, Any] = {"min": 0, "max": 1}
 
 
-def draw_trend(visit: Visit, runs: Sequence[tuple[str, State]]) -> None:
+def draw_trend(visit: Visit, runs: Sequence[tuple[str, RunState]]) -> None:
     """The main figure of each mode, run by run."""
     series: dict[str, list[Any]] = {}
     for name, state in reversed(runs):
@@ -111,14 +111,14 @@ def draw_intervals(visit: Visit, figures: Mapping[str, Any], metric: str) -> Non
         drawn.style(f"height: {max(200, 34 * len(told))}px")
 
 
-def draw_curves(visit: Visit, run: Run) -> None:
+def draw_curves(visit: Visit, run: EvaluationRun) -> None:
     """Recall against k, calibration, latency."""
     _draw_depth(visit, run)
     _draw_calibration(visit, run)
     _draw_latency(visit, run)
 
 
-def _draw_depth(visit: Visit, run: Run) -> None:
+def _draw_depth(visit: Visit, run: EvaluationRun) -> None:
     heading = visit.say("recall_by_k")
     points = [[k, round(share, 4)] for k, share in enumerate(recall_by_depth(run), 1)]
     with card(heading):
@@ -126,7 +126,7 @@ def _draw_depth(visit: Visit, run: Run) -> None:
         xy_chart(heading, axis(min=1), axis(**_SHARE), [line])
 
 
-def _draw_calibration(visit: Visit, run: Run) -> None:
+def _draw_calibration(visit: Visit, run: EvaluationRun) -> None:
     heading = visit.say("calibration")
     kind, bins = calibration(run)
     points = [[round(said, 4), round(came, 4)] for said, came, _ in bins]
@@ -137,7 +137,7 @@ def _draw_calibration(visit: Visit, run: Run) -> None:
         xy_chart(heading, axis(**_SHARE), axis(**_SHARE), [line, {**diagonal, **dashed}])
 
 
-def _draw_latency(visit: Visit, run: Run) -> None:
+def _draw_latency(visit: Visit, run: EvaluationRun) -> None:
     heading = visit.say("latency_shares")
     shares = latency_shares(run)
     step = max(1, len(shares) // _MOST_POINTS)

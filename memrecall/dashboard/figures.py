@@ -12,7 +12,7 @@ LEVEL = "level"
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class TimeRange:
     """How far back one looks, and how finely."""
 
     name: str
@@ -31,9 +31,9 @@ class Span:
 
 
 SPANS = {
-    "hour": Span("hour", timedelta(hours=1), MINUTE),
-    "day": Span("day", timedelta(days=1), QUARTER),
-    "week": Span("week", timedelta(days=7), HOUR),
+    "hour": TimeRange("hour", timedelta(hours=1), MINUTE),
+    "day": TimeRange("day", timedelta(days=1), QUARTER),
+    "week": TimeRange("week", timedelta(days=7), HOUR),
 }
 
 
@@ -94,7 +94,7 @@ class Figures:
         return measured[-1] if measured else None
 
 
-def figures_of_recalls(found: Iterable[TraceSummary], span: Span, now: datetime) -> Figures:
+def figures_of_recalls(found: Iterable[TraceSummary], span: TimeRange, now: datetime) -> Figures:
     """The same figures from one user's stored recalls."""
     made = Figures(span.buckets(now))
     told: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (

@@ -10,7 +10,7 @@ from pathlib import Path
 from fastapi import FastAPI
 from nicegui import Client, app, ui
 
-from memrecall.dashboard.auth import ASSETS, PREFERENCES, SIGN_IN, SIGN_OUT, SOCKET, Door
+from memrecall.dashboard.auth import ASSETS, PREFERENCES, SIGN_IN, SIGN_OUT, SOCKET, SignIn
 from memrecall.server.auth import Doorkeeper
 from memrecall.server.http.edge import log_bug
 
@@ -30,9 +30,9 @@ _COLLECTED_AFTER = (10_000, 20, 50)
 _FAVICON = Path(__file__).with_name("favicon.svg")
 
 
-def make_door(doorkeeper: Doorkeeper) -> Door:
+def make_door(doorkeeper: Doorkeeper) -> SignIn:
     """The dashboard of one service."""
-    return Door(_pages(), doorkeeper)
+    return SignIn(_pages(), doorkeeper)
 
 
 def is_ours(path: str) -> bool:

@@ -17,28 +17,28 @@ from memrecall.evaluation.compare import (
     require_same_questions,
 )
 from memrecall.evaluation.metrics import MAIN, summarise
-from memrecall.evaluation.runs import Run, RunFolder, State, find_runs
+from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Two runs and what changed between them."""
 
-    first: Run
-    second: Run
+    first: EvaluationRun
+    second: EvaluationRun
     metric: str
     metrics: list[str]
     questions: list[QuestionChange]
 
 
-async def list_runs(visit: Visit) -> list[tuple[str, State]]:
+async def list_runs(visit: Visit) -> list[tuple[str, RunState]]:
     """The runs there are, the latest first; for who may look at the service."""
     (await visit.principal()).require_operator()
     found = await asyncio.to_thread(find_runs, _folder(visit))
     return [(path.name, state) for path, state in found]
 
 
-async def read_run(visit: Visit, name: str) -> tuple[Run, dict[str, Any]]:
+async def read_run(visit: Visit, name: str) -> tuple[EvaluationRun, dict[str, Any]]:
     """A run and its figures, also of one that has not come to its end."""
     path = await _find(visit, name)
     return await asyncio.to_thread(lambda: _read(path, _stamp(path)))
@@ -57,7 +57,7 @@ async def read_changes(visit: Visit, first: str, second: str) -> list[Change]:
     return await asyncio.to_thread(_changes, tuple(paths), tuple(map(_stamp, paths)))
 
 
-def main_metric(state: State) -> str:
+def main_metric(state: RunState) -> str:
     """The figure that a run is told by."""
     return MAIN[state.plan.mode][0]
 
@@ -80,7 +80,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, _stamp: tuple[int, int]) -> tuple[Run, dict[str, Any]]:
+def _read(path: Path, _stamp: tuple[int, int]) -> tuple[EvaluationRun, dict[str, Any]]:
     run = RunFolder(path).read()
     figures = run.state.metrics or summarise(run.questions, run.answers, run.seconds)
     return run, figures

@@ -7,7 +7,7 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.display import Lane, Step, draw_lanes
+from memrecall.agent.display import Lane, TimelineStep, draw_lanes
 from memrecall.agent.trace import TraceEvent
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.session import Visit
@@ -68,7 +68,7 @@ def draw_trace(visit: Visit, events: list[TraceEvent]) -> None:
 class _Fold:
     """A step twice: its block in the lane, and the fold that the block opens."""
 
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: TimelineStep) -> None:
         self.step = step
         self._fold: ui.expansion | None = None
         self._is_filled = False
@@ -131,7 +131,7 @@ def _draw_block(visit: Visit, fold: _Fold) -> None:
     block.on("click", fold.open)
 
 
-def _short(visit: Visit, step: Step) -> str:
+def _short(visit: Visit, step: TimelineStep) -> str:
     took = visit.say("running") if step.is_running else milliseconds(step.seconds)
     if step.kind == "tool":
         return f"{step.name} · {took}"
@@ -140,7 +140,7 @@ def _short(visit: Visit, step: Step) -> str:
     return visit.say(f"step_{step.name}")
 
 
-def _caption(visit: Visit, step: Step) -> str:
+def _caption(visit: Visit, step: TimelineStep) -> str:
     told = _short(visit, step)
     output = step.data.get("output")
     if step.data.get("error"):
@@ -150,7 +150,7 @@ def _caption(visit: Visit, step: Step) -> str:
     return told
 
 
-def _draw_details(visit: Visit, step: Step) -> None:
+def _draw_details(visit: Visit, step: TimelineStep) -> None:
     data = step.data
     if step.kind == "tool":
         _draw_json(visit.say("arguments"), _parsed(data.get("arguments", {})))

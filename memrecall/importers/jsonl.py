@@ -11,9 +11,9 @@ from pydantic import ValidationError
 
 from memrecall.errors import CallerError, InvalidArgument
 from memrecall.library.library import Library
-from memrecall.progress import Advance, Progress, shown
+from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store import Entry
+from memrecall.store import ScopedMessage
 from memrecall.types import NewMessage, describe_validation_error
 
 BATCH = 1_000
@@ -45,7 +45,7 @@ class ImportReport:
 @dataclass(frozen=True, slots=True)
 class _Numbered:
     line: int
-    entry: Entry
+    entry: ScopedMessage
 
 
 class Importer:
@@ -62,7 +62,7 @@ class Importer:
 
         `progress` is told how many bytes were read; without it, a notebook shows a bar.
         """
-        with shown(progress, "importing", file_size(path), unit="bytes") as advance:
+        with progress_bar(progress, "importing", file_size(path), unit="bytes") as advance:
             return await self._run(path, strict, advance)
 
     async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
@@ -187,7 +187,7 @@ def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tup
         raise _unreadable(path, error) from None
 
 
-def read_entry(line: bytes, default_user: str | None = None) -> Entry:
+def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     """One line as a message with its scope; a CallerError says what is wrong with it."""
     data = _read_object(line)
     scope = {name: data.get(name) or None for name in _SCOPE_FIELDS}
@@ -205,7 +205,9 @@ def read_entry(line: bytes, default_user: str | None = None) -> Entry:
         message = NewMessage.model_validate({k: v for k, v in fields.items() if v is not None})
     except ValidationError as error:
         raise InvalidArgument(describe_validation_error(error)) from None
-    return Entry(Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message)
+    return ScopedMessage(
+        Scope(str(scope["user_id"]), scope["agent_id"], scope["session_id"]), message
+    )
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -145,9 +145,9 @@ class LadybugGraphs:
         self._files: OrderedDict[str, GraphFile] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    def room(self, scope: Scope) -> "LadybugRoom":
+    def room(self, scope: Scope) -> "LadybugScopedGraph":
         """The graph of one scope."""
-        return LadybugRoom(self, scope)
+        return LadybugScopedGraph(self, scope)
 
     async def rows(self, user_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         """Everything of a user as rows of an export."""
@@ -216,7 +216,7 @@ class LadybugGraphs:
         return self._folder / (hashlib.sha256(user_id.encode()).hexdigest()[:40] + _SUFFIX)
 
 
-class LadybugRoom:
+class LadybugScopedGraph:
     """The graph of one scope."""
 
     def __init__(self, graphs: LadybugGraphs, scope: Scope) -> None:

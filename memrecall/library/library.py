@@ -15,10 +15,10 @@ from memrecall.library.external import make_graphs, make_vector_db
 from memrecall.library.vectors import VectorWriter
 from memrecall.scope import Scope
 from memrecall.search import (
+    ExternalVectors,
     IndexCache,
     LexicalQuery,
     MessageSearch,
-    Outside,
     ScoredPage,
     SearchEngine,
     SearchPage,
@@ -33,17 +33,17 @@ from memrecall.settings import Settings, default_database
 from memrecall.store import (
     FORMAT,
     GRAPH_TABLES,
-    Entry,
-    Erased,
+    ErasureReport,
     GraphDB,
-    GraphRoom,
-    Outcome,
     PendingText,
+    PlanOutcome,
+    PlanStep,
     RowKey,
-    Step,
+    ScopedGraph,
+    ScopedMessage,
     Store,
     StoreGraphs,
-    Written,
+    WriteResult,
     table_of,
 )
 from memrecall.types import NewMemory, NewMessage, Origin
@@ -67,9 +67,9 @@ class Library:
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None
         budget = settings.index_memory_mb * 1024 * 1024
-        self._outside: Outside | None = None
+        self._outside: ExternalVectors | None = None
         if vector_db is not None and model is not None:
-            self._outside = Outside(vector_db, store, model, settings.vector_db_rows)
+            self._outside = ExternalVectors(vector_db, store, model, settings.vector_db_rows)
         self.cache = IndexCache(store, model, folder, budget, self._outside)
         self.engine = SearchEngine(store, embedder, self.cache)
         self.message_search = MessageSearch(store, self.cache)
@@ -151,11 +151,11 @@ class Library:
             await self.vectors.top_up(scope.user_id)
         return page
 
-    async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> Written:
+    async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> WriteResult:
         """Store messages, all or nothing; their vectors follow."""
-        return await self.add_entries([Entry(scope, message) for message in batch])
+        return await self.add_entries([ScopedMessage(scope, message) for message in batch])
 
-    async def add_entries(self, entries: Sequence[Entry]) -> Written:
+    async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
         """Store messages of several scopes, all or nothing; their vectors follow."""
         await self.vectors.prepare()
         written = await self.store.write_messages(list(entries))
@@ -169,7 +169,7 @@ class Library:
 
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
-    ) -> Written:
+    ) -> WriteResult:
         """Store memories, all or nothing; their vectors follow."""
         await self.vectors.prepare()
         written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
@@ -183,7 +183,9 @@ class Library:
         await self.vectors.submit(rows)
         return written
 
-    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+    async def apply_plan(
+        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
+    ) -> list[PlanOutcome]:
         """Carry out steps on a scope's memories, all or nothing; vectors follow."""
         await self.vectors.prepare()
         outcomes = await self.store.apply_plan(scope, steps, actor=actor)
@@ -195,7 +197,7 @@ class Library:
         await self.vectors.submit(rows)
         return outcomes
 
-    def graph(self, scope: Scope) -> GraphRoom:
+    def graph(self, scope: Scope) -> ScopedGraph:
         """The knowledge graph of one scope, wherever it is kept."""
         return self.graphs.room(scope)
 
@@ -245,7 +247,7 @@ class Library:
             facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
         return facts
 
-    async def erase_user(self, user_id: str) -> Erased:
+    async def erase_user(self, user_id: str) -> ErasureReport:
         """Remove every row of a user, and what was derived from them."""
         await self.vectors.settle()
         erased = await self.store.owners.erase_user(user_id)
@@ -253,7 +255,7 @@ class Library:
         await self.forget_derived(user_id)
         return erased
 
-    async def erase_session(self, user_id: str, session_id: str) -> Erased:
+    async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
         """Remove a session, and what was derived from it."""
         await self.vectors.settle()
         erased = await self.store.owners.erase_session(user_id, session_id)

@@ -3,7 +3,7 @@
 from memrecall.errors import EmbedderFailed
 from memrecall.library.knowledge import embed_knowledge
 from memrecall.library.library import Library
-from memrecall.progress import Advance, Progress, shown
+from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.text import TEXT_VERSION
 
 
@@ -30,7 +30,7 @@ class Reindexer:
         embedder = self._library.embedder
         if embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
-        with shown(progress, "reindexing", await self.count(), unit="rows") as advance:
+        with progress_bar(progress, "reindexing", await self.count(), unit="rows") as advance:
             analysed = await self._analyse(advance) if self._stale_text else 0
             await embedder.embed([])  # a broken embedder must not take the database over
             await self._library.store.vectors(embedder.model).adopt()

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
-from memrecall.progress import Advance, Progress, shown
+from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.store import PendingText, Store, VectorStore
 
 log = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ class VectorWriter:
         self._hurry.set()
         if progress is None and self._left <= _SMALL:
             progress = False  # a chat turn is not worth a bar
-        with shown(progress, "embedding", self._left, unit="rows") as advance:
+        with progress_bar(progress, "embedding", self._left, unit="rows") as advance:
             self._watchers.append(advance)
             try:
                 await asyncio.wait(jobs)

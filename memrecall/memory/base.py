@@ -104,7 +104,7 @@ def make_extractor(settings: Settings, client: Any = None) -> Extractor:
 APPLICATION = "application"
 
 
-class Face:
+class MemoryBase:
     """A memory bound to a scope.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;

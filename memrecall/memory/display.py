@@ -67,7 +67,7 @@ _LABELS = {
 }
 
 
-class Found(dict[str, Any]):
+class SearchResults(dict[str, Any]):
     """What `search` and `get_all` answer: a dict with `results`."""
 
     def _repr_html_(self) -> str:
@@ -83,7 +83,7 @@ class Found(dict[str, Any]):
         return str(box(note(_count(self, say)), *shown, *told))
 
 
-class MemoryItem(dict[str, Any]):
+class MemoryResult(dict[str, Any]):
     """What `get` and `update` answer: a memory or message as a dict."""
 
     def _repr_html_(self) -> str:
@@ -106,7 +106,7 @@ class MemoryItem(dict[str, Any]):
         )
 
 
-class Added(dict[str, Any]):
+class AddResult(dict[str, Any]):
     """What `add` answers: a dict with `results`, `messages`, `relations` and `problems`."""
 
     def _repr_html_(self) -> str:
@@ -121,7 +121,7 @@ class Added(dict[str, Any]):
         return str(box(note(" · ".join(parts)), *shown, *map(warning, self.get("problems", ()))))
 
 
-class History(list[dict[str, Any]]):
+class HistoryResult(list[dict[str, Any]]):
     """What `history` answers: the steps of a memory, the first first."""
 
     def _repr_html_(self) -> str:
@@ -131,7 +131,7 @@ class History(list[dict[str, Any]]):
         return str(box(table((_step_row(step, say) for step in self), heads)))
 
 
-class GraphAnswer(dict[str, Any]):
+class GraphResult(dict[str, Any]):
     """What `graph` and `extract` answer: a dict with `entities`, `relations` or `paths`."""
 
     def _repr_html_(self) -> str:

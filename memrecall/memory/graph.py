@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.store import GraphRoom, StoredRelation
+from memrecall.store import ScopedGraph, StoredRelation
 from memrecall.types import format_time
 
 DEEPEST = 6
@@ -30,7 +30,7 @@ def relation_item(relation: StoredRelation) -> dict[str, Any]:
 class GraphView:
     """Reads the graph of one scope."""
 
-    def __init__(self, graph: GraphRoom) -> None:
+    def __init__(self, graph: ScopedGraph) -> None:
         self._graph = graph
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo
 from memrecall.extraction.names import aliases_in
 from memrecall.extraction.protocol import Decision, Extractor, Fact, Known, Utterance
 from memrecall.library.library import Library
-from memrecall.memory.display import Added, GraphAnswer
+from memrecall.memory.display import AddResult, GraphResult
 from memrecall.memory.jobs import Processes, run_processes
 from memrecall.memory.records import outcome_item
 from memrecall.memory.summaries import SessionSummaries
@@ -19,13 +19,13 @@ from memrecall.messages import origin_of
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.search import SearchRequest
 from memrecall.store import (
-    Entry,
+    MemoryQuery,
     NewRelation,
-    Outcome,
     PendingText,
+    PlanOutcome,
+    PlanStep,
     RowKey,
-    Step,
-    Wanted,
+    ScopedMessage,
     read_filter,
 )
 from memrecall.types import (
@@ -61,7 +61,7 @@ class Marks:
 class Learned:
     """What became of some messages, and what went wrong on the way."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[PlanOutcome, ...] = ()
     problems: tuple[str, ...] = ()
     by: str = ""
 
@@ -109,7 +109,7 @@ class Learner:
         for fact in facts:
             if fact.field is not None:
                 same = read_filter({"subject": fact.subject, "field": fact.field})
-                page = await listing.page(Wanted(same), limit=_KNOWN_PER_FACT)
+                page = await listing.page(MemoryQuery(same), limit=_KNOWN_PER_FACT)
                 found |= {record.memory_key: as_known(record) for record in page.items}
             request = SearchRequest(fact.text[:2000], limit=_KNOWN_PER_FACT, kind="memory")
             hits = await self._library.search(scope, request)
@@ -138,7 +138,9 @@ def as_utterance(message: NewMessage, message_id: str) -> Utterance:
     return Utterance(message_id, message.speaker, message.role, message.content, message.ts)
 
 
-def _step(decision: Decision, known: set[str], said: dict[str, Utterance], marks: Marks) -> Step:
+def _step(
+    decision: Decision, known: set[str], said: dict[str, Utterance], marks: Marks
+) -> PlanStep:
     """A decision as a step. One that names a memory nobody showed it is not followed blindly."""
     fact = decision.fact
     event, key = decision.event, decision.memory_key
@@ -147,11 +149,11 @@ def _step(decision: Decision, known: set[str], said: dict[str, Utterance], marks
     if event == "DELETE" and key is None:
         event = "NONE"
     if event in ("NONE", "DELETE"):
-        return Step(event, memory_key=key, reason=decision.reason)
+        return PlanStep(event, memory_key=key, reason=decision.reason)
     sources = [said[name] for name in fact.source_ids if name in said]
     slotted = replace(fact, field=fact.field or decision.field)
     memory = _memory(slotted, decision.text or fact.text, sources, marks)
-    return Step(event, memory, key, _origin(sources), decision.reason)
+    return PlanStep(event, memory, key, _origin(sources), decision.reason)
 
 
 def _memory(fact: Fact, text: str, sources: Sequence[Utterance], marks: Marks) -> NewMemory:
@@ -202,7 +204,7 @@ class Stored:
 
     ids: tuple[str, ...]
     fresh: int  # of the messages, those that were not there yet
-    outcomes: tuple[Outcome, ...] = ()
+    outcomes: tuple[PlanOutcome, ...] = ()
 
 
 class Adder:
@@ -225,22 +227,24 @@ class Adder:
         await self._library.vectors.prepare()
         kept = [_as_memory(message, addition.marks) for message in addition.messages]
         written, keys = await self._library.store.write_turn(
-            [Entry(scope, message) for message in addition.messages], kept, actor=ACTOR
+            [ScopedMessage(scope, message) for message in addition.messages], kept, actor=ACTOR
         )
-        outcomes: list[Outcome] = []
+        outcomes: list[PlanOutcome] = []
         rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, written.ids, keys, strict=True):
             if key is not None:
-                outcomes.append(Outcome("ADD", key, message.content))
+                outcomes.append(PlanOutcome("ADD", key, message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "message", name), message.content))
                 rows.append(PendingText(RowKey(scope.user_id, "memory", key), message.content))
         await self._library.vectors.submit(rows)
         return Stored(written.ids, written.stored, tuple(outcomes))
 
-    async def finish(self, addition: Addition, stored: Stored, missed: Sequence[str] = ()) -> Added:
+    async def finish(
+        self, addition: Addition, stored: Stored, missed: Sequence[str] = ()
+    ) -> AddResult:
         """Make what is to be made of stored messages; the result tells what failed."""
         problems: list[str] = list(missed)
-        outcomes: Sequence[Outcome] = stored.outcomes
+        outcomes: Sequence[PlanOutcome] = stored.outcomes
         relations: list[dict[str, Any]] = []
         if addition.infer:
             said = [
@@ -258,7 +262,7 @@ class Adder:
                 problems += found["problems"]
             layers = SessionSummaries(self._library.store, scope, self._extractor)
             await _guard("summaries", layers.update(), problems)
-        result = Added(
+        result = AddResult(
             results=[outcome_item(outcome) for outcome in outcomes if outcome.event != "NONE"],
             messages=list(stored.ids),
             stored=stored.fresh,
@@ -273,7 +277,7 @@ class Adder:
             result["processes"] = await run_processes(processes, items)
         return result
 
-    async def relate(self, scope: Scope, said: Sequence[Utterance]) -> GraphAnswer:
+    async def relate(self, scope: Scope, said: Sequence[Utterance]) -> GraphResult:
         """Write the relations that messages tell of into the graph."""
         told = await self._extractor.relations(said, now=datetime.now(UTC))
         names = {entity.name[:NAME_LENGTH]: entity.type for entity in told.entities}
@@ -296,7 +300,7 @@ class Adder:
         for pair in {pair for utterance in said for pair in aliases_in(utterance.text)}:
             if await graph.entities(pair):  # of nobody who is known, it tells nothing yet
                 await graph.merge(*sorted(pair))
-        return GraphAnswer(
+        return GraphResult(
             entities=[{"name": name, "type": kind} for name, kind in names.items()],
             relations=[
                 {

@@ -8,7 +8,7 @@ from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
 from memrecall.memory.records import memory_item
 from memrecall.scope import Scope
-from memrecall.store import KnowledgeEntry, NewKnowledge, Wanted, read_filter
+from memrecall.store import KnowledgeEntry, MemoryQuery, NewKnowledge, read_filter
 from memrecall.types import MemoryRecord, NewMemory, Origin, format_time
 
 EXPERIENCE = "experience"
@@ -24,7 +24,7 @@ class UserInfo:
     async def profile(self, subject: str = USER) -> dict[str, list[dict[str, Any]]]:
         """For each field what is known now, the latest first, with the messages it came from."""
         wanted = read_filter({"subject": subject, "field": {"ne": None}})
-        page = await self._listing.page(Wanted(wanted), limit=_FIELDS)
+        page = await self._listing.page(MemoryQuery(wanted), limit=_FIELDS)
         profile: dict[str, list[dict[str, Any]]] = {}
         for record in page.items:
             profile.setdefault(str(record.field), []).append(_entry(record))
@@ -97,7 +97,7 @@ class Experience:
         if success is not None:
             filters["metadata.success"] = success
         listing = self._library.store.memory_list(self._scope)
-        page = await listing.page(Wanted(read_filter(filters)), limit=_FIELDS)
+        page = await listing.page(MemoryQuery(read_filter(filters)), limit=_FIELDS)
         return [memory_item(record) for record in page.items]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
-from memrecall.memory.display import Added, History, MemoryItem
+from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
 from memrecall.memory.ingest import Addition, Marks
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_processes
 from memrecall.memory.records import (
@@ -15,15 +15,15 @@ from memrecall.memory.records import (
     read_correction,
     revision_item,
 )
-from memrecall.memory.retention import CareFace
+from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, Search, search_memories
-from memrecall.memory.sessions import SessionFace
+from memrecall.memory.sessions import SessionsMixin
 from memrecall.messages import read_messages, scrub
-from memrecall.store import PendingText, RowKey, Wanted, read_filter
+from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
 from memrecall.types import parse_time
 
 
-class AsyncMemory(SessionFace, CareFace):
+class AsyncMemory(SessionsMixin, RetentionMixin):
     """Remembers for users of agents, and forgets on request.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
@@ -71,7 +71,7 @@ class AsyncMemory(SessionFace, CareFace):
         work = parts.adder.finish(addition, stored, missed)
         if background:
             job = self._shared.jobs.start(work, scope.user_id)
-            return Added(job, messages=list(stored.ids), stored=stored.fresh)
+            return AddResult(job, messages=list(stored.ids), stored=stored.fresh)
         return await work
 
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
@@ -99,7 +99,7 @@ class AsyncMemory(SessionFace, CareFace):
         `superseded` also lists those that hold no longer, `deleted` those that are hidden.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        wanted = Wanted(
+        wanted = MemoryQuery(
             read_filter(filters),
             _asked(session_id, run_id),
             None if as_of is None else parse_time(as_of, "as_of"),
@@ -154,14 +154,14 @@ class AsyncMemory(SessionFace, CareFace):
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
             await library.vectors.submit([PendingText(row, text)])
-        return MemoryItem(memory_item(record), event="UPDATE", message="updated")
+        return MemoryResult(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
         """What became of a memory, from its adding on; also of a deleted one."""
         parts = await self._parts()
         scope = await self._owner(parts, memory_id, user_id)
         steps = await parts.library.store.history(scope, memory_id)
-        return History(revision_item(step) for step in steps)
+        return HistoryResult(revision_item(step) for step in steps)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
         """Hide a memory at once; `undo` brings it back until it is purged."""
@@ -206,7 +206,7 @@ class AsyncMemory(SessionFace, CareFace):
         users: each one's are hidden in a transaction of its own.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        wanted = Wanted(read_filter(filters), _asked(session_id, run_id), superseded=True)
+        wanted = MemoryQuery(read_filter(filters), _asked(session_id, run_id), superseded=True)
         store = (await self._parts()).library.store
         found = deleted = users = 0
         async for owner in self._owners(store, scope, user_id):

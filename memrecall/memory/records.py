@@ -8,11 +8,11 @@ from typing import Any
 from pydantic import ValidationError
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
-from memrecall.memory.display import Found, MemoryItem
+from memrecall.memory.display import MemoryResult, SearchResults
 from memrecall.messages import Redact, scrub
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import Hit
-from memrecall.store import MessageFilter, Outcome, Revision, Store, Wanted
+from memrecall.store import MemoryQuery, MessageFilter, PlanOutcome, Revision, Store
 from memrecall.store.memories.changes import UPDATABLE
 from memrecall.types import MemoryRecord, Message, NewMemory, describe_validation_error, format_time
 
@@ -211,7 +211,7 @@ def hit_item(hit: Hit, record: MemoryRecord | None, user_id: str) -> dict[str, A
     return {**item, "score": hit.score, "probability": hit.probability}
 
 
-def outcome_item(outcome: Outcome) -> dict[str, Any]:
+def outcome_item(outcome: PlanOutcome) -> dict[str, Any]:
     """What a write did."""
     item: dict[str, Any] = {
         "id": outcome.memory_key,
@@ -252,7 +252,7 @@ _USERS_A_PAGE = 200
 class ListRequest:
     """Which memories, or messages, are to be listed."""
 
-    wanted: Wanted
+    wanted: MemoryQuery
     limit: int = 100
     cursor: str | None = None
     messages: bool = False
@@ -290,7 +290,7 @@ async def each_user(store: Store) -> AsyncIterator[str]:
 
 async def get_item(
     store: Store, binding: Binding, memory_id: str, user_id: str | None
-) -> MemoryItem | None:
+) -> MemoryResult | None:
     """A memory, or a message of a user who is known, by its id; None if there is none."""
     try:
         scope = await find_owner(store, binding, memory_id, user_id)
@@ -298,12 +298,12 @@ async def get_item(
         return None
     found = await store.memories(scope).get_many([memory_id])
     if found:
-        return MemoryItem(memory_item(found[0]))
+        return MemoryResult(memory_item(found[0]))
     said = await store.timeline(scope).get_many([memory_id])
-    return MemoryItem(message_item(said[0])) if said else None
+    return MemoryResult(message_item(said[0])) if said else None
 
 
-async def list_items(store: Store, scope: Scope, request: ListRequest) -> Found:
+async def list_items(store: Store, scope: Scope, request: ListRequest) -> SearchResults:
     """A page of memories or messages, the latest first."""
     if not 1 <= request.limit <= LARGEST_LIMIT:
         raise InvalidArgument(
@@ -315,10 +315,10 @@ async def list_items(store: Store, scope: Scope, request: ListRequest) -> Found:
         request.wanted, limit=request.limit, cursor=request.cursor
     )
     items = [memory_item(record) for record in page.items]
-    return Found(results=items, next_cursor=page.next_cursor)
+    return SearchResults(results=items, next_cursor=page.next_cursor)
 
 
-async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> Found:
+async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> SearchResults:
     if request.filtered:
         raise InvalidArgument("filters are on memories", hint="Leave them out with messages=True")
     wanted = MessageFilter(session_id=request.wanted.session_id)
@@ -331,4 +331,4 @@ async def _list_messages(store: Store, scope: Scope, request: ListRequest) -> Fo
         cursor = page.next_cursor
         if cursor is None:
             break
-    return Found(results=items, next_cursor=cursor)
+    return SearchResults(results=items, next_cursor=cursor)

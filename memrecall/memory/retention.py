@@ -12,12 +12,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.memory.base import Face
+from memrecall.memory.base import MemoryBase
 from memrecall.memory.jobs import Schedule
 from memrecall.memory.records import each_user
 from memrecall.scope import Scope
 from memrecall.settings import Settings
-from memrecall.store import Store, Wanted
+from memrecall.store import MemoryQuery, Store
 from memrecall.types import MemoryRecord
 
 ACTOR = "sweep"
@@ -105,7 +105,7 @@ async def _all(store: Store, scope: Scope) -> AsyncIterator[MemoryRecord]:
     cursor: str | None = None
     while True:
         page = await store.memory_list(scope).page(
-            Wanted(superseded=True), limit=_PAGE, cursor=cursor
+            MemoryQuery(superseded=True), limit=_PAGE, cursor=cursor
         )
         for record in page.items:
             yield record
@@ -172,7 +172,7 @@ class _Sweep:
     now: datetime
 
 
-class CareFace(Face):
+class RetentionMixin(MemoryBase):
     """What becomes of everything that a user has stored."""
 
     async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:

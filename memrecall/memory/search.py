@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, ModelFailed, StorageError
 from memrecall.library.library import Library
-from memrecall.memory.display import Found
+from memrecall.memory.display import SearchResults
 from memrecall.memory.records import hit_item
 from memrecall.memory.reranking import RERANKED, Reranker
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest
-from memrecall.store import GraphRoom, Store, Wanted, fold_name, fold_text, read_filter
+from memrecall.store import MemoryQuery, ScopedGraph, Store, fold_name, fold_text, read_filter
 from memrecall.text.tokens import CJK, is_cjk
 
 MOST_WORDS = 8
@@ -28,7 +28,7 @@ _SIGNS = re.compile(r"[^\w\s]+")
 _PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
 
 
-async def two_hop_words(graph: GraphRoom, query: str, as_of: datetime | None) -> tuple[str, ...]:
+async def two_hop_words(graph: ScopedGraph, query: str, as_of: datetime | None) -> tuple[str, ...]:
     """Names that stand beside the entities of a question, the nearest first; () mostly."""
     asked = fold_name(query)
     named = await graph.entities(possible_names(query))
@@ -124,7 +124,7 @@ class Search:
 
 async def search_memories(
     library: Library, scope: Scope, asked: Search, reranker: Reranker | None
-) -> Found:
+) -> SearchResults:
     """The best memories for a query, in mem0's shape; `message` says what else is to be said."""
     request = await _request(library, scope, asked)
     if not asked.rerank:
@@ -135,7 +135,7 @@ async def search_memories(
         page = await _judged(library, scope, request, reranker)
     hits = page.results[: asked.limit]
     results = [hit_item(hit, page.records.get(hit.key), scope.user_id) for hit in hits]
-    return Found(results=results, total_found=page.total_found, message=page.message)
+    return SearchResults(results=results, total_found=page.total_found, message=page.message)
 
 
 async def _request(library: Library, scope: Scope, asked: Search) -> SearchRequest:
@@ -158,7 +158,7 @@ async def _request(library: Library, scope: Scope, asked: Search) -> SearchReque
     )
     if not asked.filters:
         return request
-    wanted = Wanted(read_filter(asked.filters), asked.session_id, asked.as_of)
+    wanted = MemoryQuery(read_filter(asked.filters), asked.session_id, asked.as_of)
     keys = await library.store.memory_list(scope).keys(wanted)
     return replace(request, only=frozenset(keys))
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import MemrecallError
 from memrecall.extraction.protocol import Utterance
-from memrecall.memory.base import Face, SessionKey
-from memrecall.memory.display import GraphAnswer
+from memrecall.memory.base import MemoryBase, SessionKey
+from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import recall
@@ -25,7 +25,7 @@ _LATEST = 50  # messages that `extract` reads when it is given none
 _SOURCES = 100  # messages that an experience names
 
 
-class SessionFace(Face):
+class SessionsMixin(MemoryBase):
     """Sessions: what they have in mind, their summaries and their end; recall; and the graph."""
 
     async def short_term(
@@ -175,13 +175,13 @@ class SessionFace(Face):
         view = GraphView(library.graph(self._scope(user_id, agent_id)))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
-            return GraphAnswer(await view.entities(limit=limit, cursor=cursor))
+            return GraphResult(await view.entities(limit=limit, cursor=cursor))
         if to is not None:
             steps = 3 if depth is None else depth
-            return GraphAnswer(paths=await view.paths(entity, to, depth=steps, as_of=moment))
+            return GraphResult(paths=await view.paths(entity, to, depth=steps, as_of=moment))
         steps = 1 if depth is None else depth
         around = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
-        return GraphAnswer(relations=around)
+        return GraphResult(relations=around)
 
     async def recall(
         self,

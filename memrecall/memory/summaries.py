@@ -23,7 +23,7 @@ _LATEST = 200  # messages that a state looks at
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class SummaryContext:
     """What a prompt is told of a session, within a number of tokens."""
 
     text: str
@@ -57,7 +57,7 @@ class SessionSummaries:
         await self._room.add_summaries(made)
         return made
 
-    async def state(self, max_tokens: int) -> State:
+    async def state(self, max_tokens: int) -> SummaryContext:
         """The session within so many tokens: the oldest summed up most."""
         if max_tokens < 1:
             raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
@@ -72,7 +72,7 @@ class SessionSummaries:
             cost += price
             chosen.append(summary.text)
         text = "\n".join([*reversed(chosen), *lines])
-        return State(text, cost, len(lines), len(chosen))
+        return SummaryContext(text, cost, len(lines), len(chosen))
 
     async def _turns(self, kept: Sequence[StoredSummary], whole: bool) -> list[StoredSummary]:
         after = kept[-1].last_sequence_no if kept else 0

@@ -11,10 +11,10 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from memrecall.errors import CassetteMismatch, ModelFailed
 from memrecall.model.cassette_format import (
     VERSION,
-    Call,
     Failure,
     Fingerprints,
     Header,
+    RecordedCall,
     plain_options,
     read_cassette,
     start_file,
@@ -89,11 +89,11 @@ class RecordingClient(BaseClient):
         finally:
             write_line(self._path, line)
 
-    def _start(self, request: Request, *, stream: bool) -> Call:
+    def _start(self, request: Request, *, stream: bool) -> RecordedCall:
         digests = self._fingerprints.read(request)
         kept, texts = self._fingerprints.kept, self._fingerprints.texts
         self._calls += 1
-        return Call(
+        return RecordedCall(
             call=self._calls,
             header=self._header if self._calls == 1 else None,
             digests=digests,
@@ -140,7 +140,7 @@ class ReplayClient(BaseClient):
             yield chunk
         yield _replay(line)
 
-    def _next(self, request: Request, *, stream: bool) -> Call:
+    def _next(self, request: Request, *, stream: bool) -> RecordedCall:
         check_token(request.token)
         number = self._made + 1
         if number > len(self._lines):
@@ -153,14 +153,14 @@ class ReplayClient(BaseClient):
         self._made = number
         return line
 
-    def _verify(self, line: Call, request: Request, stream: bool) -> None:
+    def _verify(self, line: RecordedCall, request: Request, stream: bool) -> None:
         recorded = {**line.digests, "stream": str(line.stream)}
         asked = {**self._fingerprints.read(request), "stream": str(stream)}
         for part, now in asked.items():
             if recorded.get(part) != now:
                 raise self._mismatch(line, part, self._describe(line, part, request, now))
 
-    def _describe(self, line: Call, part: str, request: Request, now: str) -> str:
+    def _describe(self, line: RecordedCall, part: str, request: Request, now: str) -> str:
         """What was recorded of a part and what it is now, as readable as can be."""
         if part == "messages":
             return _compare(self._expected, self._fingerprints.texts)
@@ -170,7 +170,7 @@ class ReplayClient(BaseClient):
             return f"it was {line.options}, now {plain_options(request.options)}"
         return f"it was {line.digests.get(part, line.stream)}, now {now}"
 
-    def _mismatch(self, line: Call, part: str, told: str) -> CassetteMismatch:
+    def _mismatch(self, line: RecordedCall, part: str, told: str) -> CassetteMismatch:
         return CassetteMismatch(
             f"call {line.call} of {self._path} differs in {part}: {told}",
             hint="Record the cassette again if the change is meant",
@@ -179,16 +179,16 @@ class ReplayClient(BaseClient):
         )
 
 
-def _keep(line: Call, result: CreateResult) -> None:
+def _keep(line: RecordedCall, result: CreateResult) -> None:
     line.response = result
     line.failure = None
 
 
-def _keep_failure(line: Call, failure: ModelFailed) -> None:
+def _keep_failure(line: RecordedCall, failure: ModelFailed) -> None:
     line.failure = Failure(kind=failure.kind, message=failure.message, hint=failure.hint)
 
 
-def _replay(line: Call) -> CreateResult:
+def _replay(line: RecordedCall) -> CreateResult:
     if line.response is not None:
         return line.response
     failure = line.failure or GIVEN_UP

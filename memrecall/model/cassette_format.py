@@ -41,7 +41,7 @@ class Failure(_Line):
     hint: str = ""
 
 
-class Call(_Line):
+class RecordedCall(_Line):
     """A line: one call."""
 
     call: int
@@ -76,7 +76,7 @@ NOTHING_RECORDED = Header(
 )
 
 
-def write_line(path: Path, line: Call) -> None:
+def write_line(path: Path, line: RecordedCall) -> None:
     """Write one line to the file, and let go of it: what was recorded survives a crash."""
     plain = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
     _write(path, json.dumps(plain, ensure_ascii=False) + "\n", "a")
@@ -99,7 +99,7 @@ def _write(path: Path, text: str, mode: str) -> None:
         raise InvalidArgument(f"the cassette {path} cannot be written: {error}") from None
 
 
-def read_cassette(path: Path) -> tuple[Header, list[Call]]:
+def read_cassette(path: Path) -> tuple[Header, list[RecordedCall]]:
     """What holds for all calls, and the calls in the order in which they were made."""
     try:
         lines = path.read_text("utf-8").split("\n")
@@ -121,9 +121,9 @@ def read_cassette(path: Path) -> tuple[Header, list[Call]]:
     return header, calls
 
 
-def _parse(path: Path, number: int, line: str) -> Call:
+def _parse(path: Path, number: int, line: str) -> RecordedCall:
     try:
-        return Call.model_validate(json.loads(line))
+        return RecordedCall.model_validate(json.loads(line))
     except ValueError as error:
         if not isinstance(error, ValidationError):
             raise InvalidArgument(

@@ -2,7 +2,7 @@
 
 from memrecall.search.engine import SearchEngine
 from memrecall.search.index.cache import IndexCache
-from memrecall.search.index.external import Outside, VectorDB
+from memrecall.search.index.external import ExternalVectors, VectorDB
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
 from memrecall.search.ranking.lexical import all_terms, question_terms
@@ -18,11 +18,11 @@ from memrecall.search.request import (
 )
 
 __all__ = [
+    "ExternalVectors",
     "Hit",
     "IndexCache",
     "LexicalQuery",
     "MessageSearch",
-    "Outside",
     "ScoredMessage",
     "ScoredPage",
     "SearchEngine",

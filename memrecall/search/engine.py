@@ -20,11 +20,11 @@ from memrecall.search.hits import fetch_hits
 from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.columns import Columns
 from memrecall.search.ranking.calibration import BACKGROUND, noise_floor
-from memrecall.search.ranking.features import Question, Ranked, rank
+from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import in_first_person, named_in, told_of
-from memrecall.search.ranking.selection import Place, place_of
+from memrecall.search.ranking.selection import RankPosition, place_of
 from memrecall.search.request import Mode, SearchPage, SearchRequest
-from memrecall.store import Store, UserMark, open_cursor, require_enabled, seal_cursor
+from memrecall.store import Store, UserVersion, open_cursor, require_enabled, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
 
@@ -42,7 +42,7 @@ class _Start:
 
     version: int
     now: datetime
-    after: Place | None
+    after: RankPosition | None
 
 
 class SearchEngine:
@@ -73,7 +73,7 @@ class SearchEngine:
             await self._require_active(scope, request, mark)
             await self._cache.bring(mark, columns, vector)
             start = self._start(scope, request, mark)
-            question = Question(request, query, vector, start.now)
+            question = RankingQuery(request, query, vector, start.now)
             work = (columns, scope, question, start.version, start.after, mark)
             if columns.rows > _ROWS_FOR_A_THREAD[request.mode]:
                 ranked = await asyncio.to_thread(rank, *work)
@@ -95,13 +95,15 @@ class SearchEngine:
 
     def _current(
         self, scope: Scope, request: SearchRequest
-    ) -> AbstractAsyncContextManager[tuple[UserMark, Columns] | None]:
+    ) -> AbstractAsyncContextManager[tuple[UserVersion, Columns] | None]:
         """Whose rows are searched: the user's, or what the agent knows."""
         if request.kind == "knowledge":
             return self._cache.current_knowledge(scope.agent_id or DEFAULT_NAME)
         return self._cache.current(scope.user_id)
 
-    async def _require_active(self, scope: Scope, request: SearchRequest, mark: UserMark) -> None:
+    async def _require_active(
+        self, scope: Scope, request: SearchRequest, mark: UserVersion
+    ) -> None:
         if request.kind == "knowledge":
             require_enabled("agent", scope.agent_id or DEFAULT_NAME, mark.status)
         else:
@@ -162,21 +164,21 @@ class SearchEngine:
             return 1.0
         return 1.0 if self._background is None else noise_floor(self._background @ vector, rows)
 
-    def _start(self, scope: Scope, request: SearchRequest, mark: UserMark) -> _Start:
+    def _start(self, scope: Scope, request: SearchRequest, mark: UserVersion) -> _Start:
         if request.cursor is None:
             return _Start(mark.version, request.now or datetime.now(UTC), None)
         secret = self._store.facts.cursor_secret
         version, now, *place = open_cursor(secret, _binding(scope, request, mark), request.cursor)
-        return _Start(int(version), datetime.fromisoformat(now), Place(*place))
+        return _Start(int(version), datetime.fromisoformat(now), RankPosition(*place))
 
     def _cursor(
         self,
         scope: Scope,
         request: SearchRequest,
-        mark: UserMark,
+        mark: UserVersion,
         start: _Start,
         columns: Columns,
-        ranked: Ranked,
+        ranked: RankedRows,
     ) -> str | None:
         if not ranked.more:
             return None
@@ -191,13 +193,13 @@ def _nobody(scope: Scope, request: SearchRequest) -> str:
     return f"user {scope.user_id!r} is not known: nothing is stored under this id"
 
 
-def _notes(ranked: Ranked) -> Iterator[str]:
+def _notes(ranked: RankedRows) -> Iterator[str]:
     if ranked.withheld:
         yield f"{ranked.withheld} sensitive memories withheld: no permission"
     if ranked.unembedded:
         yield f"{ranked.unembedded} rows are not embedded yet: `memrecall reindex`"
 
 
-def _binding(scope: Scope, request: SearchRequest, mark: UserMark) -> list[object]:
+def _binding(scope: Scope, request: SearchRequest, mark: UserVersion) -> list[object]:
     permissions = sorted(scope.permissions)
     return [scope.user_id, scope.agent_id, permissions, mark.epoch, *request.binding()]

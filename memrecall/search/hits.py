@@ -3,7 +3,7 @@
 from memrecall.scope import Scope
 from memrecall.search.index.columns import Columns
 from memrecall.search.ranking.calibration import probability
-from memrecall.search.ranking.features import Ranked
+from memrecall.search.ranking.features import RankedRows
 from memrecall.search.ranking.scores import relevance
 from memrecall.search.request import KINDS, Hit, Why
 from memrecall.store import KnowledgeEntry, Store
@@ -14,7 +14,7 @@ async def fetch_hits(
     store: Store,
     scope: Scope,
     columns: Columns,
-    ranked: Ranked,
+    ranked: RankedRows,
 ) -> tuple[list[Hit], dict[str, MemoryRecord]]:
     """The hits of the ranked rows, in their order, and the memories among them whole.
 

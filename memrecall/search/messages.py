@@ -28,14 +28,14 @@ from memrecall.search.ranking.lexical import (
     match,
     term_key,
 )
-from memrecall.search.ranking.selection import Place, first_places, place_of
+from memrecall.search.ranking.selection import RankPosition, first_places, place_of
 from memrecall.search.request import (
     LexicalQuery,
     ScoredMessage,
     ScoredPage,
     SemanticQuery,
 )
-from memrecall.store import MessageFilter, Store, UserMark, open_cursor, seal_cursor
+from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import snippets
@@ -108,7 +108,7 @@ class _Start:
 
     version: int
     weighing: Weighing | None = None
-    after: Place | None = None
+    after: RankPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ class MessageSearch:
         words = positive_words(parsed)
         terms = all_terms("\n".join(words))
 
-        def find(columns: Columns, mark: UserMark) -> _Places:
+        def find(columns: Columns, mark: UserVersion) -> _Places:
             start = self._start(scope, query, mark)
             return self._page(columns, scope, query, parsed, terms, start)
 
@@ -150,7 +150,7 @@ class MessageSearch:
     async def by_meaning(self, scope: Scope, query: SemanticQuery, vector: Floats) -> ScoredPage:
         """The messages whose vectors are closest to a vector of unit length."""
 
-        def find(columns: Columns, mark: UserMark) -> _Places:
+        def find(columns: Columns, mark: UserVersion) -> _Places:
             if columns.vectors.dimensions:
                 check_dimensions(len(vector), columns.vectors.dimensions)
             return _closest(columns, scope, query, vector, mark.version)
@@ -164,7 +164,7 @@ class MessageSearch:
     async def _find(
         self,
         scope: Scope,
-        find: Callable[[Columns, UserMark], _Places],
+        find: Callable[[Columns, UserVersion], _Places],
         rows_for_a_thread: int,
         vector: Floats | None = None,
     ) -> _Places:
@@ -213,11 +213,11 @@ class MessageSearch:
         keys = [columns.table.keys[row] for row, _ in page]
         return _Places(keys, [round(value, _SCORE_DIGITS) for _, value in page], cursor)
 
-    def _start(self, scope: Scope, query: LexicalQuery, mark: UserMark) -> _Start:
+    def _start(self, scope: Scope, query: LexicalQuery, mark: UserVersion) -> _Start:
         if query.cursor is None:
             return _Start(mark.version)
         version, packed, *place = open_cursor(self._secret, _binding(scope, query), query.cursor)
-        return _Start(int(version), Weighing.unpack(packed), Place(*place))
+        return _Start(int(version), Weighing.unpack(packed), RankPosition(*place))
 
     @property
     def _secret(self) -> bytes:

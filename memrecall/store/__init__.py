@@ -3,8 +3,8 @@
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
-from memrecall.store.feed import ChangeFeed, Changes, UserMark
-from memrecall.store.graph.protocol import GRAPH_TABLES, GraphDB, GraphRoom, StoreGraphs
+from memrecall.store.feed import ChangeFeed, RowChanges, UserVersion
+from memrecall.store.graph.protocol import GRAPH_TABLES, GraphDB, ScopedGraph, StoreGraphs
 from memrecall.store.graph.relations import (
     NewRelation,
     StoredEntity,
@@ -17,11 +17,11 @@ from memrecall.store.knowledge.entries import KnowledgeEntry, NewKnowledge, know
 from memrecall.store.knowledge.feed import KnowledgeFeed, KnowledgeVectors, PendingEntry
 from memrecall.store.memories.filters import Filter, matches, read_filter
 from memrecall.store.memories.history import Revision
-from memrecall.store.memories.listing import MemoryPage, Wanted
-from memrecall.store.memories.plans import Outcome, Step
-from memrecall.store.messages.records import Entry, Written
-from memrecall.store.messages.timeline import MessageFilter, MessagePage, Timeline
-from memrecall.store.owners import Erased, OwnerList
+from memrecall.store.memories.listing import MemoryQuery, StoredMemoryPage
+from memrecall.store.memories.plans import PlanOutcome, PlanStep
+from memrecall.store.messages.records import ScopedMessage, WriteResult
+from memrecall.store.messages.timeline import MessageFilter, StoredMessagePage, Timeline
+from memrecall.store.owners import ErasureReport, OwnerList
 from memrecall.store.sessions import Checkpoint, StoredSummary
 from memrecall.store.store import Store
 from memrecall.store.traces import (
@@ -34,46 +34,47 @@ from memrecall.store.traces import (
     measure_body,
 )
 from memrecall.store.transfer import FORMAT, table_of
-from memrecall.store.vectors import STORED_AS, PendingText, RowKey, VectorStore
+from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey, VectorStore
 
 __all__ = [
     "BODY_BYTES",
     "FORMAT",
     "GRAPH_TABLES",
-    "STORED_AS",
+    "VECTOR_DTYPE",
     "ChangeFeed",
-    "Changes",
     "Checkpoint",
     "CounterRow",
     "Counters",
-    "Entry",
-    "Erased",
+    "ErasureReport",
     "Filter",
     "Grant",
     "GraphDB",
-    "GraphRoom",
     "Key",
     "KeyList",
     "Keys",
     "KnowledgeEntry",
     "KnowledgeFeed",
     "KnowledgeVectors",
-    "MemoryPage",
+    "MemoryQuery",
     "MessageFilter",
-    "MessagePage",
     "NewKnowledge",
     "NewRelation",
     "NewTrace",
-    "Outcome",
     "OwnerList",
     "PendingEntry",
     "PendingText",
+    "PlanOutcome",
+    "PlanStep",
     "Revision",
+    "RowChanges",
     "RowKey",
-    "Step",
+    "ScopedGraph",
+    "ScopedMessage",
     "Store",
     "StoreGraphs",
     "StoredEntity",
+    "StoredMemoryPage",
+    "StoredMessagePage",
     "StoredRelation",
     "StoredSummary",
     "StoredTrace",
@@ -81,10 +82,9 @@ __all__ = [
     "TracePage",
     "TraceSummary",
     "Traces",
-    "UserMark",
+    "UserVersion",
     "VectorStore",
-    "Wanted",
-    "Written",
+    "WriteResult",
     "fold_name",
     "fold_text",
     "knowledge_text",

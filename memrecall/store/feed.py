@@ -19,7 +19,7 @@ CHANGES_PER_READ = 4_000
 
 
 @dataclass(frozen=True, slots=True)
-class UserMark:
+class UserVersion:
     """How far a user's data has come."""
 
     epoch: str
@@ -29,7 +29,7 @@ class UserMark:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes:
+class RowChanges:
     """The rows that have a change number in one range. Up to `through` nothing is missing."""
 
     through: int
@@ -88,10 +88,10 @@ class ChangeFeed:
         self._user_id = user_id
         self.owner = user_id
 
-    async def mark(self) -> UserMark | None:
+    async def mark(self) -> UserVersion | None:
         """Where the user stands now; None for an unknown user."""
         rows = await self._database.fetch(_MARK, {"of_user": self._user_id})
-        return UserMark(**rows[0]._mapping) if rows else None
+        return UserVersion(**rows[0]._mapping) if rows else None
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Whether the row of that key carries that change number or a later one."""
@@ -102,7 +102,9 @@ class ChangeFeed:
         rows = await self._database.fetch(wanted)
         return bool(rows) and rows[0].change_no >= change_no
 
-    async def changes(self, after: int, through: int, model: str | None) -> AsyncIterator[Changes]:
+    async def changes(
+        self, after: int, through: int, model: str | None
+    ) -> AsyncIterator[RowChanges]:
         """The changes numbered from after+1 to `through`, with the vectors of `model`."""
         async with self._database.read() as connection:
             while after < through:
@@ -125,7 +127,7 @@ class ChangeFeed:
 
     async def _range(
         self, connection: AsyncConnection, after: int, upto: int, model: str | None
-    ) -> Changes:
+    ) -> RowChanges:
         async def fetch(statement: Select[Any], table: Any) -> list[Any]:
             numbered = statement.where(
                 table.c.user_id == self._user_id,
@@ -136,7 +138,7 @@ class ChangeFeed:
             return list(result.all())
 
         made = select(*_VECTOR).where(vectors.c.model == model)
-        return Changes(
+        return RowChanges(
             through=upto,
             messages=await fetch(select(*_MESSAGE), messages),
             memories=await fetch(select(*_MEMORY), memories),

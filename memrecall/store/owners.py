@@ -114,7 +114,7 @@ class OwnerList:
 
 
 @dataclass(frozen=True, slots=True)
-class Erased:
+class ErasureReport:
     """How much an erasure removed."""
 
     messages: int = 0
@@ -222,11 +222,11 @@ class Owners:
             named = " of ".join(kinds)
             raise NotFound(f"there is no {named}", hint=f"`memrecall {table.name} list`")
 
-    async def erase_session(self, user_id: str, session_id: str) -> Erased:
+    async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
         """Remove a session with its messages and memories, and the traces, which may quote it."""
         return await self._erase(user_id, session_id)
 
-    async def erase_user(self, user_id: str) -> Erased:
+    async def erase_user(self, user_id: str) -> ErasureReport:
         """Remove every row of a user, and the user from all keys."""
         return await self._erase(user_id, None)
 
@@ -271,13 +271,15 @@ class Owners:
             gone += await self._database.transact(partial(_count_gone, statement))
         return gone
 
-    async def _erase(self, user_id: str, session_id: str | None) -> Erased:
+    async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
         erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
         await self._database.scrub()
         return erased
 
 
-async def _erase(connection: AsyncConnection, user_id: str, session_id: str | None) -> Erased:
+async def _erase(
+    connection: AsyncConnection, user_id: str, session_id: str | None
+) -> ErasureReport:
     known = await lock_users(connection, [user_id])
     keys = await withdraw_user(connection, user_id) if session_id is None else 0
     if not known and not keys:
@@ -300,7 +302,7 @@ async def _erase(connection: AsyncConnection, user_id: str, session_id: str | No
     else:
         fresh = update(users).where(users.c.user_id == user_id)
         await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
-    return Erased(**gone)
+    return ErasureReport(**gone)
 
 
 async def _count_gone(statement: Delete, connection: AsyncConnection) -> int:

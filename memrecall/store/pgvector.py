@@ -30,7 +30,7 @@ from sqlalchemy.types import UserDefinedType
 from memrecall.errors import InvalidArgument, StorageError
 from memrecall.store.database.engine import Database
 from memrecall.store.database.tables import id_type
-from memrecall.store.vectors import STORED_AS
+from memrecall.store.vectors import VECTOR_DTYPE
 from memrecall.types import ID_LENGTH
 
 _LOCK = 0x6D656D76  # "memv": the same for every process that makes the tables
@@ -166,14 +166,16 @@ async def _take(
         return  # another process has taken them meanwhile
     dimensions = known.dimensions if known is not None else 0
     if rows:
-        dimensions = len(rows[0].vector) // np.dtype(STORED_AS).itemsize
+        dimensions = len(rows[0].vector) // np.dtype(VECTOR_DTYPE).itemsize
         values = [
             {
                 "user_id": user_id,
                 "kind": row.kind,
                 "key": row.key,
                 "change_no": row.change_no,
-                "numbers": np.frombuffer(row.vector, dtype=STORED_AS).astype(np.float32).tolist(),
+                "numbers": np.frombuffer(row.vector, dtype=VECTOR_DTYPE)
+                .astype(np.float32)
+                .tolist(),
             }
             for row in rows
         ]

@@ -28,7 +28,7 @@ from memrecall.store.database.tables import (
     users,
     vectors,
 )
-from memrecall.store.feed import ChangeFeed, UserMark
+from memrecall.store.feed import ChangeFeed, UserVersion
 from memrecall.store.graph.relations import Graph
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge.entries import Knowledge, knowledge_text
@@ -36,9 +36,9 @@ from memrecall.store.knowledge.feed import KnowledgeFeed, KnowledgeVectors
 from memrecall.store.memories.changes import MemoryChanges
 from memrecall.store.memories.history import Revision, read_history
 from memrecall.store.memories.listing import MemoryList
-from memrecall.store.memories.plans import Outcome, Step, apply_plan, write_turn
+from memrecall.store.memories.plans import PlanOutcome, PlanStep, apply_plan, write_turn
 from memrecall.store.memories.records import Memories, memory_search_text
-from memrecall.store.messages.records import Entry, Written, write_messages
+from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
 from memrecall.store.pgvector import PgVectors
@@ -195,17 +195,19 @@ class Store:
         """What can be done to the memories of one scope."""
         return MemoryChanges(self._database, scope)
 
-    async def apply_plan(self, scope: Scope, steps: Sequence[Step], *, actor: str) -> list[Outcome]:
+    async def apply_plan(
+        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
+    ) -> list[PlanOutcome]:
         """Carry out what extraction decided, all or nothing."""
         return await apply_plan(self._database, scope, steps, actor)
 
     async def write_turn(
         self,
-        entries: Sequence[Entry],
+        entries: Sequence[ScopedMessage],
         kept: Sequence[tuple[NewMemory, Origin] | None],
         *,
         actor: str,
-    ) -> tuple[Written, list[str | None]]:
+    ) -> tuple[WriteResult, list[str | None]]:
         """Store messages of one scope and the memories that they are, all or nothing."""
         return await write_turn(self._database, entries, kept, actor)
 
@@ -279,7 +281,7 @@ class Store:
 
         await self._database.transact(work)
 
-    async def write_messages(self, entries: list[Entry]) -> Written:
+    async def write_messages(self, entries: list[ScopedMessage]) -> WriteResult:
         """Store a batch that may be of several scopes, all or nothing: for trusted imports."""
         return await write_messages(self._database, entries)
 
@@ -292,7 +294,7 @@ class Store:
         async with self._database.read() as connection:
             return await schema_version(connection)
 
-    async def require_active(self, mark: UserMark, scope: Scope) -> None:
+    async def require_active(self, mark: UserVersion, scope: Scope) -> None:
         """Refuse to answer for a disabled user or through a disabled agent."""
         require_enabled("user", scope.user_id, mark.status)
         if scope.agent_id is None:

@@ -17,11 +17,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Claims, lock_users
+from memrecall.store.database.locks import Locks, lock_users
 from memrecall.store.database.statements import insert_missing, select_by_keys
 from memrecall.store.database.tables import memories, messages, meta, vectors
 
-STORED_AS = np.float16
+VECTOR_DTYPE = np.float16
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
 
 
@@ -96,10 +96,10 @@ class VectorStore:
     ) -> list[RowKey]:
         now = datetime.now(UTC)
         locked = await lock_users(connection, {item.row.user_id for item in items})
-        claims = Claims(now, {user: state.version for user, state in locked.items()}, {})
+        claims = Locks(now, {user: state.version for user, state in locked.items()}, {})
         # A row may have been erased or reworded while it was being embedded.
         current = await _current_texts(connection, [item.row for item in items])
-        packed = matrix.astype(STORED_AS)
+        packed = matrix.astype(VECTOR_DTYPE)
         values = [
             {
                 **asdict(item.row),

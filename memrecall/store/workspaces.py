@@ -71,7 +71,7 @@ _TRASH = ".trash-"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class WorkspaceEntry:
     """Something in a workspace: `folder` is open while it is looked at."""
 
     task_id: str
@@ -180,7 +180,7 @@ def list_tasks(root: int) -> list[str]:
         )
 
 
-def walk(root: int, task_id: str) -> Iterator[Found]:
+def walk(root: int, task_id: str) -> Iterator[WorkspaceEntry]:
     """Everything in a workspace, in order; links are told of, never followed."""
     for top, folders, files, opened in os.fwalk(task_id, dir_fd=root, follow_symlinks=False):
         folders.sort()
@@ -190,7 +190,9 @@ def walk(root: int, task_id: str) -> Iterator[Found]:
                 status = os.stat(name, dir_fd=opened, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            yield Found(task_id, f"{inside}/{name}" if inside else name, status, opened, name)
+            yield WorkspaceEntry(
+                task_id, f"{inside}/{name}" if inside else name, status, opened, name
+            )
 
 
 def read_regular(file: int, limit: int) -> bytes | None:
@@ -271,7 +273,7 @@ class FileHit:
 
 
 @dataclass(slots=True)
-class Reading:
+class WorkspaceReading:
     """What a reading found, and what it left out."""
 
     hits: list[FileHit] = field(default_factory=list)
@@ -285,10 +287,10 @@ class Reading:
         self.left_out[why] = self.left_out.get(why, 0) + 1
 
 
-def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> Reading:
+def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> WorkspaceReading:
     """The files that have every word of a query, whatever the case; the best first."""
     words = fold(query).split()
-    reading = Reading()
+    reading = WorkspaceReading()
     with workspaces.hold() as root:
         for found in _files(root, reading, limits.files):
             text = _text_of(found, reading, limits)
@@ -302,9 +304,9 @@ def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> Read
     return reading
 
 
-def show_files(workspaces: Workspaces, limits: ReadLimits) -> Reading:
+def show_files(workspaces: Workspaces, limits: ReadLimits) -> WorkspaceReading:
     """Every workspace with its files: their size, and their text as far as there is room."""
-    reading = Reading()
+    reading = WorkspaceReading()
     with workspaces.hold() as root:
         reading.files = {task_id: {} for task_id in list_tasks(root)}
         for found in _files(root, reading, limits.shown_files):
@@ -328,7 +330,7 @@ def fold(text: str) -> str:
     return normalize(text).casefold()
 
 
-def _files(root: int, reading: Reading, most: int) -> Iterator[Found]:
+def _files(root: int, reading: WorkspaceReading, most: int) -> Iterator[WorkspaceEntry]:
     """The ordinary files of all workspaces, as many as may be looked at."""
     for task_id in list_tasks(root):
         for found in walk(root, task_id):
@@ -343,7 +345,7 @@ def _files(root: int, reading: Reading, most: int) -> Iterator[Found]:
                 yield found
 
 
-def _text_of(found: Found, reading: Reading, limits: ReadLimits) -> str | None:
+def _text_of(found: WorkspaceEntry, reading: WorkspaceReading, limits: ReadLimits) -> str | None:
     size = found.status.st_size
     if size > limits.file_bytes or reading.bytes + size > limits.total_bytes:
         reading.skip("large files")
@@ -369,7 +371,7 @@ def _decode(data: bytes, *, cut: bool) -> str | None:
         return None
 
 
-def _match(found: Found, text: str, words: list[str]) -> FileHit | None:
+def _match(found: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None:
     folded = fold(text)
     if not words or not all(word in folded for word in words):
         return None

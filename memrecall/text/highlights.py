@@ -106,7 +106,7 @@ class _Hit(NamedTuple):
     joined: bool  # no other term stands between it and the hit before
 
 
-class Mark(NamedTuple):
+class Highlight(NamedTuple):
     """A match's place in the original text."""
 
     start: int
@@ -114,7 +114,7 @@ class Mark(NamedTuple):
     terms: _Piece
 
 
-def find_marks(content: str, words: Sequence[str]) -> list[Mark]:
+def find_marks(content: str, words: Sequence[str]) -> list[Highlight]:
     """Where the words stand in the content, in order."""
     pieces = _read_pieces(words)
     if not pieces:
@@ -126,7 +126,7 @@ def find_marks(content: str, words: Sequence[str]) -> list[Mark]:
     parts = {part for piece in absent for part in _split_piece(piece)}
     found |= _match_pieces(hits, parts - found.keys())
     return sorted(
-        Mark(*_to_original(content, offsets, span), piece)
+        Highlight(*_to_original(content, offsets, span), piece)
         for piece, places in found.items()
         for span in places
     )

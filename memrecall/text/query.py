@@ -43,28 +43,28 @@ class Prefix:
 
 
 @dataclass(frozen=True, slots=True)
-class And:
-    """Everything of two or more parts; none of them is itself an `And`."""
+class QueryAnd:
+    """Everything of two or more parts; none of them is itself an `QueryAnd`."""
 
     parts: tuple["Query", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Or:
-    """At least one of two or more parts; none of them is itself an `Or`."""
+class QueryOr:
+    """At least one of two or more parts; none of them is itself an `QueryOr`."""
 
     parts: tuple["Query", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class QueryNot:
     """Whatever the part does not find."""
 
     part: "Query"
 
 
 Leaf: TypeAlias = Term | Phrase | Prefix
-Query: TypeAlias = Leaf | And | Or | Not
+Query: TypeAlias = Leaf | QueryAnd | QueryOr | QueryNot
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +111,12 @@ def to_text(query: Query) -> str:
         case Phrase(text):
             # A phrase with a quote in it was written in corner brackets and needs them again.
             return f"「{text}」" if any(quote in text for quote in _QUOTES) else f'"{text}"'
-        case Not(part):
-            return f"NOT {_enclose(part) if isinstance(part, And | Or) else to_text(part)}"
-        case And(parts):
-            return " ".join(_enclose(x) if isinstance(x, Or) else to_text(x) for x in parts)
-        case Or(parts):
+        case QueryNot(part):
+            is_compound = isinstance(part, QueryAnd | QueryOr)
+            return f"NOT {_enclose(part) if is_compound else to_text(part)}"
+        case QueryAnd(parts):
+            return " ".join(_enclose(x) if isinstance(x, QueryOr) else to_text(x) for x in parts)
+        case QueryOr(parts):
             return " OR ".join(map(to_text, parts))
         case _:
             assert_never(query)
@@ -132,9 +133,9 @@ def positive_words(query: Query) -> list[str]:
             return [text]
         case Prefix(text):
             return [f"{text}*"]
-        case Not():
+        case QueryNot():
             return []
-        case And(parts) | Or(parts):
+        case QueryAnd(parts) | QueryOr(parts):
             return [word for part in parts for word in positive_words(part)]
         case _:
             assert_never(query)
@@ -199,13 +200,13 @@ class _Parser:
         parts = [self._read_and()]
         while self._take("OR"):
             parts.append(self._read_and())
-        return _join(Or, parts)
+        return _join(QueryOr, parts)
 
     def _read_and(self) -> Query:
         parts = [self._read_operand()]
         while self._take("AND") or self._sees_operand():
             parts.append(self._read_operand())
-        return _join(And, parts)
+        return _join(QueryAnd, parts)
 
     def _read_operand(self) -> Query:
         token = self._tokens[self._at]
@@ -221,7 +222,9 @@ class _Parser:
             raise QuerySyntaxError(f"nested deeper than {DEEPEST_NESTING} levels", sign.position)
         self._depth += 1
         self._at += 1
-        query = Not(self._read_operand()) if sign.symbol == "NOT" else self._read_enclosed(sign)
+        query = (
+            QueryNot(self._read_operand()) if sign.symbol == "NOT" else self._read_enclosed(sign)
+        )
         self._depth -= 1
         return query
 
@@ -259,7 +262,7 @@ def _is_sign(token: Leaf | _Sign, symbol: str) -> bool:
     return isinstance(token, _Sign) and token.symbol == symbol
 
 
-def _join(kind: type[And] | type[Or], parts: list[Query]) -> Query:
+def _join(kind: type[QueryAnd] | type[QueryOr], parts: list[Query]) -> Query:
     """The parts as one query, without a layer for those that are already of its kind."""
     if len(parts) == 1:
         return parts[0]

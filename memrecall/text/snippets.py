@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.highlights import Mark, Span, best_cut, find_marks, is_glued
+from memrecall.text.highlights import Highlight, Span, best_cut, find_marks, is_glued
 
 ELLIPSIS = "…"
 
@@ -54,7 +54,7 @@ def preview(content: str, length: int = 200) -> str:
     return content[start:end].rstrip() + ELLIPSIS
 
 
-def _choose_passages(content: str, marks: list[Mark], length: int, limit: int) -> list[Span]:
+def _choose_passages(content: str, marks: list[Highlight], length: int, limit: int) -> list[Span]:
     """The best passages that do not overlap, best first."""
     chosen: list[Span] = []
     in_order: list[Span] = []
@@ -73,7 +73,7 @@ def _choose_passages(content: str, marks: list[Mark], length: int, limit: int) -
     return chosen
 
 
-def _rate_windows(marks: list[Mark], length: int) -> Iterator[Span]:
+def _rate_windows(marks: list[Highlight], length: int) -> Iterator[Span]:
     """For each mark, minus the number of different terms in the window that begins with it."""
     counts: defaultdict[str, int] = defaultdict(int)
     right = 0
@@ -89,7 +89,7 @@ def _rate_windows(marks: list[Mark], length: int) -> Iterator[Span]:
                 del counts[term]
 
 
-def _end_window(marks: list[Mark], left: int, terms: int) -> int:
+def _end_window(marks: list[Highlight], left: int, terms: int) -> int:
     """Where the window has shown that many terms: repetitions only take away from its context."""
     seen: set[str] = set()
     end = 0
@@ -112,7 +112,7 @@ def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
     return last - len(shown.lstrip()), first + len(shown.rstrip())
 
 
-def _merge(marks: list[Mark]) -> list[Span]:
+def _merge(marks: list[Highlight]) -> list[Span]:
     """The marks as spans that neither overlap nor touch."""
     spans: list[Span] = []
     for start, end, _ in marks:

@@ -14,6 +14,8 @@ import pytest
 from memrecall.memory import Library
 from memrecall.settings import Settings
 
+from ..conftest import Populate
+from ..databases import Databases
 from .stage import fill, fill_messages
 
 
@@ -41,19 +43,26 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def said(location: str) -> AsyncIterator[Library]:
+async def said(databases: Databases) -> AsyncIterator[Library]:
     """A library with messages alone: `ann` speaks English, `lin` Chinese."""
-    async with await Library.open(settings_of(location)) as opened:
+    async with await Library.open(settings_of(databases.fresh())) as opened:
         await fill_messages(opened)
         yield opened
 
 
 @pytest.fixture
-async def library(engine: str, location: str, filled_file: Path) -> AsyncIterator[Library]:
-    """The same with memories of ann's."""
+def location(engine: str, databases: Databases, filled_file: Path) -> str:
+    """A database with messages of both and memories of ann's; on SQLite a copy of a file."""
+    fresh = databases.fresh()
     if engine == "sqlite":
-        shutil.copyfile(filled_file, location)
-    async with await Library.open(settings_of(location)) as opened:
+        shutil.copyfile(filled_file, fresh)
+    return fresh
+
+
+@pytest.fixture
+def populate(engine: str) -> Populate:
+    async def fill_other_engines(library: Library) -> None:
         if engine != "sqlite":
-            await fill(opened)
-        yield opened
+            await fill(library)
+
+    return fill_other_engines

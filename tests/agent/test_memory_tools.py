@@ -1,7 +1,7 @@
 """remember, recall, correct, forget: a parent keeps what it was told to keep, for one user."""
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,17 +14,19 @@ from memrecall import memory_tools
 from memrecall.memory import Library
 from memrecall.model.client import Request
 from memrecall.scope import Scope
-from memrecall.testing import ScriptedClient, Step, call, open_library, say
+from memrecall.testing import ScriptedClient, Step, call, say
 from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..databases import Databases
 
 ANN, BEN = Scope("ann"), Scope("ben")
 NAMES = ["remember", "recall", "correct", "forget"]
 
 
 @pytest.fixture
-async def library() -> AsyncIterator[Library]:
-    async with open_library(snapshots=False) as opened:
-        yield opened
+def location(databases: Databases) -> str:
+    """A database without the history of the other tests."""
+    return databases.fresh()
 
 
 async def use(library: Library, name: str, scope: Scope = ANN, **arguments: Any) -> dict[str, Any]:

@@ -8,16 +8,14 @@ import pytest
 from memrecall.memory import Library
 from memrecall.settings import Settings
 
+from ..conftest import Populate
 from ..model.openai_server import ModelServer, serve
 from .stage import fill
 
 
 @pytest.fixture
-async def library(location: str) -> AsyncIterator[Library]:
-    settings = Settings(db=location, embedder="hash", snapshots=False)
-    async with await Library.open(settings) as opened:
-        await fill(opened)
-        yield opened
+def populate() -> Populate:
+    return fill
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from memrecall.evaluation.metrics import summarise
-from memrecall.evaluation.runs import Answer, Plan, RunFolder, State
+from memrecall.evaluation.runs import QuestionResult, RunFolder, RunPlan, RunState
 
 from .sample import SCRIPT
 
@@ -20,11 +20,11 @@ def make_runs(folder: Path) -> None:
 
 
 def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS) -> None:
-    plan = Plan(
+    plan = RunPlan(
         mode="search", depth=20, max_questions=None, corpus_sha256="c", queries_sha256="q",
         embedder="hash", model="", tool_calls="native", replayed=False, version="0.1.0",
     )  # fmt: skip
-    state = State(plan, "corpus.jsonl", "queries.jsonl", started_at, imported=True)
+    state = RunState(plan, "corpus.jsonl", "queries.jsonl", started_at, imported=True)
     questions = [
         {
             "query_id": f"q{number}",
@@ -40,7 +40,7 @@ def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS
     for number, item in enumerate(questions[:answered]):
         found = "other" if number in lost else f"m{number}"
         retrieved = ((found, 0.9), ("beside", 0.2))
-        answer = Answer(str(item["query_id"]), str(item["category"]), retrieved, (0.8, 0.1))
+        answer = QuestionResult(str(item["query_id"]), str(item["category"]), retrieved, (0.8, 0.1))
         run.append(answer, 0.004 + number / 1000)
     read = run.read()
     state.counts = {"questions": QUESTIONS, "answered": answered}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.evaluation.compare import Change
-from memrecall.evaluation.runs import Answer
+from memrecall.evaluation.runs import QuestionResult
 from tests.cases import check_each
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import QUERIES, message, write_lines
@@ -242,5 +242,5 @@ def test_better_depends_on_the_figure() -> None:
 
 
 def test_answers_survive_their_line() -> None:
-    answer = Answer("q", "c", (("k", 0.5), ("j", None)), probabilities=(0.1, 0.2))
-    assert Answer.from_dict(json.loads(answer.to_line())) == answer
+    answer = QuestionResult("q", "c", (("k", 0.5), ("j", None)), probabilities=(0.1, 0.2))
+    assert QuestionResult.from_dict(json.loads(answer.to_line())) == answer

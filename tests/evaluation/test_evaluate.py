@@ -1,7 +1,6 @@
 """A run in one call, and how a notebook shows runs, comparisons and figures."""
 
 import json
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +14,9 @@ from memrecall.evaluation.corpus import Corpus, read_corpus
 from memrecall.evaluation.figures import figures_of
 from memrecall.evaluation.questions import QuestionSet, read_questions
 from memrecall.evaluation.runner import evaluate
-from memrecall.evaluation.runs import Run
+from memrecall.evaluation.runs import EvaluationRun
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
-from memrecall.settings import Settings
 
 from ..inert import EVIL, assert_harmless
 from .conftest import Bench
@@ -28,10 +26,9 @@ CHINESE = [row for row in QUERIES if row["user_id"] == "lin"]
 
 
 @pytest.fixture
-async def library(tmp_path: Path) -> AsyncIterator[Library]:
-    settings = Settings(db=str(tmp_path / "e.db"), embedder="hash", snapshots=False)
-    async with await Library.open(settings) as opened:
-        yield opened
+def engine() -> str:
+    """Evaluation knows no engine."""
+    return "sqlite"
 
 
 def files(tmp_path: Path, asked: list[Any] = QUERIES) -> tuple[Corpus, QuestionSet]:
@@ -96,7 +93,7 @@ def test_the_command_line_chooses_how_a_search_finds(bench: Bench) -> None:
 
 
 @pytest.fixture
-async def runs(library: Library, tmp_path: Path) -> tuple[Run, Run]:
+async def runs(library: Library, tmp_path: Path) -> tuple[EvaluationRun, EvaluationRun]:
     corpus, asked = files(tmp_path)
     first = await evaluate(library, corpus, asked, tmp_path / "first")
     second = await evaluate(
@@ -105,7 +102,9 @@ async def runs(library: Library, tmp_path: Path) -> tuple[Run, Run]:
     return first, second
 
 
-async def test_a_run_is_a_table_with_intervals_and_a_plot(runs: tuple[Run, Run]) -> None:
+async def test_a_run_is_a_table_with_intervals_and_a_plot(
+    runs: tuple[EvaluationRun, EvaluationRun],
+) -> None:
     read = assert_harmless(runs[1]._repr_html_(), drawn=True)
     assert read.text.startswith("secondsearch · keyword · hash · 7 questions · 1 without an answer")
     figure = runs[1].state.metrics["overall"]["recall@10"]
@@ -115,10 +114,10 @@ async def test_a_run_is_a_table_with_intervals_and_a_plot(runs: tuple[Run, Run])
     assert "svg" in read.tags
 
 
-async def test_a_comparison_names_what_got_worse(runs: tuple[Run, Run]) -> None:
+async def test_a_comparison_names_what_got_worse(runs: tuple[EvaluationRun, EvaluationRun]) -> None:
     first, second = runs
     lost_one = (replace(second.answers[0], retrieved=()), *second.answers[1:])
-    worse = Run(second.name, second.state, second.questions, lost_one, second.seconds)
+    worse = EvaluationRun(second.name, second.state, second.questions, lost_one, second.seconds)
     changes = compare(first, worse)
     assert isinstance(changes, list)
     assert repr(changes) == f"<Changes first → second: {len(changes)} figures>"
@@ -139,7 +138,9 @@ async def test_chinese_questions_make_a_chinese_table(library: Library, tmp_path
     assert "按类别" in text
 
 
-async def test_figures_are_images_that_need_nothing_else(runs: tuple[Run, Run]) -> None:
+async def test_figures_are_images_that_need_nothing_else(
+    runs: tuple[EvaluationRun, EvaluationRun],
+) -> None:
     figures = figures_of(*runs)
     assert list(figures) == ["recall_by_depth", "by_category", "calibration", "latency"]
     for figure in figures.values():
@@ -168,7 +169,9 @@ async def test_nothing_that_was_asked_is_html(library: Library, tmp_path: Path) 
         assert evil.name in assert_harmless(figure._repr_svg_(), drawn=True).text
 
 
-async def test_a_run_without_answers_can_be_shown(runs: tuple[Run, Run]) -> None:
+async def test_a_run_without_answers_can_be_shown(
+    runs: tuple[EvaluationRun, EvaluationRun],
+) -> None:
     run = runs[0]
-    empty = Run("empty", run.state, (), (), ())
+    empty = EvaluationRun("empty", run.state, (), (), ())
     assert "no answer yet" in assert_harmless(empty._repr_html_()).text

@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.evaluation.metrics import measure, trade_off
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import Answer, Recalled
+from memrecall.evaluation.runs import QuestionResult, RecallRecord
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 
@@ -20,8 +20,8 @@ def question(key: str, evidence: list[str], category: str = "fact") -> Question:
     )
 
 
-def recalled(key: str, keys: list[str], confidence: float) -> Answer:
-    outcome = Recalled(
+def recalled(key: str, keys: list[str], confidence: float) -> QuestionResult:
+    outcome = RecallRecord(
         relevant_memory_keys=tuple(keys),
         confidence=confidence,
         abstained=not keys,
@@ -32,7 +32,7 @@ def recalled(key: str, keys: list[str], confidence: float) -> Answer:
         model_calls=1,
         prompt_characters=1,
     )
-    return Answer(key, "fact", tuple((k, None) for k in keys), recalled=outcome)
+    return QuestionResult(key, "fact", tuple((k, None) for k in keys), recalled=outcome)
 
 
 def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None:

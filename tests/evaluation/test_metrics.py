@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarise
 from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import Answer, Recalled
+from memrecall.evaluation.runs import QuestionResult, RecallRecord
 from memrecall.evaluation.statistics import (
     Pooled,
     Table,
@@ -35,19 +35,19 @@ def question(number: int, evidence: Sequence[str], category: str = "") -> Questi
     )
 
 
-def found(number: int, keys: Sequence[str], scores: Sequence[float] = ()) -> Answer:
+def found(number: int, keys: Sequence[str], scores: Sequence[float] = ()) -> QuestionResult:
     given = scores or [1 - at / 100 for at in range(len(keys))]
-    return Answer(f"q{number}", "", tuple(zip(keys, given, strict=True)))
+    return QuestionResult(f"q{number}", "", tuple(zip(keys, given, strict=True)))
 
 
 def recalled(
     number: int, handed: Sequence[str], confidence: float, *, abstained: bool = False
-) -> Answer:
-    result = Recalled(tuple(handed), confidence, abstained, "handoff", 1, (5,), 4, 3, 1_000)
-    return Answer(f"q{number}", "", tuple((key, None) for key in handed), recalled=result)
+) -> QuestionResult:
+    result = RecallRecord(tuple(handed), confidence, abstained, "handoff", 1, (5,), 4, 3, 1_000)
+    return QuestionResult(f"q{number}", "", tuple((key, None) for key in handed), recalled=result)
 
 
-def values(questions: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
+def values(questions: Sequence[Question], answers: Sequence[QuestionResult]) -> dict[str, float]:
     table = measure(questions, answers)
     rows = np.arange(table.size)
     return dict(zip(table.all_names, map(float, table.values(rows)), strict=True))
@@ -115,7 +115,7 @@ def test_probabilities_are_judged_where_there_are_any() -> None:
     asked = [question(1, ["a"])]
     plain = found(1, ["a", "b"])
     assert not {"ece", "brier_skill"} & values(asked, [plain]).keys()
-    sure = Answer("q1", "", plain.retrieved, probabilities=(1.0, 0.0))
+    sure = QuestionResult("q1", "", plain.retrieved, probabilities=(1.0, 0.0))
     told = values(asked, [sure])
     assert (told["ece"], told["brier_skill"]) == (0.0, 1.0)
 

@@ -8,7 +8,7 @@ import numpy.typing as npt
 
 from memrecall import Scope, Settings
 from memrecall.embedding import Vectors
-from memrecall.store import GraphRoom, Store, StoreGraphs
+from memrecall.store import ScopedGraph, Store, StoreGraphs
 from memrecall.testing import ScriptedClient
 
 calls: dict[str, Any] = {"graph": 0, "products": 0, "forgotten": []}
@@ -48,7 +48,7 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 class SampleGraphs(StoreGraphs):
     """The store's own tables, with a count of who asks."""
 
-    def room(self, scope: Scope) -> GraphRoom:
+    def room(self, scope: Scope) -> ScopedGraph:
         calls["graph"] += 1
         return super().room(scope)
 

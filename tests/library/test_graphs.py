@@ -1,6 +1,6 @@
 """What every graph database promises: the store's tables on both engines, and Ladybug."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,8 @@ from memrecall.store import GraphDB, NewRelation, Store, StoreGraphs
 from memrecall.store.database.statements import new_id
 
 from ..cases import check_each_async
-from ..conftest import Databases, SqliteDatabases
+from ..databases import Databases
 from ..memory.standin import WordExtractor
-from ..store.recycling import LentDatabases, RecycledDatabases
 
 ANN, BEN = Scope("ann"), Scope("ben")
 
@@ -33,14 +32,9 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def databases(engine: str, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Databases]:
-    if engine != "postgresql":  # made anew: Ladybug tells databases apart by their ids
-        yield SqliteDatabases(tmp_path)
-        return
-    recycled: RecycledDatabases = request.getfixturevalue("recycled")
-    lent = LentDatabases(request.getfixturevalue("postgresql_server"), recycled)
-    yield lent
-    recycled.give_back(lent.lent)
+def location(engine: str, databases: Databases) -> str:
+    """A file that is not a copy where Ladybug is: it tells databases apart by their ids."""
+    return databases.fresh(migrated=engine == "postgresql")
 
 
 @pytest.fixture
@@ -155,8 +149,8 @@ class TestBehindTheMemory:
         self, databases: Databases, engine: str, tmp_path: Path
     ) -> None:
         canary = "zqcanaryzq"
-        first = settings_of(databases.fresh(), engine, tmp_path)
-        second = settings_of(databases.fresh(), engine, tmp_path)
+        first = settings_of(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
+        second = settings_of(databases.fresh(migrated=engine == "postgresql"), engine, tmp_path)
         async with AsyncMemory(settings=first, extractor=WordExtractor()) as memory:
             await memory.add(f"Ann works_at {canary} {canary} based_in Oslo", "ann", session_id="s")
             await memory.merge_entities(canary, f"{canary} Ltd", "ann")

@@ -11,7 +11,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest, SemanticQuery
-from memrecall.search.index.external import OutsideVectors
+from memrecall.search.index.external import ExternalUserVectors
 from memrecall.settings import Settings
 from memrecall.store.pgvector import far_marks, far_vectors
 from memrecall.types import NewMemory, NewMessage, Origin, Role
@@ -85,7 +85,7 @@ async def test_it_finds_what_is_found_in_memory(near: Library, far: Library) -> 
     await assert_same(near, far)
     async with far.cache.current("ann") as current:
         assert current is not None
-        assert isinstance(current[1].vectors, OutsideVectors)
+        assert isinstance(current[1].vectors, ExternalUserVectors)
     assert await rows(far, far_vectors) == 62
 
     await far.add_messages(ANN, said(20, 60))

@@ -9,7 +9,13 @@ from typing import Any
 import pytest
 
 from memrecall import Memory
-from memrecall.memory.display import Added, Found, GraphAnswer, History, MemoryItem
+from memrecall.memory.display import (
+    AddResult,
+    GraphResult,
+    HistoryResult,
+    MemoryResult,
+    SearchResults,
+)
 
 from ..inert import EVIL, assert_harmless
 from .conftest import settings_for
@@ -83,13 +89,16 @@ def test_undone_steps_say_so(memory: Memory) -> None:
 
 
 def test_nothing_and_jobs_and_problems() -> None:
-    assert shown(Found(results=[], total_found=0, message="no match")) == "nothing hereno match"
-    job = Added(job_id="job_1", state="running", messages=["m1"])
+    assert (
+        shown(SearchResults(results=[], total_found=0, message="no match"))
+        == "nothing hereno match"
+    )
+    job = AddResult(job_id="job_1", state="running", messages=["m1"])
     assert shown(job) == "messages stored: 1 · job_1 · running"
     assert "could not" in shown(
-        Added(results=[], messages=[], relations=[], problems=["could not"])
+        AddResult(results=[], messages=[], relations=[], problems=["could not"])
     )
-    assert shown(GraphAnswer(relations=[])) == "nothing here"
+    assert shown(GraphResult(relations=[])) == "nothing here"
 
 
 def test_nothing_that_a_user_wrote_is_html(memory: Memory) -> None:
@@ -99,10 +108,10 @@ def test_nothing_that_a_user_wrote_is_html(memory: Memory) -> None:
     answers = [
         memory.get(item["id"]),
         memory.get_all(),
-        Added(results=[{**item, "previous_memory": EVIL, "event": EVIL}], problems=[EVIL]),
-        History([{**step, "new_memory": "x", "undone": False}]),
-        GraphAnswer(entities=[{**evil, "aliases": [EVIL]}], relations=[evil], paths=[[evil]]),
+        AddResult(results=[{**item, "previous_memory": EVIL, "event": EVIL}], problems=[EVIL]),
+        HistoryResult([{**step, "new_memory": "x", "undone": False}]),
+        GraphResult(entities=[{**evil, "aliases": [EVIL]}], relations=[evil], paths=[[evil]]),
     ]
     for answer in answers:
         assert EVIL in shown(answer)
-    assert isinstance(answers[0], MemoryItem)
+    assert isinstance(answers[0], MemoryResult)

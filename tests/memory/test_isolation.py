@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from memrecall.errors import MemrecallError
 from memrecall.memory import AsyncMemory
 
-from ..conftest import Databases
+from ..databases import Databases
 from .conftest import settings_for
 from .standin import WordExtractor
 

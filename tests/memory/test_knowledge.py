@@ -1,6 +1,5 @@
 """The knowledge base: kept for an agent, found by words and by meaning, or not at all."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -37,12 +36,6 @@ ENTRIES = (
     NewKnowledge("Adults take 200 to 400 mg, at most 1200 mg a day.", "Ibuprofen dose"),
     NewKnowledge("商品签收后七天内可以无理由退货，运费由买家承担。", "退货政策"),
 )
-
-
-@pytest.fixture
-async def library(location: str) -> AsyncIterator[Library]:
-    async with await Library.open(settings_for(location)) as opened:
-        yield opened
 
 
 async def found(base: KnowledgeBase, query: str, limit: int = 3) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.memory import AsyncMemory
 
-from ..conftest import Databases
+from ..databases import Databases
 from .conftest import settings_for
 from .standin import WordExtractor
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from memrecall.memory import Library
-from memrecall.server.tools import ToolDesk
+from memrecall.server.tools import ToolService
+from memrecall.settings import Settings
 
 from ..server.site import opened
 
@@ -19,9 +20,15 @@ def open_library(location: str, folder: Path) -> AbstractAsyncContextManager[Lib
 
 
 @pytest.fixture
-async def library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
-    async with open_library(location, tmp_path) as made:
-        yield made
+def library_settings(location: str, tmp_path: Path) -> Settings:
+    return Settings(
+        db=location,
+        embedder="hash",
+        durability="normal",
+        cache_dir=str(tmp_path),
+        workspaces_dir=str(tmp_path / "ws"),
+        backups_dir=str(tmp_path / "backups"),
+    )
 
 
 @pytest.fixture
@@ -32,5 +39,5 @@ async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
 
 
 @pytest.fixture
-def desk(library: Library) -> ToolDesk:
-    return ToolDesk(library)
+def desk(library: Library) -> ToolService:
+    return ToolService(library)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.rpc import Code, Limits, RpcError, answer
+from memrecall.server.rpc import Code, RpcError, RpcLimits, answer
 from memrecall.server.rpc.codec import Params
 
 NOBODY = object()  # no reply at all
@@ -31,10 +31,10 @@ async def dispatch(method: str, params: Params) -> Any:
     raise RpcError(Code.METHOD_NOT_FOUND)
 
 
-async def ask(data: bytes | str, limits: Limits | None = None) -> Any:
+async def ask(data: bytes | str, limits: RpcLimits | None = None) -> Any:
     """The reply, read; NOBODY if there is none. Asserts that it is a valid one."""
     sent = data.encode() if isinstance(data, str) else data
-    reply = await answer(sent, dispatch, lambda _error: "r_1", limits or Limits())
+    reply = await answer(sent, dispatch, lambda _error: "r_1", limits or RpcLimits())
     if reply is None:
         return NOBODY
     assert b"\n" not in reply

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.rpc import Limits, answer
+from memrecall.server.rpc import RpcLimits, answer
 from tests.cases import check_each_async
 
 from .speaking import NOBODY, ask, code, dispatch
@@ -185,8 +185,8 @@ class TestBatch:
 
 async def test_a_message_too_large_is_refused_unread() -> None:
     said = call(params=["x" * 100], id=1)
-    assert (await ask(said, Limits(bytes=len(said))))["id"] == 1
-    assert code(await ask(said, Limits(bytes=len(said) - 1))) == (INVALID, None)
+    assert (await ask(said, RpcLimits(bytes=len(said))))["id"] == 1
+    assert code(await ask(said, RpcLimits(bytes=len(said) - 1))) == (INVALID, None)
 
 
 async def test_a_bug_is_told_by_an_id_alone() -> None:

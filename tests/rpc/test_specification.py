@@ -14,10 +14,10 @@ from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.rpc import answer
-from memrecall.server.tools import TOOLS, ToolDesk, dispatcher, report_bug
+from memrecall.server.tools import TOOLS, ToolService, dispatcher, report_bug
 from memrecall.store import NewKnowledge
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.restore import Vault
+from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces
 
 REQUESTS = "请求库"
@@ -42,7 +42,7 @@ DOCKER = {
 }
 
 
-async def ask(desk: ToolDesk, method: str, params: Any, id_: Any = 1) -> Any:
+async def ask(desk: ToolService, method: str, params: Any, id_: Any = 1) -> Any:
     sent = {"jsonrpc": "2.0", "method": method, "params": params, "id": id_}
     reply = await answer(
         json.dumps(sent, ensure_ascii=False).encode(), dispatcher(desk, trusted=True), report_bug
@@ -53,13 +53,13 @@ async def ask(desk: ToolDesk, method: str, params: Any, id_: Any = 1) -> Any:
     return told
 
 
-async def result(desk: ToolDesk, method: str, params: Any, id_: Any = 1) -> Any:
+async def result(desk: ToolService, method: str, params: Any, id_: Any = 1) -> Any:
     told = await ask(desk, method, params, id_)
     assert "result" in told, told
     return told["result"]
 
 
-async def code(desk: ToolDesk, method: str, params: Any) -> int:
+async def code(desk: ToolService, method: str, params: Any) -> int:
     told = await ask(desk, method, params)
     assert "error" in told, told
     return int(told["error"]["code"])
@@ -73,7 +73,7 @@ def put(workspace: str, path: str, data: bytes) -> None:
 
 
 @pytest.fixture
-async def known(desk: ToolDesk) -> ToolDesk:
+async def known(desk: ToolService) -> ToolService:
     """A desk whose knowledge base has the specification's entries."""
     scope = Scope("ops", permissions=frozenset({Permission.KNOWLEDGE}))
     base = KnowledgeBase(desk.library, scope)
@@ -89,7 +89,7 @@ def test_the_tools_are_those_of_the_specification() -> None:
     ]  # fmt: skip
 
 
-async def test_init_workspace_and_cleanup(desk: ToolDesk, tmp_path: Path) -> None:
+async def test_init_workspace_and_cleanup(desk: ToolService, tmp_path: Path) -> None:
     path = str(tmp_path / "ws" / "task-12345-abcde")
     task = {"task_id": "task-12345-abcde"}
 
@@ -101,7 +101,7 @@ async def test_init_workspace_and_cleanup(desk: ToolDesk, tmp_path: Path) -> Non
     assert await code(desk, "memory_cleanup", task) == 1001
 
 
-async def test_add(desk: ToolDesk) -> None:
+async def test_add(desk: ToolService) -> None:
     added = await result(desk, "memory_add", DOCKER, 2)
     assert re.fullmatch(r"kb-[0-9a-f]+", added.pop("id"))
     assert added == {"summary": "Docker 容器化技术"}
@@ -109,7 +109,7 @@ async def test_add(desk: ToolDesk) -> None:
     assert found["results"][0]["content"] == DOCKER["content"]
 
 
-async def test_query(known: ToolDesk) -> None:
+async def test_query(known: ToolService) -> None:
     assert await result(known, "memory_query", {"query": "python http", "top_k": 1}, 3) == {
         "results": [{"id": "kb-001", "summary": PYTHON.summary, "content": PYTHON.content}]
     }
@@ -117,7 +117,7 @@ async def test_query(known: ToolDesk) -> None:
     assert len((await result(known, "memory_query", ["python"]))["results"]) == 2
 
 
-async def test_delete(known: ToolDesk) -> None:
+async def test_delete(known: ToolService) -> None:
     assert await result(known, "memory_delete", {"kb_id": "kb-002"}, 4) == {
         "status": "success",
         "id": "kb-002",
@@ -126,7 +126,7 @@ async def test_delete(known: ToolDesk) -> None:
         assert await code(known, "memory_delete", {"kb_id": gone}) == 1001
 
 
-async def test_get_status(known: ToolDesk) -> None:
+async def test_get_status(known: ToolService) -> None:
     clean = {"status": "ok", "kb_status": "loaded", "workspace_status": "clean"}
     assert await result(known, "memory_get_status", {}, 6) == clean
     assert not known.root.exists()  # a look makes nothing
@@ -136,7 +136,7 @@ async def test_get_status(known: ToolDesk) -> None:
     assert await result(known, "memory_get_status", [], 6) == active
 
 
-async def test_dump(known: ToolDesk) -> None:
+async def test_dump(known: ToolService) -> None:
     await result(known, "memory_delete", ["kb-002"])
     await result(known, "memory_delete", ["kb-003"])
     expected = {
@@ -167,7 +167,7 @@ async def test_dump(known: ToolDesk) -> None:
     assert (await result(known, "memory_dump", {"level": "all"}))["data"] == everything
 
 
-async def test_search(known: ToolDesk) -> None:
+async def test_search(known: ToolService) -> None:
     hit = {
         "source": "kb",
         "key": "kb-003",
@@ -196,7 +196,7 @@ async def test_search(known: ToolDesk) -> None:
     assert (await result(known, "memory_search", {"query": "qqq"}))["results"] == []
 
 
-async def test_backup_and_restore(known: ToolDesk, tmp_path: Path) -> None:
+async def test_backup_and_restore(known: ToolService, tmp_path: Path) -> None:
     path = (await result(known, "memory_init_workspace", ["t"]))["path"]
     put(path, "a.txt", b"tea")
     before = await result(known, "memory_dump", {})
@@ -225,7 +225,7 @@ async def test_backup_and_restore(known: ToolDesk, tmp_path: Path) -> None:
 
 
 async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
-    known: ToolDesk, tmp_path: Path
+    known: ToolService, tmp_path: Path
 ) -> None:
     await result(known, "memory_init_workspace", ["t"])
     saved = await result(known, "memory_backup", {})
@@ -240,7 +240,7 @@ async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
     may = frozenset({Permission.KNOWLEDGE})
     spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
     store = known.library.store
-    vault = Vault(store, Scope("ops", permissions=may), spaces, folder, software="x", at=fail)
+    vault = Backups(store, Scope("ops", permissions=may), spaces, folder, software="x", at=fail)
     with pytest.raises(StorageError):
         await vault.restore(saved["backup_path"])
     assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage is still there
@@ -285,20 +285,20 @@ WRONG: list[tuple[str, Any]] = [
 ]
 
 
-async def test_wrong_parameters(desk: ToolDesk) -> None:
+async def test_wrong_parameters(desk: ToolService) -> None:
     for method, params in WRONG:
         assert await code(desk, method, params) == -32602, (method, params)
     assert os.listdir(desk.root) == []  # the root was opened, and nothing made in it
 
 
-async def test_a_restart_forgets_nothing(known: ToolDesk) -> None:
+async def test_a_restart_forgets_nothing(known: ToolService) -> None:
     before = await result(known, "memory_dump", {"level": "kb"})
     async with await Library.open(known.library.settings) as again:
-        assert await result(ToolDesk(again), "memory_dump", {"level": "kb"}) == before
+        assert await result(ToolService(again), "memory_dump", {"level": "kb"}) == before
 
 
-async def test_agents_have_their_own_knowledge(known: ToolDesk) -> None:
-    other = ToolDesk(known.library, "other")
+async def test_agents_have_their_own_knowledge(known: ToolService) -> None:
+    other = ToolService(known.library, "other")
     assert await result(other, "memory_query", ["python"]) == {"results": []}
     await result(other, "memory_add", DOCKER)
     assert await result(known, "memory_query", ["docker"]) == {"results": []}
@@ -306,14 +306,14 @@ async def test_agents_have_their_own_knowledge(known: ToolDesk) -> None:
 
 
 async def test_a_dump_says_what_it_left_out(
-    known: ToolDesk, monkeypatch: pytest.MonkeyPatch
+    known: ToolService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.server.tools.overview._DUMPED_ENTRIES", 1)
     dumped = await result(known, "memory_dump", {"level": "kb"})
     assert (list(dumped["data"]), dumped["left_out"]) == (["kb-001"], {"entries": 2})
 
 
-async def test_a_root_that_cannot_be_used_is_told(desk: ToolDesk, tmp_path: Path) -> None:
+async def test_a_root_that_cannot_be_used_is_told(desk: ToolService, tmp_path: Path) -> None:
     (tmp_path / "ws").write_text("not a folder")
     assert await code(desk, "memory_init_workspace", ["t"]) in (-32602, 1006)
     assert (await result(desk, "memory_get_status", {}))["workspace_status"] == "clean"

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.server.rpc.stdio import Lines
+from memrecall.server.rpc.stdio import LineBuffer
 
 ENVIRONMENT = {
     **os.environ,
@@ -149,7 +149,7 @@ def test_a_reader_that_goes_away_is_no_failure(server: Server) -> None:
 @given(st.lists(st.binary(max_size=12).map(lambda b: b.replace(b"\n", b"."))), st.data())
 def test_lines_are_the_same_however_they_come(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in lines)
-    reader, at = Lines(8), 0
+    reader, at = LineBuffer(8), 0
     seen: list[bytes] = []
     while at < len(whole):
         step = data.draw(st.integers(1, 7))

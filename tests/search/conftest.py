@@ -1,6 +1,5 @@
-"""A library over a fresh database of each kind, with an embedder that needs no loading."""
+"""Libraries that save snapshots of their index."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,9 +8,6 @@ from memrecall.embedding.local import HashEmbedder
 from memrecall.memory import Library
 from memrecall.settings import Settings
 from memrecall.store import Store
-from tests.store.recycling import databases, recycled, sqlite_template
-
-__all__ = ["databases", "library", "recycled", "sqlite_template"]
 
 
 async def open_library(location: str, folder: Path, *, snapshots: bool = True) -> Library:
@@ -20,6 +16,5 @@ async def open_library(location: str, folder: Path, *, snapshots: bool = True) -
 
 
 @pytest.fixture
-async def library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
-    async with await open_library(location, tmp_path / "cache") as opened:
-        yield opened
+def library_settings(location: str, tmp_path: Path) -> Settings:
+    return Settings(db=location, embedder="hash", cache_dir=str(tmp_path / "cache"))

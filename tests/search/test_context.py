@@ -26,7 +26,7 @@ from memrecall.search.ranking.context import (
     speaker_scores,
     time_scores,
 )
-from memrecall.store import Changes
+from memrecall.store import RowChanges
 from memrecall.text import analyze
 from memrecall.text.times import TimeSpan
 from memrecall.types import NewMessage, Role
@@ -74,7 +74,7 @@ def memory(change_no: int) -> SimpleNamespace:
 def columns_of(*messages: Any, memories: Sequence[Any] = ()) -> Columns:
     columns = Columns("epoch")
     through = len(messages) + len(memories)
-    columns.apply(Changes(through, list(messages), list(memories), []))
+    columns.apply(RowChanges(through, list(messages), list(memories), []))
     return columns
 
 

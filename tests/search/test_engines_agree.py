@@ -10,7 +10,7 @@ from typing import Any
 from memrecall.memory import Importer, Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
-from tests.conftest import PostgresqlServer
+from tests.databases import PostgresqlServer
 from tests.search.conftest import open_library
 
 CHAT = Path(__file__).parent.parent.parent / "fixtures" / "demo" / "chat.jsonl"

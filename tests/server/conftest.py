@@ -12,12 +12,6 @@ from .site import Site, in_process, opened, serving
 
 
 @pytest.fixture
-async def library(location: str, tmp_path: Path) -> AsyncIterator[Library]:
-    async with opened(location, tmp_path) as made:
-        yield made
-
-
-@pytest.fixture
 async def site(library: Library) -> AsyncIterator[Site]:
     async with in_process(library) as running:
         yield running

@@ -11,7 +11,7 @@ import pytest
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.store import Entry, Written
+from memrecall.store import ScopedMessage, WriteResult
 from tests.waiting import LIMIT, wait_until
 
 from .site import Site, error, ids, said, serving, write
@@ -188,7 +188,7 @@ class Moments:
         self.begun, self.done = defaultdict[str, Event](Event), defaultdict[str, Event](Event)
         self._add = library.add_entries
 
-    async def add_entries(self, entries: Sequence[Entry]) -> Written:
+    async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
         user = entries[0].scope.user_id
         self.begun[user].set()
         written = await self._add(entries)

@@ -10,7 +10,7 @@ import pytest
 
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.scope import Scope
-from memrecall.store import Erased, Grant, NewRelation, RowKey, Store, StoredSummary
+from memrecall.store import ErasureReport, Grant, NewRelation, RowKey, Store, StoredSummary
 from memrecall.types import NewMemory, Origin
 
 from ..waiting import wait_until
@@ -80,7 +80,7 @@ class TestUser:
         erased = await store.owners.erase_user("ann")
 
         after = await dump(store.database)
-        assert erased == Erased(
+        assert erased == ErasureReport(
             messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=16
         )
         assert rows_of(after, "ann") == {}
@@ -116,7 +116,9 @@ class TestSession:
         erased = await store.owners.erase_session("ann", "tea")
 
         after = await dump(store.database)
-        assert erased == Erased(messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8)
+        assert erased == ErasureReport(
+            messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8
+        )
         for table in ("messages", "memories", "sessions"):
             kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
             assert rows_of(after, "ann")[table] == kept
@@ -129,7 +131,7 @@ class TestSession:
         unwritten = store.traces(Scope("ann", session_id="unwritten"))
         await unwritten.add(recalled("asked"), keep_days=30)
 
-        assert await store.owners.erase_session("ann", "unwritten") == Erased(traces=4)
+        assert await store.owners.erase_session("ann", "unwritten") == ErasureReport(traces=4)
 
         with pytest.raises(NotFound):
             await unwritten.get("asked")

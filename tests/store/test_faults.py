@@ -16,7 +16,7 @@ from memrecall.errors import (
 )
 from memrecall.store import Store
 
-from ..conftest import PostgresqlServer
+from ..databases import PostgresqlServer
 from .contention import wait_for_blocked, writer_at_work
 from .samples import ANN, dump, ids, numbered, said
 from .test_crash import require_sound

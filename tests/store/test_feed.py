@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.scope import Scope
-from memrecall.store import Entry, RowKey, Store
+from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, Origin
 
@@ -209,7 +209,7 @@ async def test_a_reader_never_misses_a_change_of_eight_writers(store: Store) -> 
 
     async def write(name: str) -> None:
         for number in range(6):
-            both = [Entry(scope, said(f"{name}-{number}")) for scope in (ANN, BEN)]
+            both = [ScopedMessage(scope, said(f"{name}-{number}")) for scope in (ANN, BEN)]
             await store.write_messages(both)
             await remember(store, f"{name}-{number}-memory")
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.store import Store, Wanted, matches, read_filter
+from memrecall.store import MemoryQuery, Store, matches, read_filter
 from memrecall.store.database.statements import new_id
 
 from ..cases import check_each
@@ -86,7 +86,7 @@ async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[s
     for written in filters:
         wanted = read_filter(written)
         expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
-        found = await store.memory_list(scope).keys(Wanted(wanted, superseded=True))
+        found = await store.memory_list(scope).keys(MemoryQuery(wanted, superseded=True))
         assert found == expected, written
 
 
@@ -133,8 +133,8 @@ async def test_fields_and_metadata_of_one_name_are_told_apart(store: Store) -> N
     await remember(store, "k2", pinned=False, metadata={"pinned": True})
     listed = store.memory_list(ANN)
 
-    assert await listed.keys(Wanted(read_filter({"pinned": True}))) == ["k1"]
-    assert await listed.keys(Wanted(read_filter({"metadata.pinned": True}))) == ["k2"]
+    assert await listed.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
+    assert await listed.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
 
 
 async def test_times_are_compared_as_moments(store: Store) -> None:
@@ -142,6 +142,6 @@ async def test_times_are_compared_as_moments(store: Store) -> None:
     listed = store.memory_list(ANN)
 
     for text in ("2026-01-26T10:00:00Z", "2026-01-26T18:00:00+08:00", "2026-01-26T10:00:00"):
-        assert await listed.keys(Wanted(read_filter({"valid_from": text}))) == ["k"]
-    assert await listed.count(Wanted(read_filter({"valid_from": {"gt": MORNING}}))) == 0
-    assert await store.memory_list(BEN).count(Wanted()) == 0
+        assert await listed.keys(MemoryQuery(read_filter({"valid_from": text}))) == ["k"]
+    assert await listed.count(MemoryQuery(read_filter({"valid_from": {"gt": MORNING}}))) == 0
+    assert await store.memory_list(BEN).count(MemoryQuery()) == 0

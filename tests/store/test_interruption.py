@@ -13,12 +13,12 @@ import pytest
 from sqlalchemy import event
 
 from memrecall.scope import Scope
-from memrecall.store import Entry, RowKey, Store
+from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.types import NewMemory, Origin
 
-from ..conftest import Databases
+from ..databases import Databases
 from ..waiting import wait_until
 from .contention import wait_for_blocked, writer_at_work
 from .samples import ANN, BEN, MORNING, Rows, dump, ids, numbered, pending, recalled, remember, said
@@ -35,9 +35,9 @@ Verb = Callable[[Store], Awaitable[object]]
 VERBS: dict[str, Verb] = {
     "write messages": lambda store: store.write_messages(
         [
-            Entry(TEA, said("new")),
-            Entry(Scope("cay", agent_id="a2"), said("new")),
-            Entry(BEN, said("n")),
+            ScopedMessage(TEA, said("new")),
+            ScopedMessage(Scope("cay", agent_id="a2"), said("new")),
+            ScopedMessage(BEN, said("n")),
         ]
     ),
     "add memories": lambda store: store.memories(Scope("ann", session_id="new")).add(

@@ -4,7 +4,7 @@ import pytest
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store import NewRelation, Store, Wanted
+from memrecall.store import MemoryQuery, NewRelation, Store
 from memrecall.types import NewMemory, Origin
 
 from .samples import ANN, BEN
@@ -51,4 +51,4 @@ async def test_a_memory_is_found_in_whatever_state(store: Store) -> None:
             await store.memory_list(scope).get(key)
     allowed = Scope(ANN.user_id, ANN.agent_id, permissions=frozenset({Permission.SENSITIVE}))
     assert (await store.memory_list(allowed).get("s")).sensitive
-    assert [item.memory_key for item in (await kept.page(Wanted(deleted=True))).items] == ["k"]
+    assert [item.memory_key for item in (await kept.page(MemoryQuery(deleted=True))).items] == ["k"]

@@ -7,7 +7,7 @@ import pytest
 
 from memrecall.errors import Conflict, Disabled
 from memrecall.scope import Scope
-from memrecall.store import Entry, Store
+from memrecall.store import ScopedMessage, Store
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
@@ -192,12 +192,16 @@ async def test_a_message_may_not_take_the_key_of_a_memory(store: Store) -> None:
 
 async def test_a_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
     tea, work = Scope("ann", session_id="tea"), Scope("ben", agent_id="helper", session_id="work")
-    await store.write_messages([Entry(tea, said("m1")), Entry(work, said("m1"))])
+    await store.write_messages([ScopedMessage(tea, said("m1")), ScopedMessage(work, said("m1"))])
     before = await dump(store.database)
 
     with pytest.raises(Conflict) as conflict:
         await store.write_messages(
-            [Entry(tea, said("m2")), Entry(Scope("cay"), said("m1")), Entry(work, said("m1", "!"))]
+            [
+                ScopedMessage(tea, said("m2")),
+                ScopedMessage(Scope("cay"), said("m1")),
+                ScopedMessage(work, said("m1", "!")),
+            ]
         )
 
     assert conflict.value.details["user_id"] == "ben"

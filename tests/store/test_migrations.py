@@ -16,7 +16,7 @@ from sqlalchemy import update
 
 from memrecall.errors import Disabled, SchemaTooNew, StorageError
 from memrecall.scope import Permission, Scope
-from memrecall.store import STORED_AS, Grant, MessageFilter, Store
+from memrecall.store import VECTOR_DTYPE, Grant, MessageFilter, Store
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.store.database.tables import meta
@@ -121,7 +121,7 @@ async def owners_and_vectors_are_read_unchanged(store: Store) -> None:
         "Asia/Shanghai",
     )
     (vector,) = changes[0].vectors
-    assert np.frombuffer(vector.vector, STORED_AS).tolist() == [1.0, 2.0]
+    assert np.frombuffer(vector.vector, VECTOR_DTYPE).tolist() == [1.0, 2.0]
 
 
 async def messages_are_numbered_on(store: Store) -> None:
@@ -249,7 +249,7 @@ async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: s
         assert mark is not None
         assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]
-        assert np.frombuffer(run.vectors[0].vector, STORED_AS).tolist() == [1.0, 2.0]
+        assert np.frombuffer(run.vectors[0].vector, VECTOR_DTYPE).tolist() == [1.0, 2.0]
         room = store.knowledge(Scope("ann", "helper"))
         assert (await room.get("dose")).tags == ["药"]
         assert await room.was_restored("re1")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.scope import Scope
-from memrecall.store import Entry, Store
+from memrecall.store import ScopedMessage, Store
 from memrecall.types import Message
 
 from . import process
@@ -76,7 +76,9 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
 
     async def write(name: str, order: list[Scope]) -> None:
         for number in range(5):
-            await store.write_messages([Entry(scope, said(f"{name}{number}")) for scope in order])
+            await store.write_messages(
+                [ScopedMessage(scope, said(f"{name}{number}")) for scope in order]
+            )
 
     await asyncio.gather(
         *(write(f"forth{n}-", scopes) for n in range(4)),

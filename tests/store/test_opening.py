@@ -13,7 +13,7 @@ from memrecall.errors import InvalidArgument, MemrecallError, StorageUnreachable
 from memrecall.store import Store
 
 from ..cases import check_each_async
-from ..conftest import PostgresqlServer
+from ..databases import PostgresqlServer
 from .samples import ANN, ids, said
 
 PASSWORD = "hunter2"

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import event
 
 from memrecall.scope import Scope
-from memrecall.store import Entry, RowKey, Store
+from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from .samples import pending, recalled
@@ -29,7 +29,9 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
                 statements.append((statement, given[0] if many else given))
 
         entries = [
-            Entry(Scope(f"u{n % 3}", session_id=f"s{n}"), NewMessage(role=Role.USER, content="tea"))
+            ScopedMessage(
+                Scope(f"u{n % 3}", session_id=f"s{n}"), NewMessage(role=Role.USER, content="tea")
+            )
             for n in range(6)
         ]
         written = await store.write_messages(entries)
@@ -53,7 +55,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
 
 async def test_many_owners_in_one_batch(store: Store) -> None:
     entries = [
-        Entry(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
+        ScopedMessage(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
         for n in range(1_200)
     ]
     assert (await store.write_messages(entries)).stored == 1_200

@@ -18,7 +18,7 @@ from memrecall.scope import Scope
 from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
-from ..conftest import Databases
+from ..databases import Databases
 from .samples import at, recalled, said, walk
 
 Result = TypeVar("Result")

@@ -29,7 +29,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.format import checksum, seal, unseal
-from memrecall.store.backup.restore import Stage, Vault
+from memrecall.store.backup.restore import Backups, Stage
 from memrecall.store.knowledge.entries import Knowledge
 from memrecall.store.workspaces import when_free
 
@@ -190,7 +190,7 @@ class TestRestore:
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         reader = Scope("ops", "helper")
-        vault = Vault(store, reader, place.workspaces(), place.folder(), software="test")
+        vault = Backups(store, reader, place.workspaces(), place.folder(), software="test")
         with pytest.raises(Disabled):
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
@@ -233,7 +233,7 @@ class TestRestore:
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         spaces, folder = place.workspaces(), place.folder()
-        vault = Vault(store, AGENT, spaces, folder, software="test", patience=0.05)
+        vault = Backups(store, AGENT, spaces, folder, software="test", patience=0.05)
         with place.workspaces().hold(), pytest.raises(StorageBusy):
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
@@ -363,7 +363,7 @@ class TestFiles:
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
-        vault = Vault(store, other, place.workspaces(), place.folder(), software="test")
+        vault = Backups(store, other, place.workspaces(), place.folder(), software="test")
         with pytest.raises(InvalidArgument, match="helper"):
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import pytest
 
 from memrecall.errors import EmbeddingModelMismatch
-from memrecall.store import STORED_AS, PendingText, RowKey, Store
+from memrecall.store import VECTOR_DTYPE, PendingText, RowKey, Store
 
 from .samples import ANN, BEN, dump, numbered, pending, remember, said
 
@@ -27,7 +27,7 @@ async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict
     found: dict[str, list[float]] = {}
     async for changes in store.feed(user_id).changes(0, mark.version, model):
         for row in changes.vectors:
-            found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, STORED_AS).tolist()
+            found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, VECTOR_DTYPE).tolist()
     return found
 
 
@@ -99,7 +99,7 @@ class TestWriting:
         await store.vectors(MODEL).write(pending(HELLO), matrix([0.1, -0.5, 1.0]))
 
         kept = (await stored(store))["message m"]
-        assert kept == np.array([0.1, -0.5, 1.0], STORED_AS).tolist()
+        assert kept == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
 
     async def test_a_second_vector_replaces_the_first(self, store: Store) -> None:
         await store.timeline(ANN).add([said("m")])

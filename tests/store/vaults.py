@@ -14,7 +14,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.format import unseal
-from memrecall.store.backup.restore import Vault
+from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces
 
 AGENT = Scope("ops", "helper", permissions=frozenset({Permission.KNOWLEDGE}))
@@ -28,9 +28,9 @@ class Place:
         self.location = location
         self.home = home
 
-    def vault(self, store: Store, at: Callable[[str], None] = lambda _step: None) -> Vault:
+    def vault(self, store: Store, at: Callable[[str], None] = lambda _step: None) -> Backups:
         spaces, folder = self.workspaces(), self.folder()
-        return Vault(store, AGENT, spaces, folder, software="test", patience=20, at=at)
+        return Backups(store, AGENT, spaces, folder, software="test", patience=20, at=at)
 
     def workspaces(self) -> Workspaces:
         return Workspaces(self.home / "root")

@@ -8,9 +8,9 @@ from functools import cache
 import pytest
 
 from memrecall.text import LeakFilter, filter_leaks
-from memrecall.text.leaks.automaton import OTHER, State
+from memrecall.text.leaks.automaton import OTHER, AutomatonState
 from memrecall.text.leaks.candidates import LONGEST_FORM
-from memrecall.text.leaks.formats import ANSWERS, Kind, Place
+from memrecall.text.leaks.formats import ANSWERS, Kind, StartPosition
 from memrecall.text.leaks.json_calls import (
     ARGUMENT_KEYS,
     CALL_KEYS,
@@ -47,14 +47,14 @@ KEPT_CASES = [case.text for case in CASES if case.reasoning == "keep"]
 known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
 
 
-def shortest_endings(state: State[Form]) -> list[str]:
+def shortest_endings(state: AutomatonState[Form]) -> list[str]:
     """The fewest characters that complete a form, and the fewest that complete a call."""
     if id(state) not in known_endings:
         known_endings[id(state)] = list(find_endings(state))
     return known_endings[id(state)]
 
 
-def find_endings(state: State[Form]) -> Iterator[str]:
+def find_endings(state: AutomatonState[Form]) -> Iterator[str]:
     todo, seen, is_first = deque([(state, "")]), {id(state)}, True
     while todo and len(seen) < MOST_STATES:
         reached, ending = todo.popleft()
@@ -78,7 +78,7 @@ def endings(held: str) -> Iterator[str]:
     """Texts that may complete what has begun."""
     yield from (*LINE_ENDS, ANSWER)
     formats = formats_for(tuple(sorted(TOOLS)), "keep")
-    for watch, place in itertools.product(map(formats.prose, [None, *ANSWERS]), Place):
+    for watch, place in itertools.product(map(formats.prose, [None, *ANSWERS]), StartPosition):
         state = watch.starts[place]
         for char in held:
             state = state[char]

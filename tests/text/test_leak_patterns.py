@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.text import filter_leaks
-from memrecall.text.leaks.automaton import OTHER, Automaton, State, write_search
-from memrecall.text.leaks.formats import CALLS, Kind, Place, Row
+from memrecall.text.leaks.automaton import OTHER, Automaton, AutomatonState, write_search
+from memrecall.text.leaks.formats import CALLS, Kind, Row, StartPosition
 from memrecall.text.leaks.matchers import formats_for, macros_for
 from memrecall.text.leaks.patterns import one_of, parse
 from tests.cases import check_each
@@ -19,13 +19,13 @@ LETTERS = "ab<"
 BEFORE = ("前文", "前文 ", "前文。 ", "前文\n", "")  # by place
 
 
-def automaton_of(*patterns: str) -> tuple[Automaton[str], State[str]]:
+def automaton_of(*patterns: str) -> tuple[Automaton[str], AutomatonState[str]]:
     automaton: Automaton[str] = Automaton()
     starts = [automaton.add(parse(pattern, {}, exact=True), pattern) for pattern in patterns]
     return automaton, automaton.start(starts)
 
 
-def run(state: State[str], text: str) -> State[str]:
+def run(state: AutomatonState[str], text: str) -> AutomatonState[str]:
     for char in text:
         state = state[char]
     return state
@@ -78,7 +78,7 @@ def test_the_search_misses_no_place_where_a_match_can_begin(pattern: str, text: 
             assert search.match(text, at)
 
 
-def may_become_a_match(state: State[str], text: str) -> bool:
+def may_become_a_match(state: AutomatonState[str], text: str) -> bool:
     for char in text:
         state = state[char]
         if state.over:
@@ -130,7 +130,7 @@ def test_a_bad_pattern_is_an_error(pattern: str, words: str) -> None:
 
 def test_no_form_can_begin_with_white_space_or_match_nothing() -> None:
     watch = formats_for(("search_memory",), "strip").prose()
-    for place in Place:
+    for place in StartPosition:
         assert not watch.starts[place].over
         assert not any(watch.starts[place][space].alive for space in " \t\n\r\u3000")
 

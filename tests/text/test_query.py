@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from memrecall.errors import QuerySyntaxError
 from memrecall.text.query import (
-    And,
-    Not,
-    Or,
     Phrase,
     Prefix,
     Query,
+    QueryAnd,
+    QueryNot,
+    QueryOr,
     Term,
     parse_query,
     positive_words,
@@ -25,32 +25,32 @@ A, B, C, D = map(Term, "abcd")
 READINGS: list[tuple[str, Query]] = [
     ("a", A),
     ("  a\u3000", A),
-    ("a b c", And((A, B, C))),
-    ("a AND b", And((A, B))),
-    ("a OR b", Or((A, B))),
-    ("NOT a", Not(A)),
-    ("NOT NOT a", Not(Not(A))),
-    ("a NOT b", And((A, Not(B)))),
-    ("a AND NOT b", And((A, Not(B)))),
-    ("a OR NOT b", Or((A, Not(B)))),
-    ("a b OR c d", Or((And((A, B)), And((C, D))))),
-    ("a AND b OR c", Or((And((A, B)), C))),
-    ("a OR b AND c", Or((A, And((B, C))))),
-    ("NOT a b", And((Not(A), B))),
-    ("NOT (a b)", Not(And((A, B)))),
-    ("(a OR b) c", And((Or((A, B)), C))),
-    ("(a)(b)", And((A, B))),
+    ("a b c", QueryAnd((A, B, C))),
+    ("a AND b", QueryAnd((A, B))),
+    ("a OR b", QueryOr((A, B))),
+    ("NOT a", QueryNot(A)),
+    ("NOT NOT a", QueryNot(QueryNot(A))),
+    ("a NOT b", QueryAnd((A, QueryNot(B)))),
+    ("a AND NOT b", QueryAnd((A, QueryNot(B)))),
+    ("a OR NOT b", QueryOr((A, QueryNot(B)))),
+    ("a b OR c d", QueryOr((QueryAnd((A, B)), QueryAnd((C, D))))),
+    ("a AND b OR c", QueryOr((QueryAnd((A, B)), C))),
+    ("a OR b AND c", QueryOr((A, QueryAnd((B, C))))),
+    ("NOT a b", QueryAnd((QueryNot(A), B))),
+    ("NOT (a b)", QueryNot(QueryAnd((A, B)))),
+    ("(a OR b) c", QueryAnd((QueryOr((A, B)), C))),
+    ("(a)(b)", QueryAnd((A, B))),
     ("((a))", A),
-    ("a (b AND (c d))", And((A, B, C, D))),
-    ("a OR (b OR (c OR d))", Or((A, B, C, D))),
+    ("a (b AND (c d))", QueryAnd((A, B, C, D))),
+    ("a OR (b OR (c OR d))", QueryOr((A, B, C, D))),
     ("conf*", Prefix("conf")),
     ("conf**", Prefix("conf")),
     ("AND*", Prefix("AND")),
     ('"a b"', Phrase("a b")),
-    ('a"b"c', And((A, Phrase("b"), C))),
+    ('a"b"c', QueryAnd((A, Phrase("b"), C))),
     ('"AND"', Phrase("AND")),
     ('"a AND (b"', Phrase("a AND (b")),
-    ("北京 天气", And((Term("北京"), Term("天气")))),
+    ("北京 天气", QueryAnd((Term("北京"), Term("天气")))),
 ]
 
 
@@ -85,7 +85,7 @@ def test_full_width_syntax_means_the_same() -> None:
 
 SINGLE_WORDS: list[str] = [
     *("C++", "C#", "don't", "don’t", "a:b", "foo@bar.com", "/etc/x", "-x", "a*b", "*a", "x，y"),
-    *("and", "Or", "nOT", "ANDROID", "v1.2.3", "db_config_001", "北京", "‘x’"),
+    *("and", "QueryOr", "nOT", "ANDROID", "v1.2.3", "db_config_001", "北京", "‘x’"),
 ]
 
 
@@ -99,9 +99,9 @@ def test_a_word_is_everything_up_to_space_quote_or_parenthesis() -> None:
 
 def test_positions_count_characters_of_the_original_text() -> None:
     query = parse_query("（北京　OR “天 气”）conf＊")
-    assert isinstance(query, And)
+    assert isinstance(query, QueryAnd)
     either, prefix = query.parts
-    assert isinstance(either, Or)
+    assert isinstance(either, QueryOr)
     leaves = [part for part in (*either.parts, prefix) if isinstance(part, Term | Phrase | Prefix)]
     assert [leaf.position for leaf in leaves] == [1, 7, 13]
 
@@ -161,7 +161,7 @@ def test_nesting_is_limited() -> None:
 
 def test_nesting_beside_each_other_is_not_nesting() -> None:
     query = parse_query("(a) " * 2000)
-    assert isinstance(query, And)
+    assert isinstance(query, QueryAnd)
     assert len(query.parts) == 2000
 
 
@@ -175,9 +175,9 @@ def test_length_is_limited() -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        (And((A, Or((B, C)))), "a (b OR c)"),
-        (Or((And((A, B)), Not(C))), "a b OR NOT c"),
-        (Not(And((A, B))), "NOT (a b)"),
+        (QueryAnd((A, QueryOr((B, C)))), "a (b OR c)"),
+        (QueryOr((QueryAnd((A, B)), QueryNot(C))), "a b OR NOT c"),
+        (QueryNot(QueryAnd((A, B))), "NOT (a b)"),
         (Phrase('say "hi"'), '「say "hi"」'),
         (Prefix("北京"), "北京*"),
     ],
@@ -228,11 +228,13 @@ _LEAVES = st.one_of(
 def _compose(children: st.SearchStrategy[Query]) -> st.SearchStrategy[Query]:
     """Queries of the shape that parsing gives: no And directly in an And, no Or in an Or."""
 
-    def parts(kind: type[And] | type[Or]) -> st.SearchStrategy[tuple[Query, ...]]:
+    def parts(kind: type[QueryAnd] | type[QueryOr]) -> st.SearchStrategy[tuple[Query, ...]]:
         fitting = children.filter(lambda child: not isinstance(child, kind))
         return st.lists(fitting, min_size=2, max_size=4).map(tuple)
 
-    return st.one_of(children.map(Not), parts(And).map(And), parts(Or).map(Or))
+    return st.one_of(
+        children.map(QueryNot), parts(QueryAnd).map(QueryAnd), parts(QueryOr).map(QueryOr)
+    )
 
 
 _QUERIES: st.SearchStrategy[Query] = st.recursive(_LEAVES, _compose, max_leaves=20)

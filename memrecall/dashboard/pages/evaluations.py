@@ -17,7 +17,7 @@ from memrecall.dashboard.runs import (
 from memrecall.dashboard.session import Visit
 from memrecall.dashboard.widgets import card, dim, fact, milliseconds, note, row, title
 from memrecall.evaluation.compare import OVERALL, Change, QuestionChange
-from memrecall.evaluation.runs import State
+from memrecall.evaluation.runs import RunState
 
 QUESTIONS_SHOWN = 50
 MOST_RUNS = 100
@@ -43,7 +43,7 @@ async def evaluations(visit: Visit) -> None:
             _draw_comparing(visit, chosen)
 
 
-def _draw_run(visit: Visit, name: str, state: State, chosen: list[str]) -> None:
+def _draw_run(visit: Visit, name: str, state: RunState, chosen: list[str]) -> None:
     with ui.element("div").classes("mr-item"):
 
         def choose(change: Any) -> None:

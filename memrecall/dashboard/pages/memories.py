@@ -21,7 +21,7 @@ from memrecall.dashboard.widgets import (
     user_zone,
 )
 from memrecall.search import SearchRequest
-from memrecall.store import Revision, Wanted
+from memrecall.store import MemoryQuery, Revision
 from memrecall.types import MemoryRecord
 
 PAGE_SIZE = 25
@@ -45,7 +45,7 @@ async def memories(visit: Visit) -> None:
         if visit.asked.get("q", "").strip():
             await _draw_found(visit, zone)
             return
-        wanted = Wanted(superseded=state == "superseded", deleted=state == "deleted")
+        wanted = MemoryQuery(superseded=state == "superseded", deleted=state == "deleted")
         kept = visit.library.store.memory_list(scope)
         found = await kept.page(wanted, limit=PAGE_SIZE, cursor=visit.asked.get("cursor"))
         if not found.items:

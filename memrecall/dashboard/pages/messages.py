@@ -20,7 +20,7 @@ from memrecall.dashboard.widgets import (
     user_zone,
 )
 from memrecall.search import LexicalQuery, SemanticQuery
-from memrecall.store import MessageFilter, Wanted
+from memrecall.store import MemoryQuery, MessageFilter
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.types import Message, Role, parse_time
@@ -149,7 +149,7 @@ async def _draw_around(visit: Visit, zone: tzinfo) -> None:
 async def _draw_learnt(visit: Visit, anchor: Message, shown: set[str]) -> None:
     """The memories of the session that came from what is shown."""
     scope = await visit.scope()
-    wanted = Wanted(session_id=anchor.session_id, superseded=True)
+    wanted = MemoryQuery(session_id=anchor.session_id, superseded=True)
     kept = await visit.library.store.memory_list(scope).page(wanted, limit=_MEMORIES_READ)
     learnt = [item for item in kept.items if shown.intersection(item.source_message_ids)]
     with card(visit.say("learnt_here")):

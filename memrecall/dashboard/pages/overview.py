@@ -7,7 +7,7 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.charts import PALETTE, axis, chart, xy_chart
-from memrecall.dashboard.figures import SPANS, Figures, Span, figures_of_recalls
+from memrecall.dashboard.figures import SPANS, Figures, TimeRange, figures_of_recalls
 from memrecall.dashboard.frame import page
 from memrecall.dashboard.session import Visit
 from memrecall.dashboard.widgets import card, choose_user, dim, milliseconds, note, row, title
@@ -34,7 +34,7 @@ async def overview(visit: Visit) -> None:
         await _draw_user(visit, span)
 
 
-async def _draw_service(visit: Visit, span: Span) -> None:
+async def _draw_service(visit: Visit, span: TimeRange) -> None:
     now = datetime.now(UTC)
     rows = await visit.library.store.counters.read(span.resolution, span.begin(now))
     figures = Figures.of(rows, span.buckets(now))
@@ -52,7 +52,7 @@ async def _draw_service(visit: Visit, span: Span) -> None:
             _draw_shares(visit, figures, name)
 
 
-async def _draw_user(visit: Visit, span: Span) -> None:
+async def _draw_user(visit: Visit, span: TimeRange) -> None:
     scope, now = await visit.scope(), datetime.now(UTC)
     store = visit.library.store
     found = await store.traces(scope).since(span.begin(now), MOST_RECALLS)

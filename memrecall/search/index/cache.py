@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memrecall.search.index.columns import Columns
-from memrecall.search.index.external import Outside, OutsideVectors
+from memrecall.search.index.external import ExternalUserVectors, ExternalVectors
 from memrecall.search.index.snapshot import SnapshotFolder
-from memrecall.store import ChangeFeed, KnowledgeFeed, Store, UserMark
+from memrecall.store import ChangeFeed, KnowledgeFeed, Store, UserVersion
 
 
 @cache
@@ -41,7 +41,7 @@ def release_freed_memory() -> None:
 
 
 _Feed = ChangeFeed | KnowledgeFeed
-_Current = tuple[UserMark, Columns] | None
+_Current = tuple[UserVersion, Columns] | None
 
 # Below this many new rows, building again is faster than writing and reading a file.
 _WORTH_SAVING = 500
@@ -69,7 +69,7 @@ class IndexCache:
         model: str | None,
         snapshots: SnapshotFolder | None,
         byte_budget: int,
-        outside: Outside | None = None,
+        outside: ExternalVectors | None = None,
     ) -> None:
         self._store = store
         self._model = model
@@ -105,7 +105,7 @@ class IndexCache:
             self._shrink()
 
     async def bring(
-        self, mark: UserMark, columns: Columns, question: npt.NDArray[np.float32] | None
+        self, mark: UserVersion, columns: Columns, question: npt.NDArray[np.float32] | None
     ) -> None:
         """Before a search by meaning: have at hand what lies outside of this process."""
         if self._outside is not None and question is not None:
@@ -123,7 +123,7 @@ class IndexCache:
         """How much memory the indexes take together."""
         return sum(slot.nbytes for slot in self._slots.values())
 
-    async def _refresh(self, feed: _Feed, slot: _Slot, mark: UserMark) -> Columns:
+    async def _refresh(self, feed: _Feed, slot: _Slot, mark: UserVersion) -> Columns:
         columns = slot.columns
         # Given up until it is current again: a caller that goes away in the middle must not leave
         # half of a change behind, which a thread may still be working on.
@@ -142,20 +142,20 @@ class IndexCache:
         slot.nbytes = columns.nbytes()
         return columns
 
-    async def _load(self, feed: _Feed, slot: _Slot, mark: UserMark) -> Columns:
+    async def _load(self, feed: _Feed, slot: _Slot, mark: UserVersion) -> Columns:
         """The saved columns if they fit this user's history, else empty ones."""
         slot.saved_rows = 0
         fresh = Columns(mark.epoch)
         outside = self._outside if isinstance(feed, ChangeFeed) else None
         if outside is not None and await outside.wants(feed.owner):
-            fresh.vectors = OutsideVectors(feed.owner)
+            fresh.vectors = ExternalUserVectors(feed.owner)
         if self._snapshots is None:
             return fresh
         title = self._title(fresh)
         saved = await asyncio.to_thread(self._snapshots.load, feed.owner, mark.epoch, title)
         if saved is None or not await self._is_past_of(feed, saved, mark):
             return fresh
-        if isinstance(fresh.vectors, OutsideVectors):
+        if isinstance(fresh.vectors, ExternalUserVectors):
             saved.vectors = fresh.vectors
         slot.saved_rows = saved.rows
         return saved
@@ -168,10 +168,10 @@ class IndexCache:
 
     def _title(self, columns: Columns) -> str | None:
         """What a snapshot is told apart by: one without its vectors is not one that has them."""
-        outside = isinstance(columns.vectors, OutsideVectors)
+        outside = isinstance(columns.vectors, ExternalUserVectors)
         return f"{self._model} outside" if outside else self._model
 
-    async def _is_past_of(self, feed: _Feed, saved: Columns, mark: UserMark) -> bool:
+    async def _is_past_of(self, feed: _Feed, saved: Columns, mark: UserVersion) -> bool:
         """Whether the database still has the snapshot's last row as the snapshot knows it.
 
         After a restored backup the numbers may have been given out again, to other rows.

@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from memrecall.search.index.postings import Segment, Vocabulary, build_segment, merge_segments
 from memrecall.search.index.rows import KNOWLEDGE, MEMORY, MESSAGE, RowTable
-from memrecall.search.index.vectors import VectorBlocks, Vectors
-from memrecall.store import Changes
+from memrecall.search.index.vectors import UserVectors, VectorBlocks
+from memrecall.store import RowChanges
 
 Mask = npt.NDArray[np.bool_]
 Derived = TypeVar("Derived")
@@ -32,7 +32,7 @@ class Columns:
         self.vocabulary = Vocabulary()
         self.table = RowTable()
         self.segments: list[Segment] = []
-        self.vectors: Vectors = VectorBlocks()
+        self.vectors: UserVectors = VectorBlocks()
         self._row_of: tuple[dict[str, int], ...] = tuple({} for _ in KINDS)
         self._derived: dict[str, Any] = {}
 
@@ -48,7 +48,7 @@ class Columns:
         parts = (self.table.nbytes(), self.vectors.nbytes(self.rows), self.vocabulary.nbytes())
         return postings + lookup + sum(parts)
 
-    def apply(self, changes: Changes) -> None:
+    def apply(self, changes: RowChanges) -> None:
         """Take in the next run of changes."""
         for kind, rows in (
             (MESSAGE, changes.messages),
@@ -156,7 +156,7 @@ class Columns:
         terms: Iterable[str],
         table: RowTable,
         segment: Segment,
-        vectors: Vectors,
+        vectors: UserVectors,
     ) -> None:
         """Take over the parts that a snapshot has kept."""
         self.version = version

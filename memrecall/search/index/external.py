@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.search.index.columns import Columns
-from memrecall.store import STORED_AS, Store, UserMark
+from memrecall.store import VECTOR_DTYPE, Store, UserVersion
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.int64]
@@ -48,7 +48,7 @@ class VectorDB(Protocol):
         ...
 
 
-class OutsideVectors:
+class ExternalUserVectors:
     """The vectors of one user's columns, kept elsewhere; here are their products with a question.
 
     Columns are in one search at a time, which brings the products before it ranks.
@@ -66,7 +66,7 @@ class OutsideVectors:
     def put(self, row: int, packed: bytes) -> None:
         """A row has a vector; it lies elsewhere."""
         del row
-        length = len(packed) // np.dtype(STORED_AS).itemsize
+        length = len(packed) // np.dtype(VECTOR_DTYPE).itemsize
         self.dimensions = self.dimensions or length
         if length != self.dimensions:
             raise EmbeddingModelMismatch(
@@ -91,10 +91,10 @@ class OutsideVectors:
 
     def dump(self, rows: int) -> npt.NDArray[np.float16]:
         """Nothing: a snapshot need not have what lies elsewhere."""
-        return np.zeros((rows, 0), dtype=STORED_AS)
+        return np.zeros((rows, 0), dtype=VECTOR_DTYPE)
 
 
-class Outside:
+class ExternalVectors:
     """Decides whose vectors lie elsewhere, and brings them up to date there."""
 
     def __init__(self, db: VectorDB, store: Store, model: str, most_rows: int) -> None:
@@ -109,12 +109,12 @@ class Outside:
 
     def outgrown(self, columns: Columns) -> bool:
         """Whether columns hold more vectors than they should."""
-        held = not isinstance(columns.vectors, OutsideVectors)
+        held = not isinstance(columns.vectors, ExternalUserVectors)
         return held and columns.rows > self._most_rows and columns.embedded_rows() > self._most_rows
 
-    async def bring(self, columns: Columns, mark: UserMark, question: Floats) -> None:
+    async def bring(self, columns: Columns, mark: UserVersion, question: Floats) -> None:
         """Have the products of a question at hand, if the columns' vectors lie elsewhere."""
-        if not isinstance(columns.vectors, OutsideVectors):
+        if not isinstance(columns.vectors, ExternalUserVectors):
             return
         user_id = columns.vectors.user_id
         history = f"{mark.epoch}/{self._model}"

@@ -47,7 +47,7 @@ def role_number(role: str) -> int:
     return _ROLES[role]
 
 
-class Names(dict[str, int]):
+class StringTable(dict[str, int]):
     """Small numbers for repeated strings (sessions, speakers)."""
 
     def __missing__(self, name: str) -> int:
@@ -66,7 +66,7 @@ class RowTable:
         self._size = 0
         self._columns = {name: np.zeros(16, dtype=kind) for name, kind in FIELDS.items()}
         self.keys: list[str] = []
-        self.names = Names()
+        self.names = StringTable()
 
     def __len__(self) -> int:
         return self._size
@@ -165,4 +165,4 @@ class RowTable:
         self._columns = {name: np.array(columns[name]) for name in FIELDS}
         self._size = len(keys)
         self.keys = keys
-        self.names = Names((name, number) for number, name in enumerate(names))
+        self.names = StringTable((name, number) for number, name in enumerate(names))

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from memrecall.errors import EmbeddingModelMismatch
-from memrecall.store import STORED_AS
+from memrecall.store import VECTOR_DTYPE
 
 _BLOCK = 2048
 
@@ -18,7 +18,7 @@ def _blas() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-class Vectors(Protocol):
+class UserVectors(Protocol):
     """What a search asks of one user's vectors, wherever they lie."""
 
     dimensions: int
@@ -60,7 +60,7 @@ class VectorBlocks:
 
     def put(self, row: int, packed: bytes) -> None:
         """Enter the stored form of a row's vector."""
-        vector = np.frombuffer(packed, dtype=STORED_AS)
+        vector = np.frombuffer(packed, dtype=VECTOR_DTYPE)
         if not self.dimensions:
             self.dimensions = len(vector)
         if len(vector) != self.dimensions:
@@ -108,7 +108,7 @@ class VectorBlocks:
 
     def dump(self, rows: int) -> npt.NDArray[np.float16]:
         """All rows' vectors in their stored form."""
-        matrix = np.zeros((rows, self.dimensions), dtype=STORED_AS)
+        matrix = np.zeros((rows, self.dimensions), dtype=VECTOR_DTYPE)
         for number, block in self._blocks.items():
             part = matrix[number * _BLOCK : (number + 1) * _BLOCK]
             part[:] = block[: len(part)]

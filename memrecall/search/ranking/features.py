@@ -37,14 +37,14 @@ from memrecall.search.ranking.scores import (
     SEMANTIC,
     Context,
     Evidence,
+    RankingWeights,
     Standard,
-    Weights,
     combine,
     logit,
     relevance,
 )
 from memrecall.search.ranking.selection import (
-    Place,
+    RankPosition,
     Rows,
     Visible,
     first_places,
@@ -52,17 +52,17 @@ from memrecall.search.ranking.selection import (
     visible_rows,
 )
 from memrecall.search.request import Mode, SearchRequest, Why
-from memrecall.store import UserMark
+from memrecall.store import UserVersion
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import find_times
 
 Floats = npt.NDArray[np.float32]
 
-_WEIGHTS: dict[Mode, Weights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
+_WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RankingQuery:
     """A request, read: its query parsed, its vector made, its time fixed."""
 
     request: SearchRequest
@@ -72,7 +72,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedRows:
     """What ranking found: the best rows in order, and the counts around them."""
 
     rows: list[int]
@@ -91,11 +91,11 @@ class Ranked:
 def rank(
     columns: Columns,
     scope: Scope,
-    question: Question,
+    question: RankingQuery,
     version: int,
-    after: Place | None,
-    mark: UserMark,
-) -> Ranked:
+    after: RankPosition | None,
+    mark: UserVersion,
+) -> RankedRows:
     """The rows that answer a question, as the user's data was at `version`."""
     request = question.request
     weights = _WEIGHTS[request.mode]
@@ -116,7 +116,7 @@ def rank(
     # One more than asked tells whether there is a next page.
     best = first_places(columns, rows, scores, shown & good, request.limit + 1, after)
     page = best[: request.limit]
-    return Ranked(
+    return RankedRows(
         rows=[int(rows[at]) for at in page],
         scores=[float(scores[at]) for at in page],
         why=_reasons(evidence, weights, np.array(page, dtype=np.int64)),
@@ -139,11 +139,11 @@ def _counted(columns: Columns, request: SearchRequest, alive: Mask, visible: Vis
     return counted
 
 
-def _count_unembedded(question: Question, alive: Mask, sense: "_Sense") -> int:
+def _count_unembedded(question: RankingQuery, alive: Mask, sense: "_Sense") -> int:
     return 0 if question.vector is None else int(np.count_nonzero(alive & ~sense.embedded))
 
 
-def _lexical(columns: Columns, question: Question, alive: Mask) -> LexicalScores:
+def _lexical(columns: Columns, question: RankingQuery, alive: Mask) -> LexicalScores:
     request = question.request
     more = (*request.keywords, *request.expansions)
     if question.query is not None:
@@ -159,7 +159,7 @@ class _Sense:
     embedded: Mask
 
 
-def _sense(columns: Columns, question: Question, version: int) -> _Sense:
+def _sense(columns: Columns, question: RankingQuery, version: int) -> _Sense:
     vector = question.vector
     if vector is None or len(vector) != columns.vectors.dimensions:
         nothing = np.zeros(columns.rows, dtype=np.float32)
@@ -172,12 +172,12 @@ def _sense(columns: Columns, question: Question, version: int) -> _Sense:
 
 def _gather(
     columns: Columns,
-    question: Question,
+    question: RankingQuery,
     lexical: LexicalScores,
     sense: _Sense,
     counted: Mask,
     version: int,
-    mark: UserMark,
+    mark: UserVersion,
     rows: Rows,
 ) -> Evidence:
     words = _standard_of_words(lexical, counted)
@@ -203,11 +203,11 @@ def _gather(
 
 def _look_around(
     columns: Columns,
-    question: Question,
+    question: RankingQuery,
     scores: Floats,
     counted: Mask,
     version: int,
-    mark: UserMark,
+    mark: UserVersion,
     rows: Rows,
 ) -> Context:
     zone = ZoneInfo(question.request.time_zone or mark.time_zone)
@@ -239,7 +239,9 @@ def _standard_of_words(lexical: LexicalScores, counted: Mask) -> Standard:
     return Standard.of(lexical.scores[said[counted[said]]], int(np.count_nonzero(counted)))
 
 
-def _matched(columns: Columns, question: Question, sense: _Sense, lexical: LexicalScores) -> Mask:
+def _matched(
+    columns: Columns, question: RankingQuery, sense: _Sense, lexical: LexicalScores
+) -> Mask:
     """The rows that can be hits at all, however low they stand."""
     if question.query is not None:
         return match(columns, question.query)
@@ -250,7 +252,7 @@ def _matched(columns: Columns, question: Question, sense: _Sense, lexical: Lexic
     return meant if question.request.mode == "semantic" else spoken | meant
 
 
-def _reasons(evidence: Evidence, weights: Weights, places: Rows) -> list[Why]:
+def _reasons(evidence: Evidence, weights: RankingWeights, places: Rows) -> list[Why]:
     parts = {
         name: np.float64(getattr(weights, name)) * evidence.part(name)[places] for name in PARTS
     }

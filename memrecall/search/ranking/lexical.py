@@ -12,7 +12,7 @@ import numpy.typing as npt
 from memrecall.search.index.columns import Columns, Mask
 from memrecall.search.index.postings import BREAK_ID, bigram_key
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
-from memrecall.text.query import And, Not, Or, Phrase, Prefix, Query, Term
+from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
 
 SearchTerm = tuple[str] | tuple[str, str]
@@ -170,11 +170,11 @@ def match(columns: Columns, query: Query) -> Mask:
             return match_words(columns, query.text)
         case Prefix():
             return _match_prefix(columns, query.text)
-        case Not():
+        case QueryNot():
             return ~match(columns, query.part)
-        case And():
+        case QueryAnd():
             return reduce(np.logical_and, (match(columns, part) for part in query.parts))
-        case Or():
+        case QueryOr():
             return reduce(np.logical_or, (match(columns, part) for part in query.parts))
 
 

@@ -34,7 +34,7 @@ _LARGEST = 8.0  # one rare word in a hundred thousand rows stands out, but not w
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class RankingWeights:
     """How much each kind of evidence counts, and where relevance 0.5 lies."""
 
     lexical: float = 0.0  # how much better than other rows it fits the words
@@ -56,7 +56,7 @@ class Weights:
 
 # Fitted on LifeBench and MADial in both languages (`benchmarks/fit_ranking.py`), rounded, with what
 # those sets hardly show (dialogue, named speakers, questions) set by hand; checked on LoCoMo.
-HYBRID = Weights(
+HYBRID = RankingWeights(
     lexical=0.32,
     coverage=0.4,
     exact=1.5,
@@ -73,8 +73,8 @@ HYBRID = Weights(
     bias=-4.0,
 )
 # A single side is ranked by its own measure alone.
-KEYWORD = Weights(lexical=0.4, coverage=1.4, bias=-2.0)
-SEMANTIC = Weights(semantic=0.4, cosine=4.0, bias=-2.5)
+KEYWORD = RankingWeights(lexical=0.4, coverage=1.4, bias=-2.0)
+SEMANTIC = RankingWeights(semantic=0.4, cosine=4.0, bias=-2.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class Standard:
 NOTHING = Standard(0.0, 0.0)
 
 
-def combine(evidence: Evidence, weights: Weights) -> Floats:
+def combine(evidence: Evidence, weights: RankingWeights) -> Floats:
     """One score a candidate: larger is better, 0 is a relevance of one half."""
     total = np.full(len(evidence.lexical), weights.bias, dtype=np.float32)
     for name in PARTS:

@@ -17,7 +17,7 @@ Rows = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 
 
-class Place(NamedTuple):
+class RankPosition(NamedTuple):
     """Where a row stands in the order: score, then the later first, then the key."""
 
     score: float
@@ -105,7 +105,7 @@ def first_places(
     scores: Floats,
     wanted: Mask,
     limit: int,
-    after: Place | None,
+    after: RankPosition | None,
 ) -> list[int]:
     """Where in `rows` the first `limit` wanted ones are, by score, time and key."""
     places = np.flatnonzero(wanted)
@@ -126,9 +126,9 @@ def first_places(
     return sorted(places.tolist(), key=order)[:limit]
 
 
-def place_of(columns: Columns, row: int, score: float) -> Place:
+def place_of(columns: Columns, row: int, score: float) -> RankPosition:
     """Where a row of that score stands."""
-    return Place(score, int(columns.table.ts[row]), columns.table.keys[row])
+    return RankPosition(score, int(columns.table.ts[row]), columns.table.keys[row])
 
 
 def _cut(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
@@ -140,7 +140,7 @@ def _cut(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
     return places[enough]
 
 
-def _comes_after(columns: Columns, rows: Rows, scores: Floats, place: Place) -> Mask:
+def _comes_after(columns: Columns, rows: Rows, scores: Floats, place: RankPosition) -> Mask:
     ts = columns.table.ts[rows]
     level = scores == np.float32(place.score)
     behind: Mask = (scores < np.float32(place.score)) | (level & (ts < place.ts))

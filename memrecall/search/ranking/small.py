@@ -11,7 +11,7 @@ from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk
 
 
 @dataclass(frozen=True, slots=True)
-class Ranked:
+class RankedText:
     """A text's place in the list it was given in, and its BM25 score."""
 
     position: int
@@ -24,7 +24,7 @@ def index_tokens(analysis: Analysis) -> list[str]:
     return [*(atom for atom in analysis.atoms if atom != BREAK), *pairs, *analysis.extras]
 
 
-def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[Ranked]:
+def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[RankedText]:
     """The texts that share words with the query, best first; earlier ones first where level."""
     from rank_bm25 import BM25Plus
 
@@ -35,7 +35,7 @@ def rank_texts(texts: Sequence[str], query: str, limit: int = 10) -> list[Ranked
     scores = BM25Plus(tokens).get_scores(asked)
     wanted = set(asked)
     found = [
-        Ranked(position, round(float(score), 6))
+        RankedText(position, round(float(score), 6))
         for position, score in enumerate(scores)
         if not wanted.isdisjoint(tokens[position])
     ]

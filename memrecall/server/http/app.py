@@ -27,7 +27,7 @@ from memrecall.server.errors import problem_of_http, problem_of_validation
 from memrecall.server.http import chat, memories, messages, recall
 from memrecall.server.http import memories as graph
 from memrecall.server.http.docs import docs_page
-from memrecall.server.http.edge import Edge
+from memrecall.server.http.edge import EdgeMiddleware
 from memrecall.server.http.guard import BodyLimits, Guard
 from memrecall.server.http.message_models import Health
 from memrecall.server.http.openapi import describe, documented
@@ -140,7 +140,7 @@ def create_app(
         )
     if dashboard:
         inner = _with_dashboard(inner, doorkeeper)
-    return Application(Edge(inner, metrics, _template, tracer), service)
+    return Application(EdgeMiddleware(inner, metrics, _template, tracer), service)
 
 
 def _log_sweep(told: dict[str, Any]) -> None:

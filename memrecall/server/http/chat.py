@@ -28,7 +28,7 @@ from memrecall.server.http.service import Asked, Asking
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
-    Told,
+    ServerEvent,
     wants_events,
     while_listened,
 )
@@ -94,11 +94,13 @@ class ChatRun:
                         return {**_fields(event), "tools": tools}
         raise AssertionError("a turn always ends in an end")
 
-    async def told(self) -> AsyncGenerator[Told, None]:
+    async def told(self) -> AsyncGenerator[ServerEvent, None]:
         """The events as they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
-                yield Told(event.kind, to_json(_fields(event)), is_last=isinstance(event, Final))
+                yield ServerEvent(
+                    event.kind, to_json(_fields(event)), is_last=isinstance(event, Final)
+                )
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
         """The events as they happen, up to `Final`; what fails is raised."""

@@ -20,7 +20,7 @@ from memrecall.server.errors import Problem, Refused, internal, problem_of
 from memrecall.server.http.guard import ClientGone
 from memrecall.server.http.wire import problem_response
 from memrecall.server.metrics import Metrics
-from memrecall.telemetry import Told, trace_request, tracing
+from memrecall.telemetry import ActiveSpan, trace_request, tracing
 
 log = logging.getLogger("memrecall.server")
 
@@ -75,7 +75,7 @@ class Exchange:
         await self._send(message)
 
 
-class Edge:
+class EdgeMiddleware:
     """Wraps the whole application."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Edge:
         with tracing(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
             await self._exchange(span, scope, receive, send)
 
-    async def _exchange(self, span: Told, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _exchange(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, send, self._template)
         if span.trace_id is not None:
             exchange.notes["trace_id"] = span.trace_id

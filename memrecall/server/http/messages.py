@@ -28,7 +28,7 @@ from memrecall.server.http.message_models import (
 from memrecall.server.http.openapi import documented
 from memrecall.server.http.service import Asked
 from memrecall.server.http.wire import Json, StrictRoute, page_response
-from memrecall.store import Entry
+from memrecall.store import ScopedMessage
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=StrictRoute)
 
@@ -58,7 +58,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, asked: Asked) -> R
     """
     asked.principal.require_writing()
     entries = [
-        Entry(asked.principal.scope(user_id, message.session_id), message)
+        ScopedMessage(asked.principal.scope(user_id, message.session_id), message)
         for message in body.messages
     ]
     asked.notes["messages"] = len(entries)
@@ -138,7 +138,9 @@ async def semantic_search(body: SemanticSearchRequest, asked: Asked) -> Response
     return Json({"items": [_near(found, fields) for found in page.items]})
 
 
-def _require_own_labels(entries: Sequence[Entry], messages: Sequence[IncomingMessage]) -> None:
+def _require_own_labels(
+    entries: Sequence[ScopedMessage], messages: Sequence[IncomingMessage]
+) -> None:
     """What a read gives can be written back; whose it is, the path and the key say alone."""
     for position, (entry, message) in enumerate(zip(entries, messages, strict=True)):
         owner, label = entry.scope.user_id, entry.scope.agent_id or DEFAULT_NAME
@@ -165,7 +167,7 @@ def _asked_for(return_fields: Sequence[str] | None) -> Sequence[str]:
     return [name for name in FIELDS if name == "message_id" or name in return_fields]
 
 
-def _naming_ids(error: CallerError, entries: Sequence[Entry]) -> Refused:
+def _naming_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> Refused:
     """The refusal of a batch, with the ids of the messages at fault beside their positions."""
     problem = problem_of(error)
     faults = problem.details.get("faults")

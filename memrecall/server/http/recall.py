@@ -22,7 +22,7 @@ from memrecall.server.http.service import Asked, Asking
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
-    Told,
+    ServerEvent,
     wants_events,
     while_listened,
 )
@@ -76,14 +76,14 @@ class RecallRun:
                     return event
         raise AssertionError("a recall always ends in a result")
 
-    async def told(self) -> AsyncGenerator[Told, None]:
+    async def told(self) -> AsyncGenerator[ServerEvent, None]:
         """The events as they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
                 if isinstance(event, RecallResult):
-                    yield Told("done", event.model_dump_json().encode(), is_last=True)
+                    yield ServerEvent("done", event.model_dump_json().encode(), is_last=True)
                 else:
-                    yield Told(event.kind.value, to_json(event.as_dict()))
+                    yield ServerEvent(event.kind.value, to_json(event.as_dict()))
 
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
         """The events as they happen, then the result."""

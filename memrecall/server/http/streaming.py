@@ -51,7 +51,7 @@ _PING = b": ping\n\n"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ServerEvent:
     """An event as it is sent: its name and its data, which is JSON."""
 
     name: str
@@ -59,7 +59,7 @@ class Told:
     is_last: bool = False
 
 
-Events = AsyncGenerator[Told, None]
+Events = AsyncGenerator[ServerEvent, None]
 
 
 def wants_events(accept: str) -> bool:

@@ -40,7 +40,7 @@ class ForgetParams(Params):
     memory_key: Annotated[str, Field(description="The key that recall or remember gave.")]
 
 
-class Recalled(Result):
+class McpEvidence(Result):
     """A memory or message that belongs to the answer."""
 
     memory_key: str
@@ -58,11 +58,11 @@ class RecallReply(Result):
     summary: str
     confidence: float
     abstained: bool
-    memories: list[Recalled]
+    memories: list[McpEvidence]
     follow_up_question: str | None = None
 
 
-class FoundMessage(Result):
+class McpMessage(Result):
     """A message that was found."""
 
     message_id: str
@@ -77,11 +77,11 @@ class FoundMessage(Result):
 class MessageHits(Result):
     """The best messages, the best first."""
 
-    messages: list[FoundMessage]
+    messages: list[McpMessage]
     total_found: int
 
 
-class Remembered(Result):
+class McpMemory(Result):
     """A memory that was stored."""
 
     memory_key: str

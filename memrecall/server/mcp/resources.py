@@ -7,7 +7,7 @@ from pydantic_core import to_json
 
 from memrecall.errors import NotFound
 from memrecall.server.mcp.tools import Guest
-from memrecall.store import Wanted
+from memrecall.store import MemoryQuery
 
 MEDIA_TYPE = "application/json"
 _SCHEME = "memrecall://"
@@ -54,7 +54,7 @@ async def list_resources(guest: Guest, cursor: str | None) -> tuple[list[Resourc
     if guest.scope is None:
         return [], None
     page = await guest.library.store.memory_list(guest.scope).page(
-        Wanted(), limit=_PAGE, cursor=cursor
+        MemoryQuery(), limit=_PAGE, cursor=cursor
     )
     memories = [
         Resource(
@@ -83,7 +83,7 @@ async def _read(guest: Guest, uri: str) -> str:
     if kind == "memories":
         if key:
             return (await store.memories(scope).get(key)).model_dump_json()
-        memories = await store.memory_list(scope).page(Wanted(), limit=_PAGE)
+        memories = await store.memory_list(scope).page(MemoryQuery(), limit=_PAGE)
         return to_json(memories.items).decode()
     if key:
         return to_json(await store.traces(scope).get(key)).decode()

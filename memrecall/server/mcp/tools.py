@@ -19,7 +19,7 @@ from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import Hit, SearchRequest
 from memrecall.server.mcp import models
-from memrecall.server.tools import TOOLS, Tool, ToolDesk, call
+from memrecall.server.tools import TOOLS, Tool, ToolService, call
 from memrecall.server.tools.registry import read_params
 from memrecall.types import NewMemory, Origin, format_time
 
@@ -30,7 +30,7 @@ Gate = Callable[[], AbstractAsyncContextManager[None]]
 class Guest:
     """One caller, for one request or one connection."""
 
-    desk: ToolDesk
+    desk: ToolService
     scope: Scope | None  # None: no user is bound, so no user's tools
     model_client: Any = None
     caches: Caches | None = None
@@ -70,7 +70,7 @@ ACTOR = "mcp"
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ToolOutput:
     """A result: the data, and what a model reads if that is something else."""
 
     data: dict[str, Any]
@@ -83,17 +83,17 @@ class McpTool:
 
     card: ToolCard
     is_offered: Callable[[Guest], bool]
-    run: Callable[[Guest, dict[str, Any]], Awaitable[Told]]
+    run: Callable[[Guest, dict[str, Any]], Awaitable[ToolOutput]]
 
 
-async def _recall(guest: Guest, given: models.RecallParams) -> Told:
+async def _recall(guest: Guest, given: models.RecallParams) -> ToolOutput:
     result = await guest.recall(given.question)
     reply = models.RecallReply(
         summary=result.handoff.search_summary,
         confidence=result.confidence,
         abstained=result.abstained,
         memories=[
-            models.Recalled(
+            models.McpEvidence(
                 memory_key=memory.memory_key,
                 kind=memory.kind,
                 content=memory.content,
@@ -106,38 +106,38 @@ async def _recall(guest: Guest, given: models.RecallParams) -> Told:
         ],
         follow_up_question=result.handoff.follow_up_question,
     )
-    return Told(reply.model_dump(mode="json"), write_block(result))
+    return ToolOutput(reply.model_dump(mode="json"), write_block(result))
 
 
-async def _search_messages(guest: Guest, given: models.MessageSearchParams) -> Told:
+async def _search_messages(guest: Guest, given: models.MessageSearchParams) -> ToolOutput:
     request = SearchRequest(given.query, limit=given.limit, kind="message")
     page = await guest.library.search(guest.user(), request)
     found = models.MessageHits(
         messages=[_found(hit) for hit in page.results], total_found=page.total_found
     )
-    return Told(found.model_dump(mode="json"))
+    return ToolOutput(found.model_dump(mode="json"))
 
 
-async def _remember(guest: Guest, given: models.RememberParams) -> Told:
+async def _remember(guest: Guest, given: models.RememberParams) -> ToolOutput:
     guest.require_writing()
     memory = NewMemory(content=given.content, summary=given.summary)
     # A model calls this: what it writes is trusted as what an assistant says.
     written = await guest.library.add_memories(
         guest.user(), [memory], origin=Origin.ASSISTANT, actor=ACTOR
     )
-    return Told({"memory_key": written.ids[0]})
+    return ToolOutput({"memory_key": written.ids[0]})
 
 
-async def _forget(guest: Guest, given: models.ForgetParams) -> Told:
+async def _forget(guest: Guest, given: models.ForgetParams) -> ToolOutput:
     guest.require_writing()
     changes = guest.library.store.changes(guest.user())
     if not await changes.delete([given.memory_key], actor=ACTOR, reason="asked to forget"):
         raise NotFound(f"there is no memory {given.memory_key!r}")
-    return Told({"memory_key": given.memory_key})
+    return ToolOutput({"memory_key": given.memory_key})
 
 
-def _found(hit: Hit) -> models.FoundMessage:
-    return models.FoundMessage(
+def _found(hit: Hit) -> models.McpMessage:
+    return models.McpMessage(
         message_id=hit.key,
         role=hit.role or "",
         speaker=hit.speaker,
@@ -157,7 +157,7 @@ class _UserTool:
     description: str
     params: type[BaseModel]
     result: type[BaseModel]
-    run: Callable[[Guest, Any], Awaitable[Told]]
+    run: Callable[[Guest, Any], Awaitable[ToolOutput]]
     writes: bool = False
     destroys: bool = False
 
@@ -187,7 +187,7 @@ _USER_TOOLS = (
         "Keep something about this user for later conversations. Only facts that will matter"
         " again; nothing the user wants kept out.",
         models.RememberParams,
-        models.Remembered,
+        models.McpMemory,
         _remember,
         writes=True,
     ),
@@ -222,11 +222,11 @@ def _card(tool: Tool | _UserTool) -> ToolCard:
     )
 
 
-async def _run_shared(tool: Tool, guest: Guest, params: dict[str, Any]) -> Told:
-    return Told(await call(guest.desk, tool, params))
+async def _run_shared(tool: Tool, guest: Guest, params: dict[str, Any]) -> ToolOutput:
+    return ToolOutput(await call(guest.desk, tool, params))
 
 
-async def _run_own(tool: _UserTool, guest: Guest, params: dict[str, Any]) -> Told:
+async def _run_own(tool: _UserTool, guest: Guest, params: dict[str, Any]) -> ToolOutput:
     return await tool.run(guest, read_params(tool, params))
 
 

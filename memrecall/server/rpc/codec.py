@@ -42,7 +42,7 @@ _BEGINNINGS = (b"{", b"[")
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RpcLimits:
     """What a message may cost."""
 
     bytes: int = 1024 * 1024
@@ -69,7 +69,7 @@ Params = dict[str, Any] | list[Any] | None
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class RpcCall:
     """A request, or (without an id) a notification."""
 
     method: str
@@ -91,14 +91,14 @@ class Refusal:
 class Batch:
     """Several at once."""
 
-    items: tuple[Call | Refusal, ...]
+    items: tuple[RpcCall | Refusal, ...]
 
 
 class _Repeated(dict[str, Any]):
     """An object in which a key appears twice: nobody can say what it means."""
 
 
-def read(data: bytes, limits: Limits) -> Call | Refusal | Batch:
+def read(data: bytes, limits: RpcLimits) -> RpcCall | Refusal | Batch:
     """What a message says; never raises."""
     if len(data) > limits.bytes:
         return Refusal(Code.INVALID_REQUEST, f"the message is larger than {limits.bytes} bytes")
@@ -158,7 +158,7 @@ def _repeats(value: Any) -> bool:
     return isinstance(value, dict | list) and any(map(_repeats, _insides(value)))
 
 
-def _read_one(value: Any) -> Call | Refusal:
+def _read_one(value: Any) -> RpcCall | Refusal:
     if not isinstance(value, dict):
         return Refusal(Code.INVALID_REQUEST, "a call is an object")
     if isinstance(value, _Repeated):
@@ -168,7 +168,7 @@ def _read_one(value: Any) -> Call | Refusal:
     fault = _fault(value) if is_id else "an id is a string, a number or null"
     if fault:
         return Refusal(Code.INVALID_REQUEST, fault, given if is_id else None)
-    return Call(value["method"], value.get("params"), given, is_notification="id" not in value)
+    return RpcCall(value["method"], value.get("params"), given, is_notification="id" not in value)
 
 
 def _fault(value: dict[str, Any]) -> str:
@@ -186,7 +186,7 @@ Dispatch = Callable[[str, Params], Awaitable[Any]]
 Report = Callable[[Exception], str]
 """Told of a bug; its answer is an id under which the log tells more."""
 
-_USUAL = Limits()
+_USUAL = RpcLimits()
 
 
 class RpcError(Exception):
@@ -200,7 +200,7 @@ class RpcError(Exception):
 
 
 async def answer(
-    data: bytes, dispatch: Dispatch, report: Report, limits: Limits = _USUAL
+    data: bytes, dispatch: Dispatch, report: Report, limits: RpcLimits = _USUAL
 ) -> bytes | None:
     """The reply to a message; None where the specification wants none. Never raises."""
     message = read(data, limits)
@@ -211,7 +211,7 @@ async def answer(
     return b"[" + b",".join(told) + b"]" if told else None
 
 
-async def _answer_one(item: Call | Refusal, dispatch: Dispatch, report: Report) -> bytes | None:
+async def _answer_one(item: RpcCall | Refusal, dispatch: Dispatch, report: Report) -> bytes | None:
     if isinstance(item, Refusal):
         return _error(item.id, RpcError(item.code, data={"reason": item.why}))
     try:

@@ -7,7 +7,7 @@ from memrecall.server.auth import Principal
 from memrecall.server.http.service import Asked, Service
 from memrecall.server.http.wire import MEDIA_TYPE
 from memrecall.server.rpc import answer
-from memrecall.server.tools import ToolDesk, dispatcher, report_bug
+from memrecall.server.tools import ToolService, dispatcher, report_bug
 
 # Its messages are described by JSON-RPC and docs/rpc.md: OpenAPI has no words for them.
 router = APIRouter(tags=["tools"], include_in_schema=False)
@@ -24,9 +24,9 @@ async def rpc(request: Request, asked: Asked) -> Response:
     return Response(reply, media_type=MEDIA_TYPE)
 
 
-def desk_of(service: Service, principal: Principal) -> ToolDesk:
+def desk_of(service: Service, principal: Principal) -> ToolService:
     """The tools as a key may use them."""
-    return ToolDesk(
+    return ToolService(
         service.library,
         principal.agent_id,
         may_write=not principal.read_only,

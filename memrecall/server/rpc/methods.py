@@ -19,7 +19,7 @@ from memrecall.errors import (
 )
 from memrecall.server.rpc import Code, Dispatch, RpcError
 from memrecall.server.rpc.codec import Params
-from memrecall.server.tools.desk import ToolDesk
+from memrecall.server.tools.desk import ToolService
 from memrecall.server.tools.registry import TOOLS, call
 
 _CODES: tuple[tuple[type[MemrecallError], Code], ...] = (
@@ -55,7 +55,7 @@ def fault_of(error: MemrecallError, *, trusted: bool) -> RpcError:
 log = logging.getLogger("memrecall.server")
 
 
-def dispatcher(desk: ToolDesk, *, trusted: bool) -> Dispatch:
+def dispatcher(desk: ToolService, *, trusted: bool) -> Dispatch:
     """The tools of a desk; who is trusted hears of the world's faults in full."""
 
     async def dispatch(method: str, params: Params) -> Any:

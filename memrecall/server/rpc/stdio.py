@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from memrecall.server.rpc import Dispatch, Limits, answer
+from memrecall.server.rpc import Dispatch, RpcLimits, answer
 from memrecall.server.tools import report_bug
 
 _CHUNK = 64 * 1024
 _WAITING = 4  # chunks that are read ahead
 
 
-class Lines:
+class LineBuffer:
     """Puts lines together from chunks. Of one that is too long only the beginning is kept."""
 
     def __init__(self, longest: int) -> None:
@@ -45,9 +45,9 @@ class Lines:
 class StdioServer:
     """Answers messages one after the other until the input ends or a signal says so."""
 
-    def __init__(self, dispatch: Dispatch, limits: Limits | None = None) -> None:
+    def __init__(self, dispatch: Dispatch, limits: RpcLimits | None = None) -> None:
         self._dispatch = dispatch
-        self._limits = limits or Limits()
+        self._limits = limits or RpcLimits()
 
     async def run(self, read_from: int = 0, write_to: int = 1) -> None:
         """Serve; what is under way when the end comes is finished and answered."""
@@ -71,7 +71,7 @@ class StdioServer:
     async def _serve(
         self, chunks: "asyncio.Queue[bytes]", stopped: "asyncio.Future[bool]", output: int
     ) -> None:
-        lines = Lines(self._limits.bytes)
+        lines = LineBuffer(self._limits.bytes)
         while True:
             getting = asyncio.ensure_future(chunks.get())
             either: list[asyncio.Future[Any]] = [getting, stopped]

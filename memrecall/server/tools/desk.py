@@ -14,7 +14,7 @@ from memrecall.library.knowledge import KnowledgeBase
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.store.backup.folder import BackupFolder
-from memrecall.store.backup.restore import Vault
+from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces, when_free
 
 Result = TypeVar("Result")
@@ -24,7 +24,7 @@ _MEGABYTE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
-class ToolDesk:
+class ToolService:
     """One principal's place at the tools."""
 
     library: Library
@@ -52,7 +52,7 @@ class ToolDesk:
         await self._vault(spaces).recover()
         return await when_free(lambda: work(spaces), self.library.settings.lock_timeout)
 
-    async def vault(self) -> Vault:
+    async def vault(self) -> Backups:
         """The backups."""
         return self._vault(await asyncio.to_thread(self._open_workspaces))
 
@@ -64,14 +64,14 @@ class ToolDesk:
     def _open_workspaces(self) -> Workspaces:
         return Workspaces(self.root)
 
-    def _vault(self, spaces: Workspaces) -> Vault:
+    def _vault(self, spaces: Workspaces) -> Backups:
         settings = self.library.settings
         folder = BackupFolder(
             self._folder(settings.backups_dir, "backups"), settings.backup_mb * _MEGABYTE
         )
         scope = self._scope()
         store, patience = self.library.store, settings.lock_timeout
-        return Vault(store, scope, spaces, folder, software=__version__, patience=patience)
+        return Backups(store, scope, spaces, folder, software=__version__, patience=patience)
 
     def _scope(self) -> Scope:
         may = self.may_change_knowledge or self.is_operator

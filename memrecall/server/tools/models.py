@@ -90,14 +90,14 @@ class Workspace(Result):
     path: str
 
 
-class Added(Result):
+class StoredEntry(Result):
     """An entry that was stored."""
 
     id: str
     summary: str
 
 
-class Match(Result):
+class EntryMatch(Result):
     """An entry that was found."""
 
     id: str
@@ -105,10 +105,10 @@ class Match(Result):
     content: str
 
 
-class Matches(Result):
+class EntryMatches(Result):
     """The best entries, the best first; none if nothing has to do with the question."""
 
-    results: list[Match]
+    results: list[EntryMatch]
 
 
 class Deleted(Result):
@@ -141,7 +141,7 @@ class Dump(Result):
     left_out: dict[str, int] | None = None
 
 
-class Hit(Result):
+class ToolHit(Result):
     """Something that was found: an entry by its id, or a file by its task and path."""
 
     source: Literal["kb", "workspace"]
@@ -149,11 +149,11 @@ class Hit(Result):
     value: dict[str, Any]
 
 
-class Hits(Result):
+class ToolHits(Result):
     """What was found. `left_out` counts the files that were not looked into, by reason."""
 
     status: Literal["ok"] = "ok"
-    results: list[Hit]
+    results: list[ToolHit]
     left_out: dict[str, int] | None = None
 
 

@@ -5,16 +5,16 @@ from collections import Counter
 from typing import Any
 
 from memrecall.errors import MemrecallError, RunError
-from memrecall.server.tools.desk import ToolDesk
+from memrecall.server.tools.desk import ToolService
 from memrecall.server.tools.models import (
     MOST_RESULTS,
     Dump,
     DumpParams,
-    Hit,
-    Hits,
     NoParams,
     SearchParams,
     Status,
+    ToolHit,
+    ToolHits,
 )
 from memrecall.store import KnowledgeEntry
 from memrecall.store.workspaces import ReadLimits, search_files, show_files
@@ -24,7 +24,7 @@ _DUMPED_BYTES = 4 * 1024 * 1024
 _PAGE = 200
 
 
-async def get_status(desk: ToolDesk, _params: NoParams) -> Status:
+async def get_status(desk: ToolService, _params: NoParams) -> Status:
     """Look whether everything works."""
     kb, spaces = await _kb_status(desk), await _workspace_status(desk)
     fine = kb == "loaded" and spaces != "unavailable"
@@ -33,7 +33,7 @@ async def get_status(desk: ToolDesk, _params: NoParams) -> Status:
     )
 
 
-async def _kb_status(desk: ToolDesk) -> str:
+async def _kb_status(desk: ToolService) -> str:
     try:
         await desk.knowledge.page(limit=1)
     except RunError:
@@ -41,7 +41,7 @@ async def _kb_status(desk: ToolDesk) -> str:
     return "loaded"
 
 
-async def _workspace_status(desk: ToolDesk) -> str:
+async def _workspace_status(desk: ToolService) -> str:
     if not await asyncio.to_thread(desk.root.is_dir):
         return "clean"  # a look makes no folder
     try:
@@ -51,7 +51,7 @@ async def _workspace_status(desk: ToolDesk) -> str:
     return "active" if names else "clean"
 
 
-async def dump(desk: ToolDesk, params: DumpParams) -> Dump:
+async def dump(desk: ToolService, params: DumpParams) -> Dump:
     """Export a level, as far as there is room."""
     left_out: Counter[str] = Counter()
     parts: dict[str, Any] = {}
@@ -65,7 +65,7 @@ async def dump(desk: ToolDesk, params: DumpParams) -> Dump:
     return Dump(data=data, left_out=dict(left_out) or None)
 
 
-async def _dump_knowledge(desk: ToolDesk, left_out: Counter[str]) -> dict[str, Any]:
+async def _dump_knowledge(desk: ToolService, left_out: Counter[str]) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     room = _DUMPED_BYTES
     after = ""
@@ -85,25 +85,27 @@ async def _dump_knowledge(desk: ToolDesk, left_out: Counter[str]) -> dict[str, A
     return shown
 
 
-async def search(desk: ToolDesk, params: SearchParams) -> Hits:
+async def search(desk: ToolService, params: SearchParams) -> ToolHits:
     """Look for words in the knowledge base and in the files of workspaces."""
-    hits: list[Hit] = []
+    hits: list[ToolHit] = []
     left_out: dict[str, int] = {}
     if params.level != "workspace":
         found = await desk.knowledge.search(params.query, MOST_RESULTS)
         hits += [
-            Hit(source="kb", key=entry.knowledge_key, value=_value(entry)) for entry, _ in found
+            ToolHit(source="kb", key=entry.knowledge_key, value=_value(entry)) for entry, _ in found
         ]
     if params.level != "kb":
         reading = await desk.in_workspaces(
             lambda spaces: search_files(spaces, params.query, ReadLimits())
         )
         hits += [
-            Hit(source="workspace", key=hit.key, value={"line": hit.line, "snippet": hit.snippet})
+            ToolHit(
+                source="workspace", key=hit.key, value={"line": hit.line, "snippet": hit.snippet}
+            )
             for hit in reading.hits
         ]
         left_out = reading.left_out
-    return Hits(results=hits, left_out=left_out or None)
+    return ToolHits(results=hits, left_out=left_out or None)
 
 
 def _value(entry: KnowledgeEntry) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.server.tools import knowledge, models, overview, workspaces
-from memrecall.server.tools.desk import ToolDesk
+from memrecall.server.tools.desk import ToolService
 
 
 class Needs(StrEnum):
@@ -29,12 +29,12 @@ class Tool:
     description: str
     params: type[BaseModel]
     result: type[BaseModel]
-    run: Callable[[ToolDesk, Any], Awaitable[BaseModel]]
+    run: Callable[[ToolService, Any], Awaitable[BaseModel]]
     needs: Needs = Needs.OPERATOR
     writes: bool = False
     destroys: bool = False
 
-    def may(self, desk: ToolDesk) -> bool:
+    def may(self, desk: ToolService) -> bool:
         """Whether a principal may use it, with some parameters at least."""
         if self.writes and not desk.may_write:
             return False
@@ -62,7 +62,7 @@ TOOLS: dict[str, Tool] = {
             "Add an entry to the knowledge base that all users of this agent share: its content, a"
             " short summary, and tags.",
             models.AddParams,
-            models.Added,
+            models.StoredEntry,
             knowledge.add,
             Needs.KNOWLEDGE,
             writes=True,
@@ -73,7 +73,7 @@ TOOLS: dict[str, Tool] = {
             "Find the entries of the knowledge base that best match a question, by words and by"
             " meaning. An empty list means that nothing is relevant.",
             models.QueryParams,
-            models.Matches,
+            models.EntryMatches,
             knowledge.query,
             Needs.NOTHING,
         ),
@@ -122,7 +122,7 @@ TOOLS: dict[str, Tool] = {
             "Search the knowledge base (by words and meaning) and the text files of all workspaces"
             " (files that have every word). Looking into workspaces needs an operator.",
             models.SearchParams,
-            models.Hits,
+            models.ToolHits,
             overview.search,
             Needs.NOTHING,
         ),
@@ -151,7 +151,7 @@ TOOLS: dict[str, Tool] = {
 
 
 async def call(
-    desk: ToolDesk, tool: Tool, params: dict[str, Any] | list[Any] | None
+    desk: ToolService, tool: Tool, params: dict[str, Any] | list[Any] | None
 ) -> dict[str, Any]:
     """Run a tool with named or positional parameters, if the principal may; its result as JSON."""
     given = read_params(tool, params)
@@ -185,7 +185,7 @@ def read_params(tool: _Named, params: dict[str, Any] | list[Any] | None) -> Base
         raise InvalidArgument(f"{where}: {fault['msg']}") from None
 
 
-def _require(desk: ToolDesk, tool: Tool, given: BaseModel) -> None:
+def _require(desk: ToolService, tool: Tool, given: BaseModel) -> None:
     if tool.writes and not desk.may_write:
         raise Disabled(f"{tool.name} writes, and this key may only read")
     if not tool.may(desk):

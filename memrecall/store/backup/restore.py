@@ -25,7 +25,7 @@ from memrecall.store.knowledge.entries import KnowledgeEntry
 from memrecall.store.store import Store
 from memrecall.store.workspaces import (
     PRIVATE,
-    Found,
+    WorkspaceEntry,
     Workspaces,
     clear_trash,
     list_tasks,
@@ -44,7 +44,7 @@ Step = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RestorePlan:
     """What has to be done once the database has decided."""
 
     restore_id: str
@@ -81,7 +81,7 @@ class Stage:
                 _write(home / path, file.data(), (file.mode & PRIVATE) | 0o600)
             at("staged a workspace")
         sync_folder(self.folder / _NEW)
-        full = Plan(**plan, restore_id=self.restore_id, old=list_tasks(root))
+        full = RestorePlan(**plan, restore_id=self.restore_id, old=list_tasks(root))
         _write(self.folder / f"{_PLAN}.tmp", json.dumps(asdict(full)).encode(), 0o600)
         at("before the plan")
         (self.folder / f"{_PLAN}.tmp").rename(self.folder / _PLAN)
@@ -89,14 +89,14 @@ class Stage:
         sync_folder(self.root)
         at("planned")
 
-    def plan(self) -> Plan | None:
+    def plan(self) -> RestorePlan | None:
         """The plan; None if it was not finished, and so nothing was decided."""
         try:
-            return Plan(**json.loads((self.folder / _PLAN).read_bytes()))
+            return RestorePlan(**json.loads((self.folder / _PLAN).read_bytes()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def finish(self, root: int, plan: Plan, at: Step) -> None:
+    def finish(self, root: int, plan: RestorePlan, at: Step) -> None:
         """Put the new workspaces in the place of the old; may be repeated at any point."""
         marker = self.folder / _PLACING
         if not marker.exists():
@@ -160,7 +160,7 @@ class _Saved:
     version: int
 
 
-class Vault:
+class Backups:
     """Backups of one agent's knowledge and one root of workspaces, in one folder."""
 
     def __init__(
@@ -341,7 +341,7 @@ class _Budget:
             )
 
 
-def _settled(found: Found, budget: _Budget) -> bytes | None:
+def _settled(found: WorkspaceEntry, budget: _Budget) -> bytes | None:
     """A file's bytes, read again while somebody is writing it."""
     data: bytes | None = None
     for _ in range(_SETTLING):

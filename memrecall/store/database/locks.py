@@ -47,7 +47,7 @@ class SessionCounter:
 
 
 @dataclass(slots=True)
-class Claims:
+class Locks:
     """What a transaction has locked: users with their versions, sessions with their counters."""
 
     now: datetime
@@ -106,7 +106,7 @@ def session_of(scope: Scope) -> str:
 
 async def claim(
     connection: AsyncConnection, scopes: Iterable[Scope], now: datetime, *, with_sessions: bool
-) -> Claims:
+) -> Locks:
     """Make what is missing, lock it, and refuse what is disabled."""
     # In one order for everybody, or two writers could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
@@ -115,10 +115,10 @@ async def claim(
     counters: dict[tuple[str, str], SessionCounter] = {}
     if with_sessions:
         counters = await _claim_sessions(connection, ordered, now)
-    return Claims(now, versions, counters)
+    return Locks(now, versions, counters)
 
 
-async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) -> Claims:
+async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) -> Locks:
     """The same for one user who must be there already; only the agent may be new."""
     await claim_agents(connection, [agent_of(scope)], now)
     locked = await lock_users(connection, [scope.user_id])
@@ -126,7 +126,7 @@ async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) 
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
     state = locked[scope.user_id]
     require_enabled("user", scope.user_id, state.status)
-    return Claims(now, {scope.user_id: state.version}, {})
+    return Locks(now, {scope.user_id: state.version}, {})
 
 
 async def claim_agents(connection: AsyncConnection, ids: list[str], now: datetime) -> None:

@@ -19,7 +19,7 @@ Row = Mapping[str, Any]
 GRAPH_TABLES = ("entities", "aliases", "relations")
 
 
-class GraphRoom(Protocol):
+class ScopedGraph(Protocol):
     """The graph of one scope. Without an agent in the scope, of all agents of the user."""
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
@@ -53,7 +53,7 @@ class GraphDB(Protocol):
         """Whether the store itself exports, imports and erases it with its other tables."""
         ...
 
-    def room(self, scope: Scope) -> GraphRoom:
+    def room(self, scope: Scope) -> ScopedGraph:
         """The graph of one scope."""
         ...
 
@@ -86,7 +86,7 @@ class StoreGraphs:
     def __init__(self, database: Any) -> None:
         self._database = database
 
-    def room(self, scope: Scope) -> GraphRoom:
+    def room(self, scope: Scope) -> ScopedGraph:
         """The graph of one scope."""
         return Graph(self._database, scope)
 

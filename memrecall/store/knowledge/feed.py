@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.store.database.engine import Database
 from memrecall.store.database.memory_tables import knowledge, knowledge_bases
 from memrecall.store.database.tables import agents
-from memrecall.store.feed import CHANGES_PER_READ, Changes, UserMark
+from memrecall.store.feed import CHANGES_PER_READ, RowChanges, UserVersion
 from memrecall.store.knowledge.entries import StoredVector, knowledge_text, next_changes
-from memrecall.store.vectors import STORED_AS
+from memrecall.store.vectors import VECTOR_DTYPE
 
 KIND = "knowledge"
 
@@ -62,10 +62,10 @@ class KnowledgeFeed:
         self._agent_id = agent_id
         self.owner = f"\0agent {agent_id}"  # no user's id contains a NUL
 
-    async def mark(self) -> UserMark | None:
+    async def mark(self) -> UserVersion | None:
         """Where the agent's knowledge stands now; None for an agent that knows nothing."""
         rows = await self._database.fetch(_MARK, {"of_agent": self._agent_id})
-        return UserMark(**rows[0]._mapping) if rows else None
+        return UserVersion(**rows[0]._mapping) if rows else None
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Whether the entry of that key carries that change number or a later one."""
@@ -75,7 +75,9 @@ class KnowledgeFeed:
         rows = await self._database.fetch(wanted)
         return kind == KIND and bool(rows) and rows[0].change_no >= change_no
 
-    async def changes(self, after: int, through: int, model: str | None) -> AsyncIterator[Changes]:
+    async def changes(
+        self, after: int, through: int, model: str | None
+    ) -> AsyncIterator[RowChanges]:
         """The changes numbered from after+1 to `through`, with the vectors of `model`."""
         async with self._database.read() as connection:
             while after < through:
@@ -85,7 +87,7 @@ class KnowledgeFeed:
 
     async def _range(
         self, connection: AsyncConnection, after: int, upto: int, model: str | None
-    ) -> Changes:
+    ) -> RowChanges:
         numbered = (
             knowledge.c.agent_id == self._agent_id,
             knowledge.c.change_no > after,
@@ -94,7 +96,7 @@ class KnowledgeFeed:
         rows = select(*_ROW).where(*numbered).order_by(knowledge.c.change_no)
         made = knowledge.c.model == model
         vectors = select(*_VECTOR).where(*numbered, made, knowledge.c.vector.is_not(None))
-        return Changes(
+        return RowChanges(
             through=upto,
             messages=[],
             memories=[],
@@ -122,7 +124,7 @@ class KnowledgeVectors:
 
     def pack(self, vector: npt.NDArray[np.float32]) -> StoredVector:
         """A vector in its stored form."""
-        return StoredVector(self.model, vector.astype(STORED_AS).tobytes())
+        return StoredVector(self.model, vector.astype(VECTOR_DTYPE).tobytes())
 
     async def pending(self, limit: int, agent_id: str | None = None) -> list[PendingEntry]:
         """Entries without a vector of this model: one agent's, or any agent's for an operator."""

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Claims, claim_known
+from memrecall.store.database.locks import Locks, claim_known
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import chunks, select_by_keys
 from memrecall.store.database.tables import memories, vectors
@@ -158,7 +158,7 @@ class MemoryChanges:
         await claims.release(connection)
         return len(rows)
 
-    async def _claim(self, connection: AsyncConnection) -> Claims:
+    async def _claim(self, connection: AsyncConnection) -> Locks:
         return await claim_known(connection, self._scope, datetime.now(UTC))
 
     async def _living(self, connection: AsyncConnection, key: str) -> Mapping[str, Any]:

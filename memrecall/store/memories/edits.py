@@ -12,7 +12,7 @@ from sqlalchemy import Select, bindparam, delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.locks import Claims
+from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import select_by_keys
 from memrecall.store.database.tables import memories, vectors
@@ -87,7 +87,7 @@ def only_visible(wanted: Select[Any], scope: Scope) -> Select[Any]:
 
 
 async def write_edits(
-    connection: AsyncConnection, claims: Claims, edits: Sequence[Edit], actor: str
+    connection: AsyncConnection, claims: Locks, edits: Sequence[Edit], actor: str
 ) -> None:
     """Carry out edits of one user's memories. The caller releases the claims."""
     if not edits:
@@ -137,9 +137,7 @@ async def _last_numbers(
     return {row["memory_key"]: row["number"] for row in rows}
 
 
-async def _renew_vectors(
-    connection: AsyncConnection, claims: Claims, edits: Sequence[Edit]
-) -> None:
+async def _renew_vectors(connection: AsyncConnection, claims: Locks, edits: Sequence[Edit]) -> None:
     """Reworded rows wait for new vectors; those of the others are handed to readers again."""
     of_row = (
         vectors.c.user_id == bindparam("of_user"),

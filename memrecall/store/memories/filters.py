@@ -91,27 +91,27 @@ class Compare:
 
 
 @dataclass(frozen=True, slots=True)
-class All:
+class FilterAll:
     """Every part holds; nothing at all holds always."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class FilterAny:
     """At least one part holds."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Not:
+class FilterNot:
     """The part does not hold."""
 
     part: "Filter"
 
 
-Filter = Compare | All | Some | Not
+Filter = Compare | FilterAll | FilterAny | FilterNot
 
 
 def read_filter(given: Mapping[str, Any] | None) -> Filter:
@@ -125,11 +125,11 @@ def read_filter(given: Mapping[str, Any] | None) -> Filter:
 def matches(wanted: Filter, row: Mapping[str, Any]) -> bool:
     """Whether a memory's fields, with its `metadata` as a dict, pass the filter."""
     match wanted:
-        case All(parts):
+        case FilterAll(parts):
             return all(matches(part, row) for part in parts)
-        case Some(parts):
+        case FilterAny(parts):
             return any(matches(part, row) for part in parts)
-        case Not(part):
+        case FilterNot(part):
             return not matches(part, row)
         case Compare(column, key, asked, value):
             found = row.get(column) if column else row["metadata"].get(key)
@@ -155,9 +155,9 @@ def _compare(found: object, asked: Comparison, value: Scalar) -> bool:
 
 def _count(wanted: Filter) -> int:
     match wanted:
-        case All(parts) | Some(parts):
+        case FilterAll(parts) | FilterAny(parts):
             return sum(map(_count, parts))
-        case Not(part):
+        case FilterNot(part):
             return _count(part)
         case _:
             return 1
@@ -170,7 +170,7 @@ def _read(given: object, depth: int) -> Filter:
         )
     if depth > DEEPEST:
         raise InvalidArgument(f"filters are nested deeper than {DEEPEST} levels")
-    return All(tuple(_read_entry(name, value, depth) for name, value in given.items()))
+    return FilterAll(tuple(_read_entry(name, value, depth) for name, value in given.items()))
 
 
 def _read_entry(name: object, value: object, depth: int) -> Filter:
@@ -182,11 +182,11 @@ def _read_entry(name: object, value: object, depth: int) -> Filter:
         if not isinstance(value, list | tuple):
             raise InvalidArgument(f"{name!r} takes a list of filters, not {value!r}")
         parts = tuple(_read(part, depth + 1) for part in value)
-        return All(parts) if joined == "and" else Some(parts)
+        return FilterAll(parts) if joined == "and" else FilterAny(parts)
     if joined == "not":
         return _read_not(value, depth)
     if isinstance(value, Mapping):
-        return All(tuple(_read_operator(name, asked, of) for asked, of in value.items()))
+        return FilterAll(tuple(_read_operator(name, asked, of) for asked, of in value.items()))
     if isinstance(value, list | tuple):
         return _read_operator(name, "in", value)
     return _leaf(name, "eq", value)
@@ -195,8 +195,8 @@ def _read_entry(name: object, value: object, depth: int) -> Filter:
 def _read_not(value: object, depth: int) -> Filter:
     """Of a filter, or of a list of which none may hold."""
     if isinstance(value, list | tuple):
-        return Not(Some(tuple(_read(part, depth + 1) for part in value)))
-    return Not(_read(value, depth + 1))
+        return FilterNot(FilterAny(tuple(_read(part, depth + 1) for part in value)))
+    return FilterNot(_read(value, depth + 1))
 
 
 def _read_operator(name: str, asked: object, value: object) -> Filter:
@@ -206,10 +206,10 @@ def _read_operator(name: str, asked: object, value: object) -> Filter:
             hint=f"Use {', '.join(_OPERATORS)}",
         )
     if asked == "ne":
-        return Not(_leaf(name, "eq", value))
+        return FilterNot(_leaf(name, "eq", value))
     if asked in ("in", "nin"):
-        within = Some(tuple(_leaf(name, "eq", one) for one in _listed(name, value)))
-        return within if asked == "in" else Not(within)
+        within = FilterAny(tuple(_leaf(name, "eq", one) for one in _listed(name, value)))
+        return within if asked == "in" else FilterNot(within)
     return _leaf(name, asked, value)  # type: ignore[arg-type]  # one of _ORDER
 
 
@@ -252,11 +252,11 @@ _BYTES = "C"  # the order of Python's strings and of SQLite
 def condition(wanted: Filter, *, sqlite: bool) -> ColumnElement[bool]:
     """The filter as a condition that is true or false, never unknown."""
     match wanted:
-        case All(parts):
+        case FilterAll(parts):
             return and_(true(), *(condition(part, sqlite=sqlite) for part in parts))
-        case Some(parts):
+        case FilterAny(parts):
             return or_(false(), *(condition(part, sqlite=sqlite) for part in parts))
-        case Not(part):
+        case FilterNot(part):
             return not_(condition(part, sqlite=sqlite))
         case Compare(column=None):
             return _of_metadata(wanted, sqlite)

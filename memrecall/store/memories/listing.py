@@ -16,15 +16,15 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import chunks
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.edits import only_visible
-from memrecall.store.memories.filters import All, Filter, condition
+from memrecall.store.memories.filters import Filter, FilterAll, condition
 from memrecall.types import MemoryRecord, parse_time
 
 LARGEST_PAGE = 1_000
-EVERYTHING = All(())
+EVERYTHING = FilterAll(())
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class MemoryQuery:
     """Which memories of a scope are asked for.
 
     As they stand now, or stood `as_of` a time; with `superseded` also those that hold no longer.
@@ -42,11 +42,11 @@ class Wanted:
         return [repr(getattr(self, name)) for name in self.__slots__]
 
 
-CURRENT = Wanted()
+CURRENT = MemoryQuery()
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryPage:
+class StoredMemoryPage:
     """Some memories, and the cursor of those that follow (None: there are no more)."""
 
     items: tuple[MemoryRecord, ...]
@@ -63,11 +63,11 @@ class MemoryList:
 
     async def page(
         self,
-        wanted: Wanted = CURRENT,
+        wanted: MemoryQuery = CURRENT,
         *,
         limit: int = 100,
         cursor: str | None = None,
-    ) -> MemoryPage:
+    ) -> StoredMemoryPage:
         """So many memories from the latest to the earliest."""
         if not 1 <= limit <= LARGEST_PAGE:
             raise InvalidArgument(f"limit {limit} is out of range", hint=f"Use 1 to {LARGEST_PAGE}")
@@ -81,9 +81,9 @@ class MemoryList:
         rows = await self._database.fetch(latest.limit(limit + 1))
         items = tuple(MemoryRecord.model_validate(dict(row._mapping)) for row in rows[:limit])
         if len(rows) <= limit:
-            return MemoryPage(items)
+            return StoredMemoryPage(items)
         place = [items[-1].created_at.isoformat(), items[-1].memory_key]
-        return MemoryPage(items, seal_cursor(self._secret, binding, place))
+        return StoredMemoryPage(items, seal_cursor(self._secret, binding, place))
 
     async def get(self, memory_key: str) -> MemoryRecord:
         """The memory of that key in whatever state, also superseded or hidden; else NotFound."""
@@ -93,13 +93,13 @@ class MemoryList:
             raise NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")
         return MemoryRecord.model_validate(dict(rows[0]._mapping))
 
-    async def keys(self, wanted: Wanted) -> list[str]:
+    async def keys(self, wanted: MemoryQuery) -> list[str]:
         """The keys of all that are asked for, in the order of the keys."""
         statement = self._select(select(memories.c.memory_key), wanted)
         rows = await self._database.fetch(statement.order_by(memories.c.memory_key))
         return [row.memory_key for row in rows]
 
-    async def count(self, wanted: Wanted) -> int:
+    async def count(self, wanted: MemoryQuery) -> int:
         """How many are asked for."""
         rows = await self._database.fetch(
             self._select(select(func.count().label("n")).select_from(memories), wanted)
@@ -119,7 +119,7 @@ class MemoryList:
 
         await self._database.transact(work)
 
-    def _select(self, statement: Select[Any], wanted: Wanted) -> Select[Any]:
+    def _select(self, statement: Select[Any], wanted: MemoryQuery) -> Select[Any]:
         statement = only_visible(statement, self._scope)
         hidden = memories.c.deleted_at
         statement = statement.where(hidden.is_not(None) if wanted.deleted else hidden.is_(None))

@@ -19,14 +19,14 @@ from memrecall.store.database.locks import agent_of, claim
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.changes import MemoryChanges
 from memrecall.store.memories.records import Memories, named
-from memrecall.store.messages.records import Entry, Written, with_id, write_claimed
+from memrecall.store.messages.records import ScopedMessage, WriteResult, with_id, write_claimed
 from memrecall.types import NewMemory, Origin
 
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class PlanStep:
     """ADD stores `memory`; UPDATE stores it in the place of `memory_key`; DELETE ends that one."""
 
     event: Event
@@ -37,7 +37,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class PlanOutcome:
     """What became of a step: `memory_key` is the memory it made or ended, or found there."""
 
     event: Event
@@ -49,8 +49,8 @@ class Outcome:
 
 
 async def apply_plan(
-    database: Database, scope: Scope, steps: Sequence[Step], actor: str
-) -> list[Outcome]:
+    database: Database, scope: Scope, steps: Sequence[PlanStep], actor: str
+) -> list[PlanOutcome]:
     """Carry out all steps or none."""
     plan = _Plan(database, scope, actor)
     return await database.transact(lambda connection: plan.run(connection, steps))
@@ -58,10 +58,10 @@ async def apply_plan(
 
 async def write_turn(
     database: Database,
-    entries: Sequence[Entry],
+    entries: Sequence[ScopedMessage],
     kept: Sequence[tuple[NewMemory, Origin] | None],
     actor: str,
-) -> tuple[Written, list[str | None]]:
+) -> tuple[WriteResult, list[str | None]]:
     """Store messages and, where there is one, the memory that each is; all or nothing.
 
     The memories have no keys yet; theirs are given in the order of the messages. A message that
@@ -70,7 +70,7 @@ async def write_turn(
     given = [with_id(entry) for entry in entries]
     called = [entry for entry in entries if entry.message.message_id is not None]
 
-    async def work(connection: AsyncConnection) -> tuple[Written, list[str | None]]:
+    async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
         scopes = {entry.scope for entry in given}
         claims = await claim(connection, scopes, datetime.now(UTC), with_sessions=True)
         written = await write_claimed(connection, given, claims, called)
@@ -99,32 +99,34 @@ class _Plan:
         self._scope = scope
         self._actor = actor
 
-    async def run(self, connection: AsyncConnection, steps: Sequence[Step]) -> list[Outcome]:
+    async def run(
+        self, connection: AsyncConnection, steps: Sequence[PlanStep]
+    ) -> list[PlanOutcome]:
         # The user's row is locked before anything is looked at.
         await claim(connection, [self._scope], datetime.now(UTC), with_sessions=False)
         return [await self._carry_out(connection, step) for step in steps]
 
-    async def _carry_out(self, connection: AsyncConnection, step: Step) -> Outcome:
+    async def _carry_out(self, connection: AsyncConnection, step: PlanStep) -> PlanOutcome:
         if step.event == "DELETE":
             return await self._end(connection, step)
         if step.event == "NONE" or step.memory is None:
-            return Outcome("NONE", step.memory_key, reason=step.reason)
+            return PlanOutcome("NONE", step.memory_key, reason=step.reason)
         there = await self._find_same(connection, step.memory)
         if there is not None and there != step.memory_key:
-            return Outcome("NONE", there, step.memory.content, reason="known already")
+            return PlanOutcome("NONE", there, step.memory.content, reason="known already")
         if step.event == "UPDATE" and step.memory_key is not None and there is None:
             outcome = await self._supersede(connection, step.memory, step)
             if outcome is not None:
                 return outcome
         elif there is not None:
-            return Outcome("NONE", there, step.memory.content, reason="known already")
+            return PlanOutcome("NONE", there, step.memory.content, reason="known already")
         fresh = named(step.memory)
         await self._memories.add_in(connection, [fresh], step.origin, self._actor)
-        return Outcome("ADD", fresh.memory_key, fresh.content, reason=step.reason)
+        return PlanOutcome("ADD", fresh.memory_key, fresh.content, reason=step.reason)
 
     async def _supersede(
-        self, connection: AsyncConnection, memory: NewMemory, step: Step
-    ) -> Outcome | None:
+        self, connection: AsyncConnection, memory: NewMemory, step: PlanStep
+    ) -> PlanOutcome | None:
         previous = str(step.memory_key)
         text = await self._text_of(connection, previous)
         try:
@@ -133,17 +135,17 @@ class _Plan:
             )
         except (NotFound, Conflict):
             return None
-        return Outcome("UPDATE", key, memory.content, previous, text, step.reason)
+        return PlanOutcome("UPDATE", key, memory.content, previous, text, step.reason)
 
-    async def _end(self, connection: AsyncConnection, step: Step) -> Outcome:
+    async def _end(self, connection: AsyncConnection, step: PlanStep) -> PlanOutcome:
         if step.memory_key is None:
             raise InvalidArgument("a DELETE names no memory")
         text = await self._text_of(connection, step.memory_key)
         try:
             await self._changes.end_in(connection, step.memory_key, self._actor, step.reason)
         except NotFound:
-            return Outcome("NONE", step.memory_key, reason="not there any more")
-        return Outcome("DELETE", step.memory_key, text or "", reason=step.reason)
+            return PlanOutcome("NONE", step.memory_key, reason="not there any more")
+        return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)
 
     async def _text_of(self, connection: AsyncConnection, key: str) -> str | None:
         wanted = select(memories.c.content).where(

@@ -12,11 +12,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Permission, Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Claims, agent_of, claim, claim_known
+from memrecall.store.database.locks import Locks, agent_of, claim, claim_known
 from memrecall.store.database.statements import chunks, new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
 from memrecall.store.memories.edits import Edit, only_visible, write_edits
-from memrecall.store.messages.records import Written
+from memrecall.store.messages.records import WriteResult
 from memrecall.text import analyze
 from memrecall.types import (
     MEMORY_BYTES,
@@ -37,12 +37,12 @@ class Memories:
 
     async def add(
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
-    ) -> Written:
+    ) -> WriteResult:
         """Store a batch, all or nothing. Origin and actor are the caller's word, not the text's."""
         check_text("actor", actor)
         given = [named(memory) for memory in batch]
         if not given:
-            return Written()
+            return WriteResult()
         return await self._database.transact(
             lambda connection: self.add_in(connection, given, origin, actor)
         )
@@ -87,7 +87,7 @@ class Memories:
         actor: str,
         *,
         supersedes: str | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """The same inside a transaction; every memory has a key."""
         now = datetime.now(UTC)
         labelled = self._scope.session_id is not None
@@ -105,11 +105,11 @@ class Memories:
         batch: list[NewMemory],
         origin: Origin,
         actor: str,
-        claims: Claims,
+        claims: Locks,
         *,
         supersedes: str | None = None,
         known: dict[str, Any] | None = None,
-    ) -> Written:
+    ) -> WriteResult:
         """The same under claims that the caller releases, from messages that are there.
 
         Who made the keys just now says that none is `known`.
@@ -133,7 +133,7 @@ class Memories:
             rows.append(row)
         if rows:
             await connection.execute(insert(memories), rows)
-        return Written(tuple(str(m.memory_key) for m in batch), tuple(fresh))
+        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(fresh))
 
     async def _known(self, connection: AsyncConnection, batch: list[NewMemory]) -> dict[str, Any]:
         keys = [memory.memory_key for memory in batch]

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import CallerError, Conflict
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Claims, agent_of, claim, session_of
+from memrecall.store.database.locks import Locks, agent_of, claim, session_of
 from memrecall.store.database.statements import new_id, select_by_keys
 from memrecall.store.database.tables import memories, messages
 from memrecall.text import analyze
@@ -22,7 +22,7 @@ _Key = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ScopedMessage:
     """A message to be written, and the scope that trusted code wrote it in."""
 
     scope: Scope
@@ -30,7 +30,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """What a batch did: the ids in the order given, and which of them are new."""
 
     ids: tuple[str, ...] = ()
@@ -42,25 +42,25 @@ class Written:
         return sum(self.fresh)
 
 
-async def write_messages(database: Database, entries: Sequence[Entry]) -> Written:
+async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:
     """Store a batch, all or nothing. What is there already is left alone, unless it differs."""
     named = [with_id(entry) for entry in entries]
     if not named:
-        return Written()
+        return WriteResult()
     called = [entry for entry in entries if entry.message.message_id is not None]
     return await database.transact(lambda connection: _write(connection, named, called))
 
 
-def with_id(entry: Entry) -> Entry:
+def with_id(entry: ScopedMessage) -> ScopedMessage:
     """The entry with an id of its message: its own, or a new one."""
     if entry.message.message_id is not None:
         return entry
-    return Entry(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
+    return ScopedMessage(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
 
 
 async def _write(
-    connection: AsyncConnection, entries: list[Entry], called: Sequence[Entry]
-) -> Written:
+    connection: AsyncConnection, entries: list[ScopedMessage], called: Sequence[ScopedMessage]
+) -> WriteResult:
     now = datetime.now(UTC)
     claims = await claim(connection, (e.scope for e in entries), now, with_sessions=True)
     written = await write_claimed(connection, entries, claims, called)
@@ -69,8 +69,11 @@ async def _write(
 
 
 async def write_claimed(
-    connection: AsyncConnection, entries: list[Entry], claims: Claims, called: Sequence[Entry]
-) -> Written:
+    connection: AsyncConnection,
+    entries: list[ScopedMessage],
+    claims: Locks,
+    called: Sequence[ScopedMessage],
+) -> WriteResult:
     """Store entries with ids under claims that the caller releases.
 
     Only those `called` by somebody else can be there already; an id made here is new.
@@ -97,7 +100,7 @@ async def write_claimed(
     _require_faultless(faults)
     if rows:
         await connection.execute(insert(messages), rows)
-    return Written(tuple(_key(entry)[1] for entry in entries), tuple(fresh))
+    return WriteResult(tuple(_key(entry)[1] for entry in entries), tuple(fresh))
 
 
 def _require_faultless(faults: dict[int, CallerError]) -> None:
@@ -108,12 +111,12 @@ def _require_faultless(faults: dict[int, CallerError]) -> None:
         raise first
 
 
-def _key(entry: Entry) -> _Key:
+def _key(entry: ScopedMessage) -> _Key:
     assert entry.message.message_id is not None  # noqa: S101 -- `with_id` gave it one
     return entry.scope.user_id, entry.message.message_id
 
 
-async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[_Key, Any]:
+async def _known(connection: AsyncConnection, entries: Iterable[ScopedMessage]) -> dict[_Key, Any]:
     """What is stored under the batch's ids. An id that names a memory cannot name a message."""
     keys = sorted({_key(entry) for entry in entries})
     taken = await select_by_keys(
@@ -139,7 +142,9 @@ async def _known(connection: AsyncConnection, entries: Iterable[Entry]) -> dict[
     return {(row["user_id"], row["message_id"]): row for row in rows}
 
 
-def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], *, in_batch: bool) -> None:
+def _require_same(
+    entry: ScopedMessage, stored: RowMapping | dict[str, Any], *, in_batch: bool
+) -> None:
     said = entry.message
     given: dict[str, object] = {
         "content": said.content,
@@ -160,7 +165,7 @@ def _require_same(entry: Entry, stored: RowMapping | dict[str, Any], *, in_batch
         )
 
 
-def _row(entry: Entry, claims: Claims) -> dict[str, Any]:
+def _row(entry: ScopedMessage, claims: Locks) -> dict[str, Any]:
     scope, message = entry.scope, entry.message
     session = session_of(scope)
     sequence_no, create_time = claims.counters[scope.user_id, session].next(claims.now)

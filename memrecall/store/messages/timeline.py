@@ -27,7 +27,7 @@ from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import chunks
 from memrecall.store.database.tables import messages
-from memrecall.store.messages.records import Entry, Written, write_messages
+from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_time
 
 PLACES_PER_READ = 200
@@ -135,7 +135,7 @@ _BY_ID = select(*_COLUMNS).where(
 
 
 @dataclass(frozen=True, slots=True)
-class MessagePage:
+class StoredMessagePage:
     """Some messages, and the cursor of those that follow (None: there are no more)."""
 
     items: tuple[Message, ...]
@@ -168,9 +168,9 @@ class Timeline:
         self._scope = scope
         self._secret = cursor_secret
 
-    async def add(self, batch: Sequence[NewMessage]) -> Written:
+    async def add(self, batch: Sequence[NewMessage]) -> WriteResult:
         """Store a batch, all or nothing; the same again is no new row."""
-        return await write_messages(self._database, [Entry(self._scope, m) for m in batch])
+        return await write_messages(self._database, [ScopedMessage(self._scope, m) for m in batch])
 
     async def get(self, message_id: str) -> Message:
         """The message of that id; NotFound if this scope has none."""
@@ -196,7 +196,7 @@ class Timeline:
         *,
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
-    ) -> MessagePage:
+    ) -> StoredMessagePage:
         """Messages from the latest to the earliest, `page_size` at a time."""
         check_page_size(page_size)
         wanted = self._filtered(filter)
@@ -211,9 +211,9 @@ class Timeline:
             found = await self._fetch(after)
         items = tuple(found[:page_size])
         if len(found) <= page_size:
-            return MessagePage(items)
+            return StoredMessagePage(items)
         place = [items[-1].ts.isoformat(), items[-1].message_id]
-        return MessagePage(items, seal_cursor(self._secret, binding, place))
+        return StoredMessagePage(items, seal_cursor(self._secret, binding, place))
 
     def _page_order(self, filter: MessageFilter) -> list[Any]:  # noqa: A002
         """The latest first, ties by id."""
@@ -226,7 +226,7 @@ class Timeline:
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
-    ) -> MessagePage:
+    ) -> StoredMessagePage:
         """The message with those said just before and after it, from the earliest on."""
         check_count("before", before)
         check_count("after", after)
@@ -234,7 +234,7 @@ class Timeline:
         around = self._select()
         prior = await self._fetch(_before_anchor(around, anchor, before)) if before else []
         following = await self._fetch(_said_after(around, anchor, after)) if after else []
-        return MessagePage((*reversed(prior), anchor, *following))
+        return StoredMessagePage((*reversed(prior), anchor, *following))
 
     async def thread(
         self, before: str | None = None, *, session_id: str, limit: int

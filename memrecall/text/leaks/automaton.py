@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from memrecall.text.leaks.patterns import Chars, Choice, Mark, Node, Repeat, Sequence
+from memrecall.text.leaks.patterns import Chars, Choice, CutMark, Node, Repeat, Sequence
 
 OTHER = ""  # stands for every character that no pattern names
 _END = r"\Z"
@@ -18,7 +18,7 @@ _END = r"\Z"
 T = TypeVar("T")
 
 
-class State(dict[str, "State[T]"], Generic[T]):
+class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
     """Where a text has got to; indexing it with a character is the next step."""
 
     __slots__ = ("_automaton", "_nodes", "alive", "cut", "done", "over")
@@ -36,7 +36,7 @@ class State(dict[str, "State[T]"], Generic[T]):
         self.over = self.done is not None or not nodes
         """Whether there is no next step: a pattern is complete, or none can be."""
 
-    def __missing__(self, char: str) -> "State[T]":
+    def __missing__(self, char: str) -> "AutomatonState[T]":
         if char not in self._automaton.alphabet:
             return self[OTHER]
         reached = self._automaton.state(self._automaton.step(self._nodes, char))
@@ -59,7 +59,7 @@ class Automaton(Generic[T]):
     _tags: list[T] = field(default_factory=list)
     _moves: list[list[tuple[Chars, int]]] = field(default_factory=list)
     _leaps: list[list[int]] = field(default_factory=list)  # without a character
-    _states: dict[frozenset[int], State[T]] = field(default_factory=dict)
+    _states: dict[frozenset[int], AutomatonState[T]] = field(default_factory=dict)
     _is_marked: bool = False
 
     def add(self, node: Node, tag: T) -> int:
@@ -71,14 +71,14 @@ class Automaton(Generic[T]):
         self.ends[self._build(node, start)] = number
         return start
 
-    def start(self, starts: Iterable[int]) -> State[T]:
+    def start(self, starts: Iterable[int]) -> AutomatonState[T]:
         """The state of a text of which nothing was read, for some of the patterns."""
         return self.state(self._reach(starts))
 
-    def state(self, nodes: frozenset[int]) -> State[T]:
+    def state(self, nodes: frozenset[int]) -> AutomatonState[T]:
         """The state for a set of nodes: always the same one."""
         if nodes not in self._states:
-            self._states[nodes] = State(self, nodes)
+            self._states[nodes] = AutomatonState(self, nodes)
         return self._states[nodes]
 
     def step(self, nodes: frozenset[int], char: str) -> frozenset[int]:
@@ -130,7 +130,7 @@ class Automaton(Generic[T]):
                 return self._join(ends)
             case Repeat():
                 return self._build_repeat(node, start)
-            case Mark():
+            case CutMark():
                 self._is_marked = True
                 return self._join([start])
 
@@ -160,7 +160,7 @@ SENTENCE_ENDS = ".!?。！？…:：\n"
 
 
 def write_search(
-    anywhere: State[T], word: State[T], sentence: State[T] | None = None
+    anywhere: AutomatonState[T], word: AutomatonState[T], sentence: AutomatonState[T] | None = None
 ) -> re.Pattern[str]:
     """An expression that finds the next place where a match can begin.
 
@@ -177,7 +177,11 @@ def write_search(
 
 
 def write_stops(
-    stops: str, anywhere: State[T], word: State[T], sentence: State[T], line: State[T]
+    stops: str,
+    anywhere: AutomatonState[T],
+    word: AutomatonState[T],
+    sentence: AutomatonState[T],
+    line: AutomatonState[T],
 ) -> re.Pattern[str]:
     """An expression for the same that finds some stops, too, and is faster in prose.
 
@@ -192,7 +196,7 @@ def write_stops(
     return re.compile("|".join([stops, *_branches(anywhere, word), *sentences]), re.DOTALL)
 
 
-def _branches(anywhere: State[T], word: State[T]) -> list[str]:
+def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]:
     """An expression for each character that a match can begin with.
 
     Where all begin with a character, and not with a set of them, `re` leaps over all others.
@@ -212,7 +216,9 @@ def _branches(anywhere: State[T], word: State[T]) -> list[str]:
     return branches
 
 
-def _more_branches(less: State[T] | None, more: State[T]) -> list[tuple[str, str]]:
+def _more_branches(
+    less: AutomatonState[T] | None, more: AutomatonState[T]
+) -> list[tuple[str, str]]:
     """The characters that matches of one state begin with and those of another do not."""
     known: dict[tuple[int, int], str | None] = {}
     branches = []
@@ -224,7 +230,9 @@ def _more_branches(less: State[T] | None, more: State[T]) -> list[tuple[str, str
     return branches
 
 
-def _openings(state: State[T], depth: int, known: dict[tuple[int, int], str | None]) -> str | None:
+def _openings(
+    state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
+) -> str | None:
     """An expression for what may follow, or for the end of the text; `None`: nothing may."""
     if (id(state), depth) not in known:
         known[id(state), depth] = _write_openings(state, depth, known)
@@ -232,7 +240,7 @@ def _openings(state: State[T], depth: int, known: dict[tuple[int, int], str | No
 
 
 def _write_openings(
-    state: State[T], depth: int, known: dict[tuple[int, int], str | None]
+    state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
 ) -> str | None:
     if not state.alive:
         return None

@@ -6,21 +6,21 @@ from enum import Enum
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
-from memrecall.text.leaks.candidates import Candidate
-from memrecall.text.leaks.formats import TAG_TOLD, Kind, Place, Thought
-from memrecall.text.leaks.json_calls import Verdict
+from memrecall.text.leaks.candidates import LeakCandidate
+from memrecall.text.leaks.formats import TAG_TOLD, Kind, StartPosition, Thought
+from memrecall.text.leaks.json_calls import CallVerdict
 from memrecall.text.leaks.markdown import (
     FENCE,
     INDENT,
+    CodeSpan,
     Fence,
     Indentation,
-    Span,
     count_marks,
     is_indent,
 )
 from memrecall.text.leaks.matchers import Form, Reasoning, Watch, formats_for
 from memrecall.text.leaks.reports import Hidden
-from memrecall.text.leaks.window import Window
+from memrecall.text.leaks.window import TextWindow
 
 LONGEST_DOUBT = 32_768  # characters: what goes on for so long without an answer is a thought
 _NEWLINE = re.compile(r"\n")
@@ -55,15 +55,15 @@ class Reader:
             raise InvalidArgument(f"tool_names is a list of names, not the text {tool_names!r}")
         self._formats = formats_for(tuple(sorted(set(tool_names) - {""})), reasoning)
         self._watch = self._formats.prose()
-        self._window = Window()
+        self._window = TextWindow()
         self._wakes: Callable[[str], re.Match[str] | None] | None = None
         self._mode = Mode.PROSE
         self._fresh = True  # nothing was read of the line
         self._blank = True  # nothing was read of the answer
         self._indentation = Indentation()
-        self._place = Place.START  # of the marks in work
-        self._candidate: Candidate | None = None
-        self._span: Span | None = None
+        self._place = StartPosition.START  # of the marks in work
+        self._candidate: LeakCandidate | None = None
+        self._span: CodeSpan | None = None
         self._fence: Fence | None = None
         self._thought: Thought | None = None
         self._doubts = True  # whether a thought may be doubtful: no longer once none was at the end
@@ -124,14 +124,14 @@ class Reader:
             window.show(len(window.text))
             return False
         verdict = candidate.read(window.text, window.last)
-        self._candidate = candidate if verdict is Verdict.OPEN else None
-        if verdict is Verdict.NO or (verdict is Verdict.YES and self._is_prose(candidate)):
+        self._candidate = candidate if verdict is CallVerdict.OPEN else None
+        if verdict is CallVerdict.NO or (verdict is CallVerdict.YES and self._is_prose(candidate)):
             self._reject(candidate)
             return True
         window.show(candidate.start)
         return self._take(candidate)
 
-    def _seek(self) -> Candidate | None:
+    def _seek(self) -> LeakCandidate | None:
         """The next place where a form could begin, or where code could."""
         window = self._window
         while True:
@@ -149,9 +149,9 @@ class Reader:
                 return None  # a sentence may begin there
             if start > window.at:
                 window.at = start
-                return self._begin(self._watch, start, Place.SENTENCE)
+                return self._begin(self._watch, start, StartPosition.SENTENCE)
             if found[0] == "`":
-                self._mode, self._place = Mode.MARKS, Place.WORD
+                self._mode, self._place = Mode.MARKS, StartPosition.WORD
                 return None
             if found[0] == "\n" and not window.last and is_indent(window.text[window.at :]):
                 return None
@@ -160,7 +160,7 @@ class Reader:
             window.at += 1
             self._fresh = True
 
-    def _begin_line(self) -> Candidate | None:
+    def _begin_line(self) -> LeakCandidate | None:
         """Read the indentation; what begins with the first word of a line, if that has come."""
         window = self._window
         if (indent := INDENT.match(window.text, window.at)) and indent[0]:
@@ -168,10 +168,10 @@ class Reader:
             window.at = indent.end()
         if window.at == len(window.text):
             return None
-        place = Place.START if self._blank else Place.LINE
+        place = StartPosition.START if self._blank else StartPosition.LINE
         self._fresh = self._blank = False
         char = window.text[window.at]
-        if self._indentation.begin_line(char) and place is Place.LINE:
+        if self._indentation.begin_line(char) and place is StartPosition.LINE:
             self._mode = Mode.INDENTED
         elif self._watch.starts[place][char].alive:
             return self._begin(self._watch, window.at, place)
@@ -188,12 +188,12 @@ class Reader:
     def _search(self) -> re.Pattern[str]:
         return self._watch.search[self._indentation.lines]
 
-    def _begin(self, watch: Watch, at: int, place: Place) -> Candidate:
+    def _begin(self, watch: Watch, at: int, place: StartPosition) -> LeakCandidate:
         is_data = self._window.base + at < self._data_end
         names = None if is_data else self._formats.names
-        return Candidate(at, place, watch.starts[place], names)
+        return LeakCandidate(at, place, watch.starts[place], names)
 
-    def _reject(self, candidate: Candidate) -> None:
+    def _reject(self, candidate: LeakCandidate) -> None:
         """Go on behind a place where no form was."""
         window = self._window
         if candidate.was_json:
@@ -201,26 +201,26 @@ class Reader:
         if TAG_TOLD.match(window.text, candidate.start):
             self._tags_told = True
         mark = window.text[candidate.start]
-        if mark == "`" or (mark == "~" and candidate.place >= Place.LINE):
+        if mark == "`" or (mark == "~" and candidate.place >= StartPosition.LINE):
             self._mode, self._place = Mode.MARKS, candidate.place
         else:
             window.at = candidate.start + 1
 
-    def _is_prose(self, candidate: Candidate) -> bool:
+    def _is_prose(self, candidate: LeakCandidate) -> bool:
         """Whether a thought's beginning or end is none, for all that stands before it."""
         thought = candidate.form.thought if candidate.form else None
         if thought is None:
             return False
         if candidate.form is not None and candidate.form.row.kind is Kind.THOUGHT:
             return thought.doubtful and not self._doubts
-        in_sentence = candidate.place is Place.WORD
+        in_sentence = candidate.place is StartPosition.WORD
         before = self._window.look_back(candidate.start)
         return self._tags_told or (in_sentence and before.endswith(" "))
 
-    def _take(self, candidate: Candidate) -> bool:
+    def _take(self, candidate: LeakCandidate) -> bool:
         """Do what a form asks for; false if it is not complete."""
         form, window = candidate.form, self._window
-        if candidate.verdict is not Verdict.YES or form is None:
+        if candidate.verdict is not CallVerdict.YES or form is None:
             return False
         self._candidate = None
         if form.row.kind in (Kind.CALL, Kind.JSON):
@@ -236,7 +236,7 @@ class Reader:
             self._watch = self._formats.prose(form.answer)
         return True
 
-    def _take_thought(self, candidate: Candidate, thought: Thought) -> bool:
+    def _take_thought(self, candidate: LeakCandidate, thought: Thought) -> bool:
         self._thought = thought
         if thought.doubtful:
             self._mode = Mode.DOUBT
@@ -255,16 +255,16 @@ class Reader:
             window.show(end)
             return False
         window.at = end
-        may_be_fence = self._place >= Place.LINE and end - start >= FENCE
+        may_be_fence = self._place >= StartPosition.LINE and end - start >= FENCE
         if mark == "`":
-            self._mode, self._span = Mode.SPAN, Span(end, end - start, may_be_fence, looked=end)
+            self._mode, self._span = Mode.SPAN, CodeSpan(end, end - start, may_be_fence, looked=end)
         elif may_be_fence:
             self._mode, self._fence = Mode.FENCE, Fence(mark, end - start)
         else:
             self._mode = Mode.PROSE
         return True
 
-    def _read_span(self, span: Span) -> bool:
+    def _read_span(self, span: CodeSpan) -> bool:
         window = self._window
         end = span.decide(window.text, window.last)
         if end is None:
@@ -298,7 +298,7 @@ class Reader:
             self._mode, self._fresh = Mode.PROSE, True
         return bool(end)
 
-    def _hunt(self, watch: Watch, at: int) -> Candidate | None:
+    def _hunt(self, watch: Watch, at: int) -> LeakCandidate | None:
         """The next place where a form is or may still be, whatever stands around it."""
         window = self._window
         candidate = self._candidate
@@ -310,7 +310,7 @@ class Reader:
                     return None
                 place = window.place_at(found.start())
                 candidate = self._begin(watch, found.start(), place)
-            if candidate.read(window.text, window.last) is not Verdict.NO:
+            if candidate.read(window.text, window.last) is not CallVerdict.NO:
                 self._candidate = candidate
                 return candidate
             at = candidate.start + 1
@@ -319,7 +319,7 @@ class Reader:
     def _read_thought(self, thought: Thought) -> bool:
         watch = self._formats.thought(thought, called=self._weighed is not None)
         found = self._hide_up_to(watch, self._weighed)
-        if found is None or found.verdict is Verdict.OPEN or found.form is None:
+        if found is None or found.verdict is CallVerdict.OPEN or found.form is None:
             return False
         if found.form.row.kind is Kind.CALL and not thought.channels:
             self._candidate, self._weighed = None, self._hide_from(found, found.form)
@@ -332,7 +332,7 @@ class Reader:
         window = self._window
         found = self._hunt(self._formats.thought(thought, called=False), window.at)
         window.at = found.start if found else len(window.text)
-        if found is not None and found.verdict is Verdict.YES:
+        if found is not None and found.verdict is CallVerdict.YES:
             window.skip(found.start)
             return self._take(found)
         if len(window.held) > LONGEST_DOUBT:
@@ -348,7 +348,7 @@ class Reader:
         found = self._hide_up_to(self._formats.called(hidden.family), hidden)
         return found is not None and self._take(found)
 
-    def _hide_up_to(self, watch: Watch | None, hidden: Hidden | None) -> Candidate | None:
+    def _hide_up_to(self, watch: Watch | None, hidden: Hidden | None) -> LeakCandidate | None:
         """Hide the text up to the next place where a form is or may be."""
         window = self._window
         found = self._hunt(watch, window.at) if watch else None
@@ -357,6 +357,6 @@ class Reader:
             hidden.keep(text)
         return found
 
-    def _hide_from(self, candidate: Candidate, form: Form) -> Hidden:
+    def _hide_from(self, candidate: LeakCandidate, form: Form) -> Hidden:
         position = self._window.base + candidate.start
         return Hidden(form.row.family, position, self._formats.tools)

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
 from memrecall.text.leaks.engine import Mode, Reader, behind_end
-from memrecall.text.leaks.markdown import LONGEST_SPAN, Lines, Span, count_marks, is_indent
+from memrecall.text.leaks.markdown import LONGEST_SPAN, CodeSpan, LineState, count_marks, is_indent
 from memrecall.text.leaks.matchers import Reasoning
 from memrecall.text.leaks.reports import Filtered, Leak
 
@@ -73,11 +73,11 @@ class LeakFilter(Reader):
             end = at + count_marks(text, at)
             if end == len(text):  # the run may go on
                 return window.pass_over(text, at, end)
-            more = self._watch.search[Lines.CODE].search(text, end)
+            more = self._watch.search[LineState.CODE].search(text, end)
             if more is not None and behind_end(more) < len(text):
                 return None
             self._mode, self._wakes = Mode.SPAN, None
-            self._span = Span(0, end - at, fence=False, looked=len(text) - end)
+            self._span = CodeSpan(0, end - at, fence=False, looked=len(text) - end)
             return window.pass_over(text, end, len(text))
         start = behind_end(found)
         if start > at and found.end() == len(text):
@@ -86,7 +86,7 @@ class LeakFilter(Reader):
             return window.pass_over(text, at, len(text))
         return None
 
-    def _pass_in_span(self, span: Span, text: str) -> str | None:
+    def _pass_in_span(self, span: CodeSpan, text: str) -> str | None:
         """Show a text that goes on with a span, if nothing that needs work begins in it."""
         at = len(self._window.text)
         if span.hunted < at or len(text) >= span.start + LONGEST_SPAN:
@@ -94,7 +94,7 @@ class LeakFilter(Reader):
         has_marks = span.looked < at or "`" in text[at:]
         if has_marks and (end := span.decide(text, last=False)) is not None:
             return self._pass_behind_span(text, end) if isinstance(end, int) else None
-        found = self._watch.search[Lines.CODE].search(text, max(at - 2, 0))
+        found = self._watch.search[LineState.CODE].search(text, max(at - 2, 0))
         if found and behind_end(found) < len(text) and text[found.start() :].strip("`"):
             return None
         span.hunted = len(text)

@@ -40,7 +40,7 @@ MACROS = {
 }
 
 
-class Place(IntEnum):
+class StartPosition(IntEnum):
     """Where a form may begin. What may begin anywhere may begin at a word, and so on."""
 
     ANYWHERE = 0
@@ -68,7 +68,7 @@ class Row:
 
     family: str
     pattern: str
-    place: Place = Place.ANYWHERE
+    place: StartPosition = StartPosition.ANYWHERE
     kind: Kind = Kind.CALL
     exact: bool = False
     may_be_long: bool = False
@@ -84,7 +84,7 @@ class Thought:
     """
 
     family: str
-    begins: tuple[tuple[str, Place], ...]
+    begins: tuple[tuple[str, StartPosition], ...]
     end: str
     always: bool = False
     channels: bool = False
@@ -93,7 +93,7 @@ class Thought:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerChannel:
     """A channel addressed to the reader, recovered also after a call of its families.
 
     `alone` says whether its begin tells enough where nothing of its families stood before.
@@ -102,11 +102,11 @@ class Answer:
     families: tuple[str, ...]
     begin: str
     end: str | None = None
-    place: Place = Place.ANYWHERE
+    place: StartPosition = StartPosition.ANYWHERE
     alone: bool = True
 
 
-_ANY, _WORD, _SENTENCE, _LINE, _START = Place
+_ANY, _WORD, _SENTENCE, _LINE, _START = StartPosition
 
 # Control tokens: no prose outside code has them.
 TOKENS = (
@@ -368,22 +368,26 @@ TAG_TOLD = re.compile(r"[<＜](?:think|thinking|thought|reasoning)[>＞]|\[THINK
 
 _HARMONIES = ("harmony", "harmony_stripped")
 ANSWERS = (
-    Answer(
+    AnswerChannel(
         _HARMONIES,
         _START_TOKEN + r"\L\|channel\|\G\s*final\s*(\L\|constrain\|\G\s*[a-z]*\s*)?\L\|message\|\G",
         _END_TOKEN,
     ),
-    Answer(_HARMONIES, r"assistant\s?final", alone=False),
-    Answer(_HARMONIES, r"assistantfinal", place=_START),
-    Answer(
+    AnswerChannel(_HARMONIES, r"assistant\s?final", alone=False),
+    AnswerChannel(_HARMONIES, r"assistantfinal", place=_START),
+    AnswerChannel(
         ("kimi_k3",),
         r"\L\|open\|\Gresponse\L\|sep\|\G",
         r"\L\|close\|\G(response|message)\L\|sep\|\G",
     ),
-    Answer(
+    AnswerChannel(
         ("muse",), r"(\L\|start\|\Gassistant )?to=user\L\|message\|\G", r"\L\|eo[mt]\|\G", _LINE
     ),
-    Answer(("inkling",), r"(\L\|message_model\|\G)?\L\|content_text\|\G", r"\L\|end_message\|\G"),
-    Answer(("functionary",), r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\Gall\s*\L\|content\|\G"),
-    Answer(("cohere",), r"\L\|START_(RESPONSE|TEXT)\|\G", r"\L\|END_(RESPONSE|TEXT)\|\G"),
+    AnswerChannel(
+        ("inkling",), r"(\L\|message_model\|\G)?\L\|content_text\|\G", r"\L\|end_message\|\G"
+    ),
+    AnswerChannel(
+        ("functionary",), r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\Gall\s*\L\|content\|\G"
+    ),
+    AnswerChannel(("cohere",), r"\L\|START_(RESPONSE|TEXT)\|\G", r"\L\|END_(RESPONSE|TEXT)\|\G"),
 )

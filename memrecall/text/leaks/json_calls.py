@@ -35,7 +35,7 @@ _CLOSING = {"“": "”"}
 _SPACES = " \t\r\n"
 
 
-class Verdict(Enum):
+class CallVerdict(Enum):
     """Whether a text is a call, as far as is known."""
 
     OPEN = "open"  # it may still be one
@@ -43,7 +43,7 @@ class Verdict(Enum):
     NO = "no"
 
 
-class Names(NamedTuple):
+class NamePrefixes(NamedTuple):
     """The words that keys and names are held against, and all their beginnings."""
 
     tools: frozenset[str]
@@ -52,7 +52,7 @@ class Names(NamedTuple):
     tool_key_starts: frozenset[str]
 
     @classmethod
-    def of(cls, tools: tuple[str, ...]) -> "Names":
+    def of(cls, tools: tuple[str, ...]) -> "NamePrefixes":
         """Those of some tools."""
         names = frozenset((p + tool).lower() for tool in tools for p in ("", *_PREFIXES))
         keys = _KEYS | {tool.lower() for tool in tools}
@@ -69,7 +69,7 @@ class Expected(Enum):
 
 
 @dataclass(slots=True)
-class Frame:
+class JsonFrame:
     """An open object or list; `call`: whether it may be a call or a list of calls."""
 
     closing: str
@@ -85,15 +85,15 @@ class JsonReader:
     There, and in a list, a name may also be the key of its arguments.
     """
 
-    def __init__(self, names: Names, *, whole: bool) -> None:
+    def __init__(self, names: NamePrefixes, *, whole: bool) -> None:
         self._names = names
         self._whole = whole
-        self._frames: list[Frame] = []
+        self._frames: list[JsonFrame] = []
         self._expected = Expected.VALUE
         self._quote = ""  # of the string that is being read
         self._word: str | None = None  # what was read of it, if it matters
         self._escaped = False
-        self.verdict = Verdict.OPEN
+        self.verdict = CallVerdict.OPEN
 
     @property
     def cut_off(self) -> bool:
@@ -104,7 +104,7 @@ class JsonReader:
 
     def read(self, text: str, at: int, end: int) -> int:
         """Read on from `at` until the verdict or the end; how far it was read."""
-        while at < end and self.verdict is Verdict.OPEN:
+        while at < end and self.verdict is CallVerdict.OPEN:
             at = self._read_string(text, at, end) if self._quote else self._read_mark(text, at)
         return at
 
@@ -115,7 +115,7 @@ class JsonReader:
         if char in _STRING_ENDS and self._expected in (Expected.KEY, Expected.VALUE):
             self._begin_string(char)
         elif not self._accept(char):
-            self.verdict = Verdict.NO
+            self.verdict = CallVerdict.NO
         return at + 1
 
     def _accept(self, char: str) -> bool:
@@ -138,7 +138,7 @@ class JsonReader:
         return False
 
     @property
-    def _top(self) -> Frame:
+    def _top(self) -> JsonFrame:
         return self._frames[-1]
 
     @property
@@ -151,12 +151,12 @@ class JsonReader:
         if self._frames:
             key, in_list = self._top.key, self._top.closing == "]"
             if key in self._names.tools and self._top.call and not in_list:
-                self.verdict = Verdict.YES if char == "{" else Verdict.NO
+                self.verdict = CallVerdict.YES if char == "{" else CallVerdict.NO
                 return True
             call = self._top.call and (in_list or key in (CALL_KEYS if char == "{" else LIST_KEYS))
             if self._top.call and not call and key not in ARGUMENT_KEYS:
                 return False
-        self._frames.append(Frame("}" if char == "{" else "]", call))
+        self._frames.append(JsonFrame("}" if char == "{" else "]", call))
         self._expected = Expected.KEY if char == "{" else Expected.VALUE
         return len(self._frames) <= _DEEPEST
 
@@ -164,20 +164,20 @@ class JsonReader:
         frame = self._frames.pop()
         if frame.call:  # a call would have been seen before its end
             is_call = frame.named and self._whole
-            self.verdict = Verdict.YES if is_call else Verdict.NO
+            self.verdict = CallVerdict.YES if is_call else CallVerdict.NO
         self._expected = Expected.COMMA
         return True
 
     def _begin_string(self, char: str) -> None:
         top = self._frames[-1] if self._frames else None
         if top is None or (self._expected is Expected.VALUE and top.call and top.closing == "]"):
-            self.verdict = Verdict.NO
+            self.verdict = CallVerdict.NO
             return
         self._quote = _CLOSING.get(char, char)
         is_key = self._expected is Expected.KEY
         matters = top.call and (is_key or top.key in NAME_KEYS)
         if top.call and not is_key and not matters and not self._is_skipped:
-            self.verdict = Verdict.NO
+            self.verdict = CallVerdict.NO
         self._word = "" if matters else None
 
     def _read_string(self, text: str, at: int, end: int) -> int:
@@ -202,7 +202,7 @@ class JsonReader:
         else:
             self._word = f"{self._word}{char.lower()}"
             if self._word not in self._starts:
-                self.verdict = Verdict.NO
+                self.verdict = CallVerdict.NO
         return at + 1
 
     @property
@@ -230,21 +230,21 @@ class JsonReader:
     def _take_key(self, word: str) -> None:
         self._top.key = word
         if word not in (self._names.tool_keys if self._names_are_keys else _KEYS):
-            self.verdict = Verdict.NO
+            self.verdict = CallVerdict.NO
         elif word in ARGUMENT_KEYS:
             self._top.has_arguments = True
             self._decide()
 
     def _take_name(self, word: str) -> None:
         if word not in self._names.tools:
-            self.verdict = Verdict.NO
+            self.verdict = CallVerdict.NO
             return
         self._top.named = True
         self._decide()
 
     def _decide(self) -> None:
         if self._top.named and self._top.has_arguments:
-            self.verdict = Verdict.YES
+            self.verdict = CallVerdict.YES
 
 
 def _starts(words: frozenset[str]) -> frozenset[str]:

@@ -32,7 +32,7 @@ def count_marks(text: str, at: int) -> int:
     return len(run[0]) if run else 0
 
 
-class Span:
+class CodeSpan:
     """A run of backticks that may have opened a span, or a fence if it may be one."""
 
     __slots__ = ("fence", "hunted", "looked", "run", "start")
@@ -107,7 +107,7 @@ class Fence:
         return not line.strip(" \t\r>").strip(self.mark)
 
 
-class Lines(IntEnum):
+class LineState(IntEnum):
     """What a line may go on with."""
 
     TEXT = 0
@@ -117,12 +117,12 @@ class Lines(IntEnum):
 
 _FIRST = r"~|`(?:`(?:`|\Z)|\Z)|OPENINGS|\Z"  # what a first word begins with that needs a look
 STOPS = {
-    Lines.TEXT: rf"\n(?=[ \t]*(?:[^\S \t]|[>*+\-0-9]|{_FIRST}))",
-    Lines.LIST: (
+    LineState.TEXT: rf"\n(?=[ \t]*(?:[^\S \t]|[>*+\-0-9]|{_FIRST}))",
+    LineState.LIST: (
         r"\n(?!(?:[ \t]+|[ \t]*[*+\-][ \t>*+\-]*|(?=[0-9]))"
         rf"(?!\s|[>*+\-]|{_FIRST}))"
     ),
-    Lines.CODE: r"\n",
+    LineState.CODE: r"\n",
 }
 """Ends of lines, but not where the next line changes nothing and nothing can begin on it."""
 
@@ -142,9 +142,11 @@ class Indentation:
     _in_list: bool = False
 
     @property
-    def lines(self) -> Lines:
+    def lines(self) -> LineState:
         """What the lines before are."""
-        return Lines.CODE if self._in_code else Lines.LIST if self._in_list else Lines.TEXT
+        return (
+            LineState.CODE if self._in_code else LineState.LIST if self._in_list else LineState.TEXT
+        )
 
     def read(self, blanks: str) -> None:
         """Take a piece of what `INDENT` matches, perhaps with ends of lines in it."""

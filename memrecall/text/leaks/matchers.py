@@ -7,20 +7,20 @@ from functools import cache, lru_cache
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.leaks.automaton import Automaton, State, write_search, write_stops
+from memrecall.text.leaks.automaton import Automaton, AutomatonState, write_search, write_stops
 from memrecall.text.leaks.formats import (
     ANSWERS,
     CALLS,
     MACROS,
     THOUGHTS,
-    Answer,
+    AnswerChannel,
     Kind,
-    Place,
     Row,
+    StartPosition,
     Thought,
 )
-from memrecall.text.leaks.json_calls import Names
-from memrecall.text.leaks.markdown import STOPS, Lines
+from memrecall.text.leaks.json_calls import NamePrefixes
+from memrecall.text.leaks.markdown import STOPS, LineState
 from memrecall.text.leaks.patterns import Node, one_of, parse
 
 Reasoning = Literal["keep", "strip", "open"]
@@ -33,16 +33,16 @@ class Form:
 
     row: Row
     thought: Thought | None = None
-    answer: Answer | None = None
+    answer: AnswerChannel | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Watch:
     """Some of the forms, looked for together."""
 
-    starts: tuple[State[Form], ...]  # by place
+    starts: tuple[AutomatonState[Form], ...]  # by place
     hunt: re.Pattern[str]  # finds where one could begin
-    search: dict[Lines, re.Pattern[str]]
+    search: dict[LineState, re.Pattern[str]]
     """Finds that, a backtick, or the end of a line where the next one needs a look."""
 
 
@@ -51,7 +51,7 @@ class Formats:
 
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning) -> None:
         self.tools = tools
-        self.names = Names.of(tools)
+        self.names = NamePrefixes.of(tools)
         """What JSON is held against."""
         self.thoughts = [t for t in THOUGHTS if t.always or reasoning != "keep"]
         self._automaton: Automaton[Form] = Automaton()
@@ -67,7 +67,7 @@ class Formats:
         """The thought that a prompt may have begun."""
         return next(thought for thought in self.thoughts if thought.family == "think")
 
-    def prose(self, answer: Answer | None = None) -> Watch:
+    def prose(self, answer: AnswerChannel | None = None) -> Watch:
         """What is looked for in text that is shown, inside an answer's channel or not."""
         if answer not in self._watches:
             found = [*self._calls, *self._begins]
@@ -110,7 +110,7 @@ class Formats:
     def _watch(self, found: Sequence[tuple[Form, int]]) -> Watch:
         starts = [
             self._automaton.start(node for form, node in found if form.row.place <= place)
-            for place in Place
+            for place in StartPosition
         ]
         anywhere, word, sentence, line, _ = starts
         search = {
@@ -148,7 +148,7 @@ def _end(thought: Thought) -> Form:
     return Form(row, thought)
 
 
-def _tokens(answer: Answer) -> list[Form]:
+def _tokens(answer: AnswerChannel) -> list[Form]:
     """The begin of an answer, and its end if it has one."""
     family = answer.families[0]
     begin = Row(family, answer.begin, answer.place, Kind.TOKEN)

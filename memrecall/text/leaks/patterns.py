@@ -46,11 +46,11 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class CutMark:
     """From here on the end of the text is a cut-off match."""
 
 
-Node = Chars | Sequence | Choice | Repeat | Mark
+Node = Chars | Sequence | Choice | Repeat | CutMark
 
 
 def parse(pattern: str, macros: Mapping[str, Node], *, exact: bool = False) -> Node:
@@ -108,7 +108,7 @@ class _Reader:
         if char == "§":
             if self._depth:
                 raise ValueError(f"§ inside a group in {self._pattern!r}")
-            return Mark()
+            return CutMark()
         if char == "\\":
             return self._read_escape()
         return Chars(self._cases(char))

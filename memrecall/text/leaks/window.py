@@ -1,7 +1,7 @@
 """The part of a text that is in work: read or not, shown or not."""
 
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
-from memrecall.text.leaks.formats import Place
+from memrecall.text.leaks.formats import StartPosition
 
 
 def _goes_on(char: str) -> bool:
@@ -9,7 +9,7 @@ def _goes_on(char: str) -> bool:
     return char.isascii() and (char.isalnum() or char == "_")
 
 
-class Window:
+class TextWindow:
     """The end of the text so far. What lies before it is done with."""
 
     __slots__ = ("_pieces", "at", "base", "before", "earlier", "last", "shown", "text")
@@ -79,13 +79,13 @@ class Window:
         """What was neither shown nor hidden."""
         return self.text[self.shown :]
 
-    def place_at(self, at: int) -> Place:
+    def place_at(self, at: int) -> StartPosition:
         """What a place inside a line is."""
         before = self.look_back(at)
         if before and _goes_on(before[-1]):
-            return Place.ANYWHERE
+            return StartPosition.ANYWHERE
         end = before.removesuffix(" ")[-1:]
-        return Place.SENTENCE if end and end in SENTENCE_ENDS else Place.WORD
+        return StartPosition.SENTENCE if end and end in SENTENCE_ENDS else StartPosition.WORD
 
     def look_back(self, at: int) -> str:
         """The two characters before a place, or those that there are."""

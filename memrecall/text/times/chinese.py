@@ -4,7 +4,7 @@ import re
 from datetime import datetime
 
 from memrecall.text.times import holidays as feasts
-from memrecall.text.times.grammar import Edge, Marker, Rule, Standing, any_of, every
+from memrecall.text.times.grammar import Boundary, Marker, Rule, Standing, any_of, every
 from memrecall.text.times.ranges import (
     Count,
     Range,
@@ -335,14 +335,14 @@ _TIMES_OF_DAY = (
 RULES = (*_RECURRING, *_YEARS, *COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
 
 LEADS = (
-    Marker("从|自从|(?<![来各独亲])自", Edge.BETWEEN, licenses=True),
-    Marker("截至|截止到?|直到", Edge.UNTIL),
+    Marker("从|自从|(?<![来各独亲])自", Boundary.BETWEEN, licenses=True),
+    Marker("截至|截止到?|直到", Boundary.UNTIL),
 )
 TAILS = (
-    Marker(rf"[之以]前|前(?![后面端任台往提途景几两些年天\d{NUMERALS}])", Edge.BEFORE),
-    Marker("[之以]后|后(?![来面端台续悔期果勤者半天年])", Edge.AFTER),
-    Marker("以来|至今|到现在|到目前|开始|起(?![床来身飞码点步初了得不草名火])", Edge.SINCE),
-    Marker("为止", Edge.UNTIL),
+    Marker(rf"[之以]前|前(?![后面端任台往提途景几两些年天\d{NUMERALS}])", Boundary.BEFORE),
+    Marker("[之以]后|后(?![来面端台续悔期果勤者半天年])", Boundary.AFTER),
+    Marker("以来|至今|到现在|到目前|开始|起(?![床来身飞码点步初了得不草名火])", Boundary.SINCE),
+    Marker("为止", Boundary.UNTIL),
 )
 
 # How Chinese times begin: a quick look that rules out most of a text before RULES are tried.

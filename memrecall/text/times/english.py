@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from memrecall.text.times import holidays as feasts
-from memrecall.text.times.grammar import Edge, Marker, Rule, Standing, any_of, every
+from memrecall.text.times.grammar import Boundary, Marker, Rule, Standing, any_of, every
 from memrecall.text.times.ranges import (
     Count,
     Range,
@@ -304,18 +304,18 @@ RULES = tuple(
 LEADS = tuple(
     Marker(f"(?:{marker.pattern})(?: the)? ", marker.edge, marker.licenses)
     for marker in (
-        Marker("before|prior to", Edge.BEFORE, licenses=True),
-        Marker("after", Edge.AFTER, licenses=True),
-        Marker("(?:ever )?since|starting(?: in| on| from)?", Edge.SINCE, licenses=True),
-        Marker("until|till|up to|up until", Edge.UNTIL, licenses=True),
-        Marker("by", Edge.UNTIL),
-        Marker("from|between", Edge.BETWEEN, licenses=True),
-        Marker("in|during|throughout|within|of", Edge.WITHIN, licenses=True),
-        Marker("on|at|over", Edge.WITHIN),
+        Marker("before|prior to", Boundary.BEFORE, licenses=True),
+        Marker("after", Boundary.AFTER, licenses=True),
+        Marker("(?:ever )?since|starting(?: in| on| from)?", Boundary.SINCE, licenses=True),
+        Marker("until|till|up to|up until", Boundary.UNTIL, licenses=True),
+        Marker("by", Boundary.UNTIL),
+        Marker("from|between", Boundary.BETWEEN, licenses=True),
+        Marker("in|during|throughout|within|of", Boundary.WITHIN, licenses=True),
+        Marker("on|at|over", Boundary.WITHIN),
     )
 )
 TAILS = (
-    Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Edge.SINCE),
+    Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Boundary.SINCE),
 )
 
 # How English times begin: a quick look that rules out most of a text before RULES are tried.

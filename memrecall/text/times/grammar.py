@@ -43,7 +43,7 @@ class Rule(NamedTuple):
     standing: Standing = Standing.FREE
 
 
-class Edge(Enum):
+class Boundary(Enum):
     """How words beside a time cut it out of all time."""
 
     WITHIN = auto()  # in May
@@ -58,7 +58,7 @@ class Marker(NamedTuple):
     """Words before or after a time; `licenses` lets a shy word stand behind them."""
 
     pattern: str
-    edge: Edge
+    edge: Boundary
     licenses: bool = False
 
 
@@ -66,7 +66,7 @@ Entry = TypeVar("Entry", bound=Rule | Marker)
 
 
 @dataclass(frozen=True, slots=True)
-class Match(Generic[Entry]):
+class RuleMatch(Generic[Entry]):
     """The line of a table that reads a text, its groups, and where it stops."""
 
     entry: Entry
@@ -93,14 +93,14 @@ class Matcher(Generic[Entry]):
         ends = [*firsts[1:], self._pattern.groups + 1]
         return dict(zip(firsts, zip(self._entries, ends, strict=True), strict=True))
 
-    def match(self, text: str, position: int) -> Match[Entry] | None:
+    def match(self, text: str, position: int) -> RuleMatch[Entry] | None:
         """Read the text at a position, if any line can."""
         found = self._pattern.match(text, position)
         # A line's own group closes last, so that `lastindex` tells which line it was.
         if found is None or found.lastindex is None:
             return None
         entry, end = self._lines[found.lastindex]
-        return Match(entry, found.groups()[found.lastindex : end - 1], found.end())
+        return RuleMatch(entry, found.groups()[found.lastindex : end - 1], found.end())
 
 
 def any_of(patterns: Iterable[str]) -> str:

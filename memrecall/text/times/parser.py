@@ -15,12 +15,12 @@ from typing import NamedTuple
 from memrecall.text.times import chinese, english
 from memrecall.text.times import numeric as digits
 from memrecall.text.times.grammar import (
-    Edge,
-    Match,
+    Boundary,
     Matcher,
     Nothing,
     Piece,
     Rule,
+    RuleMatch,
     Standing,
     any_of,
     compile_pattern,
@@ -54,7 +54,7 @@ _BOTH = _Joint(compile_pattern(r"\s?[和与跟]\s?"), compile_pattern("之?间")
 _AND = _Joint(compile_pattern(r"\s?and\b(?: the\b)?\s?"), compile_pattern(""))
 
 
-class Found(NamedTuple):
+class TimeExpression(NamedTuple):
     """A time expression's place in the text and what it means; None is an open end."""
 
     position: int
@@ -89,7 +89,7 @@ def _start() -> re.Pattern[str]:
     return compile_pattern(any_of((chinese.STARTS, digits.STARTS, english.STARTS)))
 
 
-def read_times(text: str, now: datetime, *, past: bool = True) -> Iterator[Found]:
+def read_times(text: str, now: datetime, *, past: bool = True) -> Iterator[TimeExpression]:
     """Find the time expressions of a folded text, in order, as of a moment in the user's zone."""
     reader, start = _Reader(text, now, past), _start()
     position = 0
@@ -105,13 +105,13 @@ class _Reader:
     now: datetime
     past: bool  # a bare "in May" is the last one; otherwise the nearest
 
-    def read(self, position: int) -> tuple[int, Found | None]:
+    def read(self, position: int) -> tuple[int, TimeExpression | None]:
         """Read the expression at a position; return where to go on and what was found."""
         if lead := _LEADS.match(self.text, position):
             edge = lead.entry.edge
             chain = self._read_chain(lead.stop, licensed=lead.entry.licenses)
         else:
-            edge, chain = Edge.WITHIN, self._read_chain(position)
+            edge, chain = Boundary.WITHIN, self._read_chain(position)
         if chain is None:
             return position + 1, None
         try:
@@ -173,13 +173,13 @@ class _Reader:
                 return meaning
         return first.piece
 
-    def _read_stretch(self, position: int, left: _Chain, edge: Edge) -> Found | None:
-        for joint in (_TO, _BOTH, _AND) if edge is Edge.BETWEEN else (_TO, _BOTH):
+    def _read_stretch(self, position: int, left: _Chain, edge: Boundary) -> TimeExpression | None:
+        for joint in (_TO, _BOTH, _AND) if edge is Boundary.BETWEEN else (_TO, _BOTH):
             between = joint.opening.match(self.text, left.stop)
             right = between and self._read_chain(between.end(), licensed=True, left=left)
             closing = right and joint.closing.match(self.text, right.stop)
             if right and closing and (ends := self._ends(left.meaning, right.meaning)):
-                return Found(position, closing.end(), *ends, "range")
+                return TimeExpression(position, closing.end(), *ends, "range")
         return None
 
     def _ends(self, left: Piece, right: Piece) -> tuple[datetime, datetime] | None:
@@ -198,17 +198,17 @@ class _Reader:
             final = upcoming(right, first.start)
         return first.start, final.end
 
-    def _cut(self, position: int, chain: _Chain, edge: Edge) -> Found | None:
+    def _cut(self, position: int, chain: _Chain, edge: Boundary) -> TimeExpression | None:
         if isinstance(chain.meaning, Nothing):
             return None
         settled, stop = self._settle(chain.meaning), chain.stop
         # A window that ends now has no after: 刚刚开始 is not "since just now".
-        plain = edge in (Edge.WITHIN, Edge.BETWEEN) and settled.end != self.now
+        plain = edge in (Boundary.WITHIN, Boundary.BETWEEN) and settled.end != self.now
         if plain and (tail := _TAILS.match(self.text, stop)):
             edge, stop = tail.entry.edge, tail.stop
         start, end = _edges(settled, edge)
         closed = start is not None and end is not None
-        return Found(position, stop, start, end, settled.grain if closed else "range")
+        return TimeExpression(position, stop, start, end, settled.grain if closed else "range")
 
     def _settle(self, meaning: Range | Cycle) -> Range:
         if isinstance(meaning, Range):
@@ -216,7 +216,7 @@ class _Reader:
         return latest(meaning, self.now) if self.past else nearest(meaning, self.now)
 
 
-def _match_rule(text: str, position: int) -> Match[Rule] | None:
+def _match_rule(text: str, position: int) -> RuleMatch[Rule] | None:
     first = text[position : position + 1]
     if not first.isascii():
         return _CHINESE.match(text, position)
@@ -255,11 +255,11 @@ def _is_weekday(piece: Range | Cycle) -> bool:
     return isinstance(piece, Cycle) and piece.within == ("week",)
 
 
-def _edges(settled: Range, edge: Edge) -> tuple[datetime | None, datetime | None]:
+def _edges(settled: Range, edge: Boundary) -> tuple[datetime | None, datetime | None]:
     start, end = settled.start, settled.end
     return {
-        Edge.BEFORE: (None, start),
-        Edge.UNTIL: (None, end),
-        Edge.AFTER: (end, None),
-        Edge.SINCE: (start, None),
+        Boundary.BEFORE: (None, start),
+        Boundary.UNTIL: (None, end),
+        Boundary.AFTER: (end, None),
+        Boundary.SINCE: (start, None),
     }.get(edge, (start, end))

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, tzinfo
 from typing import Literal
 
 from memrecall.text.normalize import replace_characters
-from memrecall.text.times.parser import Found, read_times
+from memrecall.text.times.parser import TimeExpression, read_times
 
 TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
 
@@ -54,7 +54,7 @@ def _fold(text: str) -> str:
     return replace_characters(text).translate(_FOLDING)
 
 
-def _to_span(text: str, found: Found) -> TimeSpan | None:
+def _to_span(text: str, found: TimeExpression) -> TimeSpan | None:
     try:
         start = found.start and found.start.astimezone(UTC)
         end = found.end and found.end.astimezone(UTC)

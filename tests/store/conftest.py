@@ -1,5 +1,0 @@
-"""Databases that are emptied after a test, not made anew for each."""
-
-from .recycling import databases, recycled, sqlite_template
-
-__all__ = ["databases", "recycled", "sqlite_template"]
