@@ -25,7 +25,6 @@ from memrecall.server.auth import Doorkeeper
 from memrecall.server.counters import Tally
 from memrecall.server.errors import problem_of_http, problem_of_validation
 from memrecall.server.http import chat, memories, messages, recall
-from memrecall.server.http import memories as graph
 from memrecall.server.http.docs import docs_page
 from memrecall.server.http.edge import EdgeMiddleware
 from memrecall.server.http.guard import BodyLimits, Guard
@@ -60,7 +59,6 @@ _ROUTERS = (
     about,
     messages.router,
     memories.router,
-    graph.router,
     recall.router,
     chat.router,
     rpc.router,
