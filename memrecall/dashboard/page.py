@@ -1,4 +1,4 @@
-"""A visit: one page in one browser, in its language, and the only way from it to anybody's data."""
+"""The context of one page in one browser: language, address and access to data."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,18 +7,18 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from memrecall.dashboard.auth import Language, Theme, Visitor, language_of, theme_of
+from memrecall.dashboard.auth import Browser, Language, Theme, choose_language, choose_theme
 from memrecall.dashboard.words import WORDS
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
-from memrecall.server.http.service import Asking, Service
+from memrecall.server.http.context import RequestContext, Service
 
-MOST_USERS = 200
+MAX_USERS = 200
 
 
-class Elsewhere(Exception):
-    """What is looked for is at another address."""
+class Redirect(Exception):
+    """Sends the browser to another address instead of building the page."""
 
     def __init__(self, target: str) -> None:
         super().__init__(target)
@@ -26,25 +26,29 @@ class Elsewhere(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Visit:
-    """What a page needs to know of its browser."""
+class Page:
+    """What the code of a page needs: the service, the browser and the query of the address."""
 
     service: Service
-    visitor: Visitor
+    browser: Browser
     language: Language
     theme: Theme
     path: str
-    asked: Mapping[str, str]  # the query of the address
+    query: Mapping[str, str]
 
     @classmethod
-    def of(cls, request: Request) -> "Visit":
-        """The visit that a request begins."""
+    def from_request(cls, request: Request) -> "Page":
+        """Return the page that a request loads."""
         state = request.scope["state"]
-        visitor: Visitor = state["visitor"]
-        headers = visitor.headers
-        asked = dict(request.query_params)
-        language, theme = language_of(headers), theme_of(headers)
-        return cls(state["service"], visitor, language, theme, request.url.path, asked)
+        browser: Browser = state["browser"]
+        return cls(
+            service=state["service"],
+            browser=browser,
+            language=choose_language(browser.headers),
+            theme=choose_theme(browser.headers),
+            path=request.url.path,
+            query=dict(request.query_params),
+        )
 
     @property
     def library(self) -> Library:
@@ -53,55 +57,58 @@ class Visit:
 
     @property
     def user(self) -> str:
-        """The user that the address names; empty if it names none."""
-        return self.asked.get("user", "").strip()
+        """The user in the address; empty if there is none."""
+        return self.query.get("user", "").strip()
 
     @property
-    def here(self) -> str:
+    def url(self) -> str:
         """The address of this page."""
-        return self.link(self.path, **self.asked)
+        return self.link(self.path, **self.query)
 
-    def say(self, name: str, /, **values: Any) -> str:
-        """A text of the user interface in the visitor's language."""
+    def text(self, name: str, /, **values: Any) -> str:
+        """Return a text of the user interface in the language of the page."""
         english, chinese = WORDS[name]
         return (chinese if self.language == "zh" else english).format(**values)
 
-    def link(self, path: str, /, **asked: Any) -> str:
-        """An address of the dashboard; what is empty is left out."""
-        told = {name: value for name, value in asked.items() if value not in (None, "")}
-        return f"{path}?{urlencode(told)}" if told else path
+    def link(self, path: str, /, **query: Any) -> str:
+        """Return an address of the dashboard without the empty query values."""
+        values = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{path}?{urlencode(values)}" if values else path
 
-    def link_here(self, **changed: Any) -> str:
-        """The address of this page with another query; None takes a word out of it."""
-        return self.link(self.path, **{**self.asked, **changed})
+    def user_link(self, path: str, /, **query: Any) -> str:
+        """Return an address of the dashboard for the user of this page."""
+        return self.link(path, user=self.user, **query)
+
+    def link_here(self, **changes: Any) -> str:
+        """Return the address of this page with other query values; None removes one."""
+        return self.link(self.path, **{**self.query, **changes})
 
     async def principal(self) -> Principal:
-        """Who looks, now."""
-        return await self.visitor.admit()
+        """Return the current principal of the browser."""
+        return await self.browser.authenticate()
 
     async def scope(self, session_id: str | None = None) -> Scope:
-        """The data of the page's user as the visitor may see it; refused like anywhere else."""
-        principal = await self.principal()
-        scope = principal.scope(self.user, session_id)
+        """Return the scope of the user in the address; raise NotFound if it is not allowed."""
+        scope = (await self.principal()).scope(self.user, session_id)
         await self.library.require_user(scope)
         return scope
 
-    async def writing(self, session_id: str | None = None) -> Scope:
-        """The same for a change; a key that may only read is refused."""
-        (await self.principal()).require_writing()
+    async def writable_scope(self, session_id: str | None = None) -> Scope:
+        """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""
+        (await self.principal()).require_write()
         return await self.scope(session_id)
 
-    async def asking(self) -> Asking:
-        """The visitor as an endpoint sees who asks."""
-        return Asking(self.service, await self.principal(), {})
+    async def request_context(self) -> RequestContext:
+        """Return the context that the handlers of the API take."""
+        return RequestContext(self.service, await self.principal(), {})
 
-    async def users(self, prefix: str = "") -> list[str]:
-        """The ids of the users that the visitor may look at, as far as they begin so."""
+    async def find_users(self, prefix: str = "") -> list[str]:
+        """Return the ids of the users that the browser may view, by prefix."""
         principal = await self.principal()
         if principal.users is not None:
             return [user for user in sorted(principal.users) if user.startswith(prefix)]
-        return await self.library.store.owners.find_users(prefix, MOST_USERS)
+        return await self.library.store.owners.find_users(prefix, MAX_USERS)
 
-    async def sees_service(self) -> bool:
-        """Whether the visitor may look at the service itself."""
+    async def is_operator(self) -> bool:
+        """Return True if the browser may view the service itself."""
         return Permission.OPERATOR in (await self.principal()).permissions

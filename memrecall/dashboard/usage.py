@@ -1,10 +1,10 @@
-"""Counters and traces as figures over time; nothing is drawn here."""
+"""Usage over time, computed from stored counters or from a user's recalls."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from memrecall.server.counters import class_of, percentile, tenth_of
+from memrecall.server.metrics import confidence_label, estimate_percentile, latency_label
 from memrecall.store import CounterRow, TraceSummary
 from memrecall.store.counters import HOUR, MINUTE, QUARTER, bucket_of
 
@@ -12,100 +12,104 @@ LEVEL = "level"
 
 
 @dataclass(frozen=True, slots=True)
-class TimeRange:
-    """How far back one looks, and how finely."""
+class Period:
+    """A period up to now, and the resolution of its buckets."""
 
     name: str
     length: timedelta
     resolution: int
 
-    def begin(self, now: datetime) -> datetime:
-        """Where it begins."""
+    def start(self, now: datetime) -> datetime:
+        """Return the start of the first bucket."""
         return bucket_of(now - self.length, self.resolution) + timedelta(seconds=self.resolution)
 
     def buckets(self, now: datetime) -> list[datetime]:
-        """The buckets of it, the earliest first."""
+        """Return the starts of all buckets, the earliest first."""
         count = int(self.length.total_seconds()) // self.resolution
         step = timedelta(seconds=self.resolution)
-        return [self.begin(now) + number * step for number in range(count)]
+        return [self.start(now) + number * step for number in range(count)]
 
 
-SPANS = {
-    "hour": TimeRange("hour", timedelta(hours=1), MINUTE),
-    "day": TimeRange("day", timedelta(days=1), QUARTER),
-    "week": TimeRange("week", timedelta(days=7), HOUR),
+PERIODS = {
+    "hour": Period("hour", timedelta(hours=1), MINUTE),
+    "day": Period("day", timedelta(days=1), QUARTER),
+    "week": Period("week", timedelta(days=7), HOUR),
 }
 
 
 @dataclass(slots=True)
-class Figures:
-    """What was counted in a span."""
+class Usage:
+    """Counts of a period by name, label and bucket."""
 
     buckets: Sequence[datetime]
-    _labels: dict[str, dict[str, int]] = field(default_factory=dict)
-    _places: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
+    _totals: dict[str, dict[str, int]] = field(default_factory=dict)
+    _by_bucket: dict[tuple[str, datetime], dict[str, int]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]) -> "Figures":
-        """From rows of counters."""
-        made = cls(buckets)
+    def from_counters(cls, rows: Iterable[CounterRow], buckets: Sequence[datetime]) -> "Usage":
+        """Return the usage that stored counters describe."""
+        usage = cls(buckets)
         for row in rows:
-            made.count(row.bucket, row.name, row.label, row.count)
-        return made
+            usage.add(row.bucket, row.name, row.label, row.count)
+        return usage
 
-    def count(self, bucket: datetime, name: str, label: str, count: int = 1) -> None:
-        """Take something in."""
-        for place in (
-            self._labels.setdefault(name, {}),
-            self._places.setdefault((name, bucket), {}),
+    def add(self, bucket: datetime, name: str, label: str, count: int = 1) -> None:
+        """Add a count."""
+        for counts in (
+            self._totals.setdefault(name, {}),
+            self._by_bucket.setdefault((name, bucket), {}),
         ):
-            place[label] = place.get(label, 0) + count
+            counts[label] = counts.get(label, 0) + count
 
     def by_label(self, name: str) -> dict[str, int]:
-        """How often each kind of something happened."""
-        return {label: n for label, n in self._labels.get(name, {}).items() if label != LEVEL}
+        """Return the count of each label."""
+        return {label: n for label, n in self._totals.get(name, {}).items() if label != LEVEL}
 
     def total(self, name: str) -> int:
-        """How often something happened."""
+        """Return the count of all labels."""
         return sum(self.by_label(name).values())
 
     def over_time(self, name: str) -> list[int]:
-        """How often it happened in each bucket."""
+        """Return the count in each bucket."""
         return [
-            sum(n for label, n in self._places.get((name, bucket), {}).items() if label != LEVEL)
+            sum(n for label, n in self._by_bucket.get((name, bucket), {}).items() if label != LEVEL)
             for bucket in self.buckets
         ]
 
     def percentiles(self, name: str, share: float) -> list[float | None]:
-        """The percentile of a time in each bucket; None where nothing was timed."""
-        return [percentile(self._places.get((name, b), {}), share) for b in self.buckets]
+        """Return a percentile of durations in each bucket; None for a bucket without any."""
+        return [
+            estimate_percentile(self._by_bucket.get((name, b), {}), share) for b in self.buckets
+        ]
 
     def percentile(self, name: str, share: float) -> float | None:
-        """The percentile of a time over the whole span."""
-        return percentile(self.by_label(name), share)
+        """Return a percentile of durations over the whole period."""
+        return estimate_percentile(self.by_label(name), share)
 
     def levels(self, name: str) -> list[int | None]:
-        """How much there was in each bucket; a bucket that was not measured has none."""
-        return [self._places.get((name, bucket), {}).get(LEVEL) for bucket in self.buckets]
+        """Return the stored amount at each bucket; None for a bucket that was not measured."""
+        return [self._by_bucket.get((name, bucket), {}).get(LEVEL) for bucket in self.buckets]
 
     def level(self, name: str) -> int | None:
-        """How much there was at last."""
+        """Return the latest measured amount."""
         measured = [level for level in self.levels(name) if level is not None]
         return measured[-1] if measured else None
 
 
-def figures_of_recalls(found: Iterable[TraceSummary], span: TimeRange, now: datetime) -> Figures:
-    """The same figures from one user's stored recalls."""
-    made = Figures(span.buckets(now))
-    told: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (
-        ("recalls", lambda item: item.stop_reason),
-        ("recall_seconds", lambda item: class_of(item.seconds)),
-        ("iterations", lambda item: str(item.iterations)),
-        ("confidence", lambda item: tenth_of(item.confidence)),
-        ("abstained", lambda item: "yes" if item.abstained else "no"),
-    )
-    for item in found:
-        bucket = bucket_of(item.created_at, span.resolution)
-        for name, label in told:
-            made.count(bucket, name, label(item))
-    return made
+_RECALL_LABELS: tuple[tuple[str, Callable[[TraceSummary], str]], ...] = (
+    ("recalls", lambda recall: recall.stop_reason),
+    ("recall_seconds", lambda recall: latency_label(recall.seconds)),
+    ("iterations", lambda recall: str(recall.iterations)),
+    ("confidence", lambda recall: confidence_label(recall.confidence)),
+    ("abstained", lambda recall: "yes" if recall.abstained else "no"),
+)
+
+
+def usage_of_recalls(recalls: Iterable[TraceSummary], period: Period, now: datetime) -> Usage:
+    """Return the usage that one user's stored recalls describe."""
+    usage = Usage(period.buckets(now))
+    for recall in recalls:
+        bucket = bucket_of(recall.created_at, period.resolution)
+        for name, label in _RECALL_LABELS:
+            usage.add(bucket, name, label(recall))
+    return usage

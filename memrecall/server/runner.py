@@ -1,4 +1,4 @@
-"""Running the service: a socket, a server that closes in good order, and who may come in."""
+"""The server process: logging, socket, startup and graceful shutdown."""
 
 import asyncio
 import contextlib
@@ -21,17 +21,30 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import is_loopback
 from memrecall.server.http.app import Application, create_app
-from memrecall.server.http.service import Service
+from memrecall.server.http.context import Service
 from memrecall.server.tools import ToolService
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
 
+log = logging.getLogger("memrecall.server")
 
-class JsonLines(logging.Formatter):
-    """Time, level, logger, what happened, and the fields that came with it."""
+_GRACE_SECONDS = 30  # for requests that are still running at shutdown
+_HINTS = {
+    errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
+    errno.EACCES: "Choose a --port of 1024 or more",
+}
+_MAX_HEAD_BYTES = 16 * 1024
+_MAX_FRAME_BYTES = 1024 * 1024  # of a websocket
+_MAX_PORT = 65_535
+_BACKLOG = 512
+_IDLE_SECONDS = 30  # longer than clients keep idle connections, so that no request meets a close
+
+
+class JsonLineFormatter(logging.Formatter):
+    """Formats a record as one line of JSON with time, level, logger, event and fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; of an exception its type alone, for its message may quote contents."""
+        """Return the line; of an exception only its type, as its message may quote content."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -45,14 +58,14 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """Send what memrecall and the server have to say to the error stream."""
+    """Write the logs of memrecall and its libraries to stderr as JSON lines."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
+    handler.setFormatter(JsonLineFormatter())
     levels = {
         "memrecall": logging.INFO,
         "uvicorn": logging.WARNING,
         "opentelemetry": logging.WARNING,
-        "nicegui": logging.CRITICAL,  # it quotes what failed; the dashboard logs that itself
+        "nicegui": logging.CRITICAL,  # it quotes user content; the dashboard logs errors itself
     }
     for name, level in levels.items():
         logger = logging.getLogger(name)
@@ -61,61 +74,50 @@ def log_to_stderr() -> None:
         logger.propagate = False
 
 
-log = logging.getLogger("memrecall.server")
-
-_GRACE_SECONDS = 30  # for what runs when the server is told to stop
-_ADVICE = {
-    errno.EADDRNOTAVAIL: "Choose another --host: 127.0.0.1, or an address of this machine",
-    errno.EACCES: "Choose a --port of 1024 or more",
-}
-_LARGEST_HEAD = 16 * 1024
-_LARGEST_FRAME = 1024 * 1024  # of a websocket
-_LARGEST_PORT = 65_535
-_BACKLOG = 512
-_IDLE_SECONDS = 30  # clients close idle connections sooner: no request meets one being closed
-
-
 @dataclass(frozen=True, slots=True)
-class Listening:
-    """Where the service listens, and for whom."""
+class ServerInfo:
+    """The address and state of a server that has started."""
 
     url: str
     is_open: bool  # no key is needed
-    a_user: str | None  # somebody who has something stored
-    place: str  # the database
+    sample_user: str | None  # a user with stored data, for an example request
+    database: str
     has_dashboard: bool = False
 
 
 class _Server(uvicorn.Server):
-    """Tells the application before it waits for it, and ends without raising the signal again."""
+    """A server that starts the application's shutdown before it waits for open requests."""
 
     def __init__(
-        self, config: uvicorn.Config, application: Application, started: Callable[[], None]
+        self, config: uvicorn.Config, application: Application, on_start: Callable[[], None]
     ) -> None:
         super().__init__(config)
         self._application = application
-        self._tell_started = started
+        self._on_start = on_start
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        self._tell_started()
+        self._on_start()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        running = len(self._application.service.gate)
+        running = len(self._application.service.limiter)
         log.info("shutdown", extra={"fields": {"recalls_cancelled": running}})
-        self._application.begin_closing()
+        self._application.start_shutdown()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at Ctrl-C and SIGTERM, in good order; a second Ctrl-C does not wait."""
+        """Shut down gracefully at Ctrl-C and SIGTERM, at once at a second Ctrl-C.
+
+        Unlike uvicorn's own handler, this one does not raise the signal again at the end.
+        """
         loop = asyncio.get_running_loop()
         signals = (signal.SIGINT, signal.SIGTERM)
         try:
             for number in signals:
                 loop.add_signal_handler(number, self.handle_exit, number, None)
         except (NotImplementedError, RuntimeError, ValueError):
-            # Another system, or not the main thread: the server's own way.
+            # Windows, or not the main thread: fall back to uvicorn's handler.
             with super().capture_signals():
                 yield
             return
@@ -126,103 +128,100 @@ class _Server(uvicorn.Server):
                 loop.remove_signal_handler(number)
 
 
-def run_server(settings: Settings, announce: Callable[[Listening], None]) -> None:
-    """Serve until told to stop; `announce` is called when requests are taken."""
+def run_server(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
+    """Serve until a signal stops the process; call `announce` when requests are accepted."""
     asyncio.run(serve(settings, announce))
 
 
-async def serve(settings: Settings, announce: Callable[[Listening], None]) -> None:
-    """The same in a loop that runs already."""
-    with contextlib.closing(_bind(settings.host, settings.port)) as listener:
-        local = is_loopback(listener.getsockname()[0])
-        async with await Library.open(settings) as library:
-            has_keys = await library.store.keys.exist()
-            if not local and not has_keys:
-                raise InvalidArgument(
-                    f"without keys, {settings.host} would open everything to everybody",
-                    hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
-                )
-            await library.vectors.prepare()  # refuses a database of another embedder now
-            await ToolService(library).recover()  # a restore that was cut short comes to its end
-            facts = await _facts(library, listener, not has_keys)
-            client = client_of(settings)
-            spans = exporting(__version__) if settings.telemetry else contextlib.nullcontext()
-            try:
-                with spans as tracer:
-                    app = create_app(
-                        library,
-                        may_be_open=local,
-                        model_client=client,
-                        tracer=tracer,
-                        dashboard=facts.has_dashboard,
-                    )
-                    config = server_config(app, websockets=facts.has_dashboard)
-                    config.load()  # the dashboard's library looks for a server that has it
-                    server = _Server(config, app, lambda: announce(facts))
-                    await app.begin_sweeping()
-                    try:
-                        async with _pages_running(app.service, facts.has_dashboard):
-                            await server.serve(sockets=[listener])
-                    finally:
-                        await app.close()
-            finally:
-                if client is not None:
-                    await client.close()
+async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> None:
+    """Serve within a running event loop; see `run_server`."""
+    async with contextlib.AsyncExitStack() as stack:
+        listener = stack.enter_context(contextlib.closing(_bind(settings.host, settings.port)))
+        is_local = is_loopback(listener.getsockname()[0])
+        library = await stack.enter_async_context(await Library.open(settings))
+        has_keys = await library.store.keys.exist()
+        if not is_local and not has_keys:
+            raise InvalidArgument(
+                f"without keys, {settings.host} would open everything to everybody",
+                hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
+            )
+        await library.vectors.prepare()  # fail now if another embedder made the vectors
+        await ToolService(library).recover()  # finish a restore that was interrupted
+        info = await _describe(library, listener, is_open=not has_keys)
+        client = client_of(settings)
+        if client is not None:
+            stack.push_async_callback(client.close)
+        tracer = stack.enter_context(exporting(__version__)) if settings.telemetry else None
+        app = create_app(
+            library,
+            allow_keyless=is_local,
+            model_client=client,
+            tracer=tracer,
+            dashboard=info.has_dashboard,
+        )
+        stack.push_async_callback(app.close)
+        config = server_config(app, websockets=info.has_dashboard)
+        config.load()  # NiceGUI looks for a loaded server
+        await app.start_sweeps()
+        await stack.enter_async_context(_dashboard_running(app.service, info.has_dashboard))
+        await _Server(config, app, lambda: announce(info)).serve(sockets=[listener])
 
 
 @contextlib.asynccontextmanager
-async def _pages_running(service: Service, has_dashboard: bool) -> AsyncIterator[None]:
-    """Keep the dashboard alive, if there is one; only then its library is loaded."""
+async def _dashboard_running(service: Service, has_dashboard: bool) -> AsyncIterator[None]:
+    """Run the dashboard while the block runs; NiceGUI is loaded only if there is one."""
     if not has_dashboard:
         yield
         return
-    from memrecall.dashboard.mounting import running
+    from memrecall.dashboard.application import run_dashboard
 
-    counting = service.tally.running() if service.tally else contextlib.nullcontext()
-    async with counting, running():
+    counting = service.counters.running() if service.counters else contextlib.nullcontext()
+    async with counting, run_dashboard():
         yield
 
 
 def _bind(host: str, port: int) -> socket.socket:
-    if not 0 <= port <= _LARGEST_PORT:  # the system would take it for another one
-        raise InvalidArgument(f"port {port} is out of range", hint=f"Use 0 to {_LARGEST_PORT}")
+    if not 0 <= port <= _MAX_PORT:  # the operating system would wrap it around silently
+        raise InvalidArgument(f"port {port} is out of range", hint=f"Use 0 to {_MAX_PORT}")
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
-        hint = "Choose another --host: 127.0.0.1, or an address of this machine"
+        hint = _HINTS[errno.EADDRNOTAVAIL]
         raise InvalidArgument(f"the host {host!r} is not known", hint=hint) from None
-    family, kind, protocol, _, address = found[0]
+    family, kind, protocol, _, address = addresses[0]
     listener = socket.socket(family, kind, protocol)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
     except OSError as error:
         listener.close()
-        hint = _ADVICE.get(error.errno or 0, "Choose another --port")
+        hint = _HINTS.get(error.errno or 0, "Choose another --port")
         raise InvalidArgument(
             f"cannot listen on {host}:{port}: {error.strerror}", hint=hint
         ) from None
     return listener
 
 
-async def _facts(library: Library, listener: socket.socket, is_open: bool) -> Listening:
+async def _describe(library: Library, listener: socket.socket, *, is_open: bool) -> ServerInfo:
     host, port = listener.getsockname()[:2]
-    named = f"[{host}]" if ":" in host else host
+    url_host = f"[{host}]" if ":" in host else host
     users = (await library.store.owners.list_users(limit=1)).items
-    somebody = str(users[0]["user_id"]) if users else None
-    has_dashboard = library.settings.dashboard and is_installed()
-    return Listening(
-        f"http://{named}:{port}", is_open, somebody, library.store.location, has_dashboard
+    return ServerInfo(
+        url=f"http://{url_host}:{port}",
+        is_open=is_open,
+        sample_user=str(users[0]["user_id"]) if users else None,
+        database=library.store.location,
+        has_dashboard=library.settings.dashboard and is_installed(),
     )
 
 
 def server_config(app: Any, *, websockets: bool = False) -> uvicorn.Config:
-    """How the server treats connections; the dashboard's pages need websockets."""
+    """Return the configuration of uvicorn; the dashboard needs websockets."""
     return uvicorn.Config(
         app,
         http="h11",
         ws="websockets-sansio" if websockets else "none",
-        ws_max_size=_LARGEST_FRAME,
+        ws_max_size=_MAX_FRAME_BYTES,
         lifespan="off",
         log_config=None,
         access_log=False,
@@ -231,5 +230,5 @@ def server_config(app: Any, *, websockets: bool = False) -> uvicorn.Config:
         backlog=_BACKLOG,
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=_GRACE_SECONDS,
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        h11_max_incomplete_event_size=_MAX_HEAD_BYTES,
     )

@@ -1,4 +1,4 @@
-"""What all endpoints share, and how an endpoint learns who is asking."""
+"""The state that all endpoints share, and the context of one request."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -10,75 +10,74 @@ from memrecall.library.caches import Caches
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.server.auth import Principal
-from memrecall.server.counters import Tally
-from memrecall.server.errors import Problem, Refused
-from memrecall.server.limits import RecallGate
+from memrecall.server.errors import invalid_field
+from memrecall.server.limits import RecallLimiter
 from memrecall.server.live import LiveRecalls
-from memrecall.server.metrics import Metrics
+from memrecall.server.metrics import CounterBuffer, Metrics
 
 
 @dataclass(slots=True)
 class Service:
-    """One opened library and what is counted and limited around it."""
+    """An opened library with its metrics, limits and caches."""
 
     library: Library
     metrics: Metrics
-    gate: RecallGate
-    remembering: AsyncMemory  # for anybody: endpoints bind it to who is asking
-    model_client: Any = None  # None: the offline rules recall
-    tally: Tally | None = None  # None: nobody looks at what is counted over time
+    limiter: RecallLimiter
+    memory: AsyncMemory  # of all users; endpoints bind it to the user of the request
+    model_client: Any = None  # None: recalls follow the offline rules
+    counters: CounterBuffer | None = None  # None: no usage is stored
     caches: Caches = field(default_factory=Caches)
     live: LiveRecalls = field(default_factory=LiveRecalls)
     closing: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 @dataclass(frozen=True, slots=True)
-class Asking:
-    """A request, as an endpoint sees it: the service, who asks, and what the log will say."""
+class RequestContext:
+    """What an endpoint needs: the service, the principal and the fields of the log line."""
 
     service: Service
     principal: Principal
-    notes: dict[str, Any]
+    log_fields: dict[str, Any]
 
     @property
     def library(self) -> Library:
         """The service's library."""
         return self.service.library
 
-    async def known(self, user_id: str) -> Scope:
-        """The scope of a user who may be asked about and has something stored."""
+    async def existing_scope(self, user_id: str) -> Scope:
+        """Return the scope of a user; raise NotFound if nothing is stored for that user."""
         scope = self.principal.scope(user_id)
         await self.library.require_user(scope)
         return scope
 
     def memory(self, user_id: str | None = None, agent_id: str | None = None) -> AsyncMemory:
-        """The memory of a user who may be asked about; without a name, of the key's only user."""
-        return self._bound(self._own(user_id, agent_id))
+        """Return the memory of a user, by default of the key's only user."""
+        return self._bind(self._scope(user_id, agent_id))
 
-    async def own_memory(
+    async def active_memory(
         self, user_id: str | None = None, agent_id: str | None = None
     ) -> AsyncMemory:
-        """The same, unless the user or the agent is disabled.
+        """Return the memory of a user; raise Disabled if the user or the agent is disabled.
 
-        A user with nothing stored yet has an empty memory: every first conversation begins so.
+        A user with nothing stored has an empty memory: that is how a first conversation starts.
         """
-        scope = self._own(user_id, agent_id)
+        scope = self._scope(user_id, agent_id)
         store = self.library.store
-        mark = await store.feed(scope.user_id).version()
-        if mark is not None:
-            await store.require_active(mark, scope)
-        return self._bound(scope)
+        version = await store.feed(scope.user_id).version()
+        if version is not None:
+            await store.require_active(version, scope)
+        return self._bind(scope)
 
-    def _own(self, user_id: str | None, agent_id: str | None) -> Scope:
-        scope = self.principal.scope(self.principal.one_user(user_id))
+    def _scope(self, user_id: str | None, agent_id: str | None) -> Scope:
+        scope = self.principal.scope(self.principal.resolve_user(user_id))
         if agent_id is None:
             return scope
         if scope.agent_id not in (None, agent_id):
-            raise _another_agent(scope.agent_id)
+            raise invalid_field("agent_id", f"is not {scope.agent_id!r}, which this key is for")
         return replace(scope, agent_id=agent_id)
 
-    def _bound(self, scope: Scope) -> AsyncMemory:
-        return self.service.remembering.bind(
+    def _bind(self, scope: Scope) -> AsyncMemory:
+        return self.service.memory.bind(
             user_id=scope.user_id,
             agent_id=scope.agent_id,
             permissions=scope.permissions,
@@ -86,15 +85,9 @@ class Asking:
         )
 
 
-def _another_agent(own: str | None) -> Refused:
-    why = f"is not {own!r}, which this key is for"
-    fault = {"field": "agent_id", "message": why}
-    return Refused(Problem("INVALID_ARGUMENT", f"agent_id: {why}", {"fields": [fault]}))
-
-
-async def _asking(request: Request) -> Asking:
+async def _request_context(request: Request) -> RequestContext:
     state = request.scope["state"]
-    return Asking(state["service"], state["principal"], state["notes"])
+    return RequestContext(state["service"], state["principal"], state["log_fields"])
 
 
-Asked = Annotated[Asking, Depends(_asking)]
+Context = Annotated[RequestContext, Depends(_request_context)]

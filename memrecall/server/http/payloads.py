@@ -1,4 +1,4 @@
-"""JSON in and out, fast and strict: one parser, one writer."""
+"""Request and response payloads: strict parsing and fast serialization of JSON."""
 
 import json
 from collections.abc import Callable, Collection, Coroutine, Sequence
@@ -9,104 +9,86 @@ from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from pydantic_core import from_json, to_json
 
-from memrecall.server.errors import Problem, Refused
+from memrecall.server.errors import Problem, RequestError, invalid_field
+from memrecall.server.rpc.codec import MAX_DEPTH, is_deeper
 from memrecall.types import Message
 
 MEDIA_TYPE = "application/json"
-DEEPEST = 64
 
 
-class Json(JSONResponse):
-    """A value as JSON; times are RFC 3339 in UTC."""
+class JsonResponse(JSONResponse):
+    """A JSON response; times are RFC 3339 in UTC."""
 
     media_type = MEDIA_TYPE
 
     def render(self, content: Any) -> bytes:
-        """The body's bytes."""
+        """Return the body."""
         return to_json(content)
 
 
-def page_response(messages: Sequence[Message], fields: Collection[str], **beside: Any) -> Response:
-    """Messages as `items`, by those fields, with what else is to be said beside them."""
-    # Written straight from the models: dicts in between would take twice the time.
-    include: Any = {"items": {"__all__": set(fields)}, **dict.fromkeys(beside, True)}
-    body = to_json({"items": messages, **beside}, include=include)
+def page_response(messages: Sequence[Message], fields: Collection[str], **extra: Any) -> Response:
+    """Return a response with these fields of the messages as `items`, beside `extra` values."""
+    # Serialized straight from the models: dicts in between would take twice the time.
+    include: Any = {"items": {"__all__": set(fields)}, **dict.fromkeys(extra, True)}
+    body = to_json({"items": messages, **extra}, include=include)
     return Response(body, media_type=MEDIA_TYPE)
 
 
-def problem_response(problem: Problem) -> Json:
-    """The answer that tells a problem."""
-    return Json(problem.as_dict(), problem.http_status, dict(problem.headers))
+def problem_response(problem: Problem) -> JsonResponse:
+    """Return the response that reports a problem."""
+    return JsonResponse(problem.as_dict(), problem.http_status, dict(problem.headers))
 
 
 def parse_json(body: bytes) -> Any:
-    """A body as JSON: no NaN, no number without end, at most 64 levels deep."""
+    """Parse JSON, refusing NaN, infinite numbers and more than 64 levels of nesting."""
     try:
         value = from_json(body, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
         raise json.JSONDecodeError(str(error), "", 0) from None
-    if body.count(b"[") + body.count(b"{") > DEEPEST and _is_deeper(value, DEEPEST):
-        raise json.JSONDecodeError(f"nested deeper than {DEEPEST} levels", "", 0)
+    if body.count(b"[") + body.count(b"{") > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise json.JSONDecodeError(f"nested deeper than {MAX_DEPTH} levels", "", 0)
     return value
 
 
-def _is_deeper(value: Any, levels: int) -> bool:
-    """Whether containers lie in containers more than so many levels deep."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(levels):
-        insides = (outer.values() if isinstance(outer, dict) else outer for outer in level)
-        level = [inner for inside in insides for inner in inside if isinstance(inner, dict | list)]
-        if not level:
-            return False
-    return bool(level)
-
-
 class StrictRequest(Request):
-    """Reads JSON with a parser that has bounds, where Python's has none."""
+    """A request that parses JSON with `parse_json`, because Python's own parser has no bounds."""
 
     async def json(self) -> Any:
-        """The body, parsed."""
+        """Return the parsed body."""
         return parse_json(await self.body())
 
 
 class StrictRoute(APIRoute):
-    """A route whose requests read JSON strictly."""
+    """A route that refuses unknown or repeated parameters, loose JSON and DELETE bodies."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The framework's handler, given our kind of request."""
+        """Return the framework's handler with the strict checks in front of it."""
         handle = super().get_route_handler()
         known = [name for field in self.dependant.query_params for name in _names(field)]
 
-        async def strictly(request: Request) -> Response:
+        async def handle_strictly(request: Request) -> Response:
             _check_parameters(request.query_params.multi_items(), known)
             if request.method == "DELETE" and await request.body():
-                # Whoever puts filters there would lose what they were to spare.
-                why = "a DELETE has no body here: filters are said in the query"
-                raise Refused(Problem("INVALID_ARGUMENT", why))
+                # A caller who sends filters in the body would delete more than intended.
+                message = "a DELETE takes no body: pass filters as query parameters"
+                raise RequestError(Problem("INVALID_ARGUMENT", message))
             return await handle(StrictRequest(request.scope, request.receive))
 
-        return strictly
+        return handle_strictly
 
 
 def _names(field: Any) -> Collection[str]:
-    """The query parameters of a model of them, or of a single one."""
+    """Return the query parameters of a model of parameters, or of a single parameter."""
     models = getattr(field.field_info.annotation, "model_fields", None)
     return [field.alias] if models is None else list(models)
 
 
-def _check_parameters(given: Sequence[tuple[str, str]], known: Collection[str]) -> None:
-    """Refuse a query parameter that nobody reads, or that says two things."""
+def _check_parameters(parameters: Sequence[tuple[str, str]], known: Collection[str]) -> None:
     seen: set[str] = set()
-    for name, _ in given:
+    for name, _ in parameters:
         if name not in known:
             choice = f"known are {', '.join(known)}" if known else "this endpoint has none"
-            raise _bad_parameter(name, f"is not a known parameter; {choice}")
+            raise invalid_field(name[:80], f"is not a known parameter; {choice}")
         if name in seen:
-            raise _bad_parameter(name, "is given more than once")
+            raise invalid_field(name[:80], "is given more than once")
         seen.add(name)
-
-
-def _bad_parameter(name: str, why: str) -> Refused:
-    shown = name[:80]
-    fault = {"field": shown, "message": why}
-    return Refused(Problem("INVALID_ARGUMENT", f"{shown}: {why}", {"fields": [fault]}))
