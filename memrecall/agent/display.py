@@ -21,7 +21,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     colour_of,
@@ -29,11 +28,11 @@ from memrecall.text.html import (
     meter,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
+from memrecall.text_length import single_line, truncate_text
 
 _NOTES = frozenset({EventKind.THOUGHT, EventKind.TEXT, EventKind.STEER, EventKind.FALLBACK})
 _ENDS = frozenset({EventKind.STOP, EventKind.HANDOFF})
@@ -205,11 +204,11 @@ def tell_time(time: "ResolvedTime", zone: tzinfo) -> str:
 
 def own_words(summary: str, quoted: Sequence[str]) -> str:
     """A summary without the lines that only quote what is shown as evidence anyway."""
-    known = [start for text in quoted if (start := squeeze(text)[:_SAME])]
+    known = [start for text in quoted if (start := single_line(text)[:_SAME])]
     kept = [
         line
         for line in summary.split("\n")
-        if not (line.startswith("- ") and any(start in squeeze(line) for start in known))
+        if not (line.startswith("- ") and any(start in single_line(line) for start in known))
     ]
     return "\n".join(kept).strip()
 
@@ -263,7 +262,7 @@ def _nearby(near: "Nearby") -> Html:
 
 
 def _aside(speaker: str, content: str) -> Html:
-    return tag("div", f"{speaker}: {squeeze(content)[:200]}", style=f"{LINE};{DIM}")
+    return tag("div", f"{speaker}: {single_line(content)[:200]}", style=f"{LINE};{DIM}")
 
 
 def _times(times: Sequence["ResolvedTime"], zone: tzinfo, label: str) -> list[Html]:
@@ -318,7 +317,9 @@ def _thought(event: TraceEvent, say: Say) -> Html:
 def _result(event: TraceEvent, say: Say) -> Html:
     data = event.data
     output: Fields = data.get("output") or {}
-    arguments = " · ".join(f"{name} {brief(_plain(value))}" for name, value in _arguments(data))
+    arguments = " · ".join(
+        f"{name} {truncate_text(_plain(value), 200)}" for name, value in _arguments(data)
+    )
     head = [tag("strong", data["tool"], style=CODE), " ", arguments]
     head += [" → ", f"{output['total_found']} {say('found')}"] if "total_found" in output else []
     if data.get("error"):
@@ -362,7 +363,7 @@ def _row(hit: Fields) -> list[Html]:
         score_cell(hit["relevance_score"]),
         cell(short_time(hit["created_at"]), f"{NARROW};{DIM}"),
         cell(tag("strong", who)),
-        cell(squeeze(said), WIDE),
+        cell(single_line(said), WIDE),
     ]
 
 

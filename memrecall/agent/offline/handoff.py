@@ -9,6 +9,7 @@ from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.request import Line, ParsedRequest
 from memrecall.agent.offline.transcript import Transcript
 from memrecall.budget import Limit
+from memrecall.text_length import single_line
 
 _QUOTED = 160
 _ASKED = 80
@@ -31,7 +32,7 @@ def hand_off(
 def _found(reading: ParsedRequest, found: Findings, judgement: Judgement) -> dict[str, Any]:
     language = reading.language
     chosen = [judged.candidate for judged in judgement.chosen]
-    lines = [say(language, "summary_found", asked=_short(reading.text, _ASKED))]
+    lines = [say(language, "summary_found", asked=single_line(reading.text, _ASKED))]
     lines += [_quote(reading, candidate) for candidate in chosen]
     lines += _later(reading, judgement) + _remarks(reading, found)
     return {
@@ -49,14 +50,15 @@ def _not_found(
 ) -> dict[str, Any]:
     language = reading.language
     queries = dict.fromkeys(
-        f"“{_short(str(step.arguments.get('query', '')), _ASKED)}”" for step in transcript.searches
+        f"“{single_line(str(step.arguments.get('query', '')), _ASKED)}”"
+        for step in transcript.searches
     )
     told = say(language, "and").join(queries) or "-"
-    asked = _short(reading.text, _ASKED)
+    asked = single_line(reading.text, _ASKED)
     lines = [say(language, "summary_not_found", asked=asked, queries=told)]
     for judged in judgement.chosen[:1]:
         hit = judged.candidate
-        told = _short(hit.text, _QUOTED)
+        told = single_line(hit.text, _QUOTED)
         lines.append(say(language, "closest", when=hit.day, who=_who(reading, hit), text=told))
     return {
         "reason": say(language, "not_found"),
@@ -94,7 +96,7 @@ def hand_off_window(
     """What is meant stands in the conversation: nothing needs to be recalled."""
     language = reading.language
     who = say(language, line.role if line.role in ("user", "assistant") else "somebody")
-    text = _short(line.text, _QUOTED)
+    text = single_line(line.text, _QUOTED)
     return {
         "reason": say(language, "in_window"),
         "search_summary": say(language, "summary_in_window", who=who, text=text),
@@ -132,7 +134,7 @@ def _remarks(reading: ParsedRequest, found: Findings) -> list[str]:
 
 
 def _quote(reading: ParsedRequest, hit: Candidate) -> str:
-    text = _short(hit.text, _QUOTED)
+    text = single_line(hit.text, _QUOTED)
     return say(reading.language, "quote", when=hit.day, who=_who(reading, hit), text=text)
 
 
@@ -143,11 +145,6 @@ def _who(reading: ParsedRequest, hit: Candidate) -> str:
     if known in ("user", "assistant"):
         return say(reading.language, known)
     return say(reading.language, "memory" if hit.kind == "memory" else "somebody")
-
-
-def _short(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[:length] + "…"
 
 
 def _why(reading: ParsedRequest, found: Findings, chosen: list[Candidate]) -> str:
