@@ -51,7 +51,7 @@ class CountedModel:
                     json_output=json_output,
                 )
             tokens = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
-        except (CallerError, TimeoutError, AssertionError) as error:
+        except (CallerError, TimeoutError) as error:
             # A cassette that does not fit and a script that ran out are the caller's to see.
             told["failed"] = str(error) or "no answer within the time that was left"
             raise
