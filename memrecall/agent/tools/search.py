@@ -32,7 +32,7 @@ class Echoes:
     """Tells the echoes of one recall's request from evidence."""
 
     def __init__(self, conversation: Conversation) -> None:
-        asked = conversation.asked.text
+        asked = conversation.request.text
         self._conversation = conversation
         self._words = all_terms(asked).keys()
         self._topics = question_terms(asked).keys()
@@ -43,7 +43,7 @@ class Echoes:
 
     def includes(self, hit: Hit) -> bool:
         """Whether the caller has it already, it asks the same, or rules have quoted it together."""
-        if self._conversation.gave(hit.key, hit.content):
+        if self._conversation.has_message(hit.key, hit.content):
             return True
         if hit.kind != "message":
             return False
@@ -172,7 +172,7 @@ def _request(
         until = desk.horizon if until is None else min(until, desk.horizon)
         since = since and min(since, until)
     # What the caller has already is left out below: ask for so many more.
-    spare = len(desk.conversation.given)
+    spare = len(desk.conversation.messages)
     return SearchRequest(
         query=asked.query[:LONGEST_QUERY],
         mode=asked.search_mode,
@@ -185,7 +185,7 @@ def _request(
         keywords=tuple(asked.keywords or ()),
         expansions=expansions,
         exclude=frozenset(
-            said.message_id for said in desk.conversation.given if said.message_id is not None
+            said.message_id for said in desk.conversation.messages if said.message_id is not None
         ),
         now=desk.now,
         time_zone=desk.time_zone,
