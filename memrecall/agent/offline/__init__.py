@@ -1,11 +1,11 @@
 """The rules that play the recall prompts when no model is set."""
 
 from memrecall.agent.offline.answers import keywords_answer, needs_recall_answer
-from memrecall.agent.offline.policy import recall_turn
+from memrecall.agent.offline.policy import decide_recall_turn
 from memrecall.model.offline import Rule, RuleClient
 
 RULES: dict[str, Rule] = {
-    "recall": recall_turn,
+    "recall": decide_recall_turn,
     "keywords": keywords_answer,
     "needs_recall": needs_recall_answer,
 }

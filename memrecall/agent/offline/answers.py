@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo
 
 from autogen_core.models import LLMMessage
 
-from memrecall.agent.offline.keywords import expansions_of, keywords_of
+from memrecall.agent.offline.keywords import expand_terms, extract_typed_keywords
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.model.offline import RuleAnswer, RuleRequest
 
@@ -24,9 +24,9 @@ def keywords_answer(request: RuleRequest) -> RuleAnswer:
     limit = asked.get("max_keywords")
     count = limit if isinstance(limit, int) else _USUAL_KEYWORDS
     context = str(asked.get("context") or "") or None
-    words = keywords_of(query, context, count, _ANY_TIME, ZoneInfo("UTC"))
+    words = extract_typed_keywords(query, context, count, _ANY_TIME, ZoneInfo("UTC"))
     told = [{"keyword": w.word, "weight": w.weight, "type": w.type} for w in words]
-    expanded = " ".join(dict.fromkeys([*(w.word for w in words), *expansions_of(query)]))
+    expanded = " ".join(dict.fromkeys([*(w.word for w in words), *expand_terms(query)]))
     return _json({"keywords": told, "expanded_query": expanded})
 
 

@@ -9,7 +9,12 @@ from datetime import datetime
 from memrecall.agent.offline.findings import Candidate, Findings, Said
 from memrecall.agent.offline.request import ParsedRequest
 from memrecall.agent.offline.searches import named_speakers
-from memrecall.agent.offline.words import any_of, chinese, english, ignoring_case
+from memrecall.agent.offline.vocabulary import (
+    alternation,
+    chinese_pattern,
+    english_pattern,
+    pattern_ignoring_case,
+)
 from memrecall.search.ranking.calibration import HALF
 from memrecall.search.ranking.people import named_in
 
@@ -118,7 +123,7 @@ def in_time(reading: ParsedRequest, candidate: Candidate) -> float:
 
 # People by what they are to somebody. 妈 is in 妈妈 and 老妈, 姐 in 姐姐 and 表姐.
 _RELATIONS = (
-    english(
+    english_pattern(
         """
         sister,brother,mother,mum,mom,father,dad,wife,husband,son,daughter,uncle,aunt,cousin,niece
         nephew,grandma,grandmother,grandpa,grandfather,boss,manager,colleague,coworker,neighbour
@@ -126,7 +131,7 @@ _RELATIONS = (
         kids,child,children,baby
         """
     ),
-    chinese(
+    chinese_pattern(
         """
         姐,妹,哥,弟,妈,爸,母亲,父亲,老婆,老公,妻子,丈夫,儿子,女儿,叔,姨,舅,姑,奶奶,爷爷,外婆,外公
         老板,经理,同事,邻居,朋友,室友,房东,老师,医生,女友,男友,孩子
@@ -135,21 +140,21 @@ _RELATIONS = (
 )
 _SENTENCE_START = re.compile(r"(?:^|[.?!:;\n]\s+)[\"'“(]*[A-Z][a-z]+")
 _CAPITAL = re.compile(r"\b[A-Z][a-z]+\b")
-_DATES = english(
+_DATES = english_pattern(
     """
     Monday,Tuesday,Wednesday,Thursday,Friday,Saturday,Sunday,January,February,March,April,May,June
     July,August,September,October,November,December
     """
 )
 _DOUBT = (
-    ignoring_case(
+    pattern_ignoring_case(
         r"\b(?:don't|do not|didn't|not)\s+(?:know|remember|sure|decided?|yet)\b",
         r"\b(?:no idea|haven't|hasn't|forgot|unknown|tbd|to be (?:decided|confirmed))\b",
     ),
-    chinese("不知道,不清楚,还没,没定,未定,没说,不确定,没想好,忘了,不记得,待定,没问,没有问"),
+    chinese_pattern("不知道,不清楚,还没,没定,未定,没说,不确定,没想好,忘了,不记得,待定,没问,没有问"),
 )
 _ASKS_NUMBER = (
-    ignoring_case(
+    pattern_ignoring_case(
         r"\bhow\s+(?:many|much|old)\b",
         r"\b(?:number|phone|price|password|pin|port)\b",
     ),
@@ -158,7 +163,7 @@ _ASKS_NUMBER = (
 _SMALL = "one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,twenty,thirty,forty,fifty"
 _NUMBER = re.compile(
     r"\d|[零一二两三四五六七八九十百千万半][个次天周月年岁本位点号件只条块元毛斤米公分度人家层楼页种双套克]"
-    rf"|\b(?:{any_of(_SMALL + ',hundred,half,dozen,once,twice')})\b",
+    rf"|\b(?:{alternation(_SMALL + ',hundred,half,dozen,once,twice')})\b",
     re.IGNORECASE,
 )
 

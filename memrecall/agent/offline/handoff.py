@@ -6,7 +6,7 @@ from typing import Any
 from memrecall.agent.offline.findings import Candidate, Findings, covered
 from memrecall.agent.offline.judgement import Judgement
 from memrecall.agent.offline.phrases import say
-from memrecall.agent.offline.request import Line, ParsedRequest
+from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.transcript import Transcript
 from memrecall.budget import Limit
 
@@ -89,7 +89,7 @@ def _failed(reading: ParsedRequest, found: Findings, limit: Limit | None) -> dic
 
 
 def hand_off_window(
-    reading: ParsedRequest, line: Line, stored: Sequence[Candidate]
+    reading: ParsedRequest, line: WindowMessage, stored: Sequence[Candidate]
 ) -> dict[str, Any]:
     """What is meant stands in the conversation: nothing needs to be recalled."""
     language = reading.language

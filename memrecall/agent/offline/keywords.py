@@ -13,7 +13,7 @@ KeywordType = Literal["entity", "action", "concept", "time"]
 
 
 @dataclass(frozen=True, slots=True)
-class TypedWord:
+class TypedKeyword:
     """A keyword with its weight and its kind."""
 
     word: str
@@ -21,15 +21,15 @@ class TypedWord:
     type: KeywordType
 
 
-def keywords_of(
+def extract_typed_keywords(
     query: str, context: str | None, limit: int, now: datetime, zone: ZoneInfo
-) -> list[TypedWord]:
+) -> list[TypedKeyword]:
     """The telling words of a query, most telling first; the context adds what has room left."""
     spans = find_times(query, now, zone)
-    words = [TypedWord(span.text, 0.6, "time") for span in spans]
+    words = [TypedKeyword(span.text, 0.6, "time") for span in spans]
     for text, share in ((query, 1.0), (context or "", 0.5)):
         found = extract_keywords(_without(text, [span.text for span in spans]), limit)
-        words += [TypedWord(w.word, round(w.weight * share, 2), _type(w.word)) for w in found]
+        words += [TypedKeyword(w.word, round(w.weight * share, 2), _type(w.word)) for w in found]
     unique = {word.word.casefold(): word for word in reversed(words)}
     ranked = sorted(unique.values(), key=lambda word: (-word.weight, word.word))
     return ranked[:limit]
@@ -84,7 +84,7 @@ _COUNTED = re.compile(
 )
 
 
-def expansions_of(query: str) -> tuple[str, ...]:
+def expand_terms(query: str) -> tuple[str, ...]:
     """Other forms of the words of a query: parts of identifiers, numbers as digits and words."""
     more: dict[str, None] = {}
     for word in re.findall(r"[A-Za-z0-9_\-./]{4,}", query):

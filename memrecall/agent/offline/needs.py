@@ -6,9 +6,21 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.references import FIRST_PERSON, FOR_ME, OWN, Reference, find_references
-from memrecall.agent.offline.request import LONGEST_READ, content_words
-from memrecall.agent.offline.words import ASKING, DRESS, chinese, english, ignoring_case
+from memrecall.agent.offline.references import (
+    FIRST_PERSON,
+    PERSONAL_ADVICE,
+    QUESTIONS_ABOUT_USER,
+    Reference,
+    find_references,
+)
+from memrecall.agent.offline.request import MAX_PARSED_LENGTH, extract_content_words
+from memrecall.agent.offline.vocabulary import (
+    POLITE_PHRASES,
+    QUESTION_MARKERS,
+    chinese_pattern,
+    english_pattern,
+    pattern_ignoring_case,
+)
 from memrecall.text.times import TimeSpan, find_times
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
@@ -71,7 +83,7 @@ def human_part(text: str) -> str:
 _NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 _UTC = ZoneInfo("UTC")
 
-_GREETING = ignoring_case(
+_GREETING = pattern_ignoring_case(
     r"\W*(?:hi|hello|hey|good (?:morning|evening|afternoon|night)"
     r"|thanks?(?: you)?(?: (?:so|very) much)?|thx|ok(?:ay)?|sure|great|nice|cool|bye|see you"
     r"|got it|yes|no|yep|nope|lol|haha+|你好|您好|早上好?|晚上好|下午好|早安|晚安|嗨|哈喽"
@@ -83,40 +95,40 @@ _FILLER = re.compile(r"^\W*(?:那个|这个)[，,、…\s]")
 _BEFORE = re.compile(
     r"(?<=[^\W我你您他她们咱的了在跟和按照像是得时候下，。,.\s])[之以]前(?!的|我|你|说|聊|讨论|提)"
 )
-_TO_DO = ignoring_case(
+_TO_DO = pattern_ignoring_case(
     r"^\W*(?:please )?remember (?:to|that|my|this|i)\b",
     "记得(?!吗|我|你|上|之|以|那)[^吗？?]*$",
 )
 _AGAIN = frozenset({"again", "once more", "the same", "same way"})
-_NOT_ALIKE = ignoring_case(
+_NOT_ALIKE = pattern_ignoring_case(
     r"\bthe same\b(?=\s*(?:\?|$|time\b|thing\b"
     r"|as\b(?!\s+(?:before|last|usual|always|my|our)\b)))"
 )
 _SENTENCE = (
-    chinese("了,是,在,去,我,他,她"),
-    english("is,was,were,are,went,had,has,i,we,he,she,they,did"),
+    chinese_pattern("了,是,在,去,我,他,她"),
+    english_pattern("is,was,were,are,went,had,has,i,we,he,she,they,did"),
 )
 _FRAGMENT_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class NeedVerdict:
+class RecallNeed:
     """Whether a recall is needed, and why."""
 
     needed: bool
     why: str
 
 
-def needs_recall(text: str, earlier_texts: Sequence[str]) -> NeedVerdict:
+def needs_recall(text: str, earlier_texts: Sequence[str]) -> RecallNeed:
     """Judge a message: does it point at the past or ask about the user?
 
     What a reference means may stand in the earlier messages: then nothing needs to be recalled.
     """
-    asked = human_part(text[: 4 * LONGEST_READ])[:LONGEST_READ]
+    asked = human_part(text[: 4 * MAX_PARSED_LENGTH])[:MAX_PARSED_LENGTH]
     if not asked:
-        return NeedVerdict(False, "machine-made, or a text that has all it needs")
+        return RecallNeed(False, "machine-made, or a text that has all it needs")
     if is_greeting(asked):
-        return NeedVerdict(False, "a greeting or a nod")
+        return RecallNeed(False, "a greeting or a nod")
     here = any(said.strip() and not is_greeting(said) for said in earlier_texts)
     return _judge_references(asked, here) or _judge_question(asked)
 
@@ -126,7 +138,7 @@ def is_greeting(text: str) -> bool:
     return _GREETING.fullmatch(text) is not None
 
 
-def _judge_references(text: str, here: bool) -> NeedVerdict | None:
+def _judge_references(text: str, here: bool) -> RecallNeed | None:
     """A verdict by references: those that reach out of the conversation, or find nothing in it."""
     found = _true_references(text)
     near = [one for one in found if one.to == "near"]
@@ -135,9 +147,9 @@ def _judge_references(text: str, here: bool) -> NeedVerdict | None:
             continue
         if here and (one.text.lower() in _AGAIN or (near and one.to in ("said", "thing"))):
             continue
-        return NeedVerdict(True, f"refers to something earlier: {one.text}")
-    if near and not here and not content_words(text):
-        return NeedVerdict(True, f"goes on with something that is not shown: {near[0].text}")
+        return RecallNeed(True, f"refers to something earlier: {one.text}")
+    if near and not here and not extract_content_words(text):
+        return RecallNeed(True, f"goes on with something that is not shown: {near[0].text}")
     return None
 
 
@@ -154,18 +166,18 @@ def _true_references(text: str) -> list[Reference]:
     return found
 
 
-def _judge_question(text: str) -> NeedVerdict:
-    asking = any(pattern.search(text) for pattern in ASKING)
-    if any(pattern.search(text) for pattern in OWN):
-        return NeedVerdict(True, "asks about the user or what was done together")
-    if any(pattern.search(text) for pattern in FOR_ME):
-        return NeedVerdict(True, "asks for advice that depends on the user")
+def _judge_question(text: str) -> RecallNeed:
+    asking = any(pattern.search(text) for pattern in QUESTION_MARKERS)
+    if any(pattern.search(text) for pattern in QUESTIONS_ABOUT_USER):
+        return RecallNeed(True, "asks about the user or what was done together")
+    if any(pattern.search(text) for pattern in PERSONAL_ADVICE):
+        return RecallNeed(True, "asks for advice that depends on the user")
     past = [span.text for span in find_times(text, _NOW, _UTC) if _is_past(span)]
     if past and FIRST_PERSON.search(text) and asking:
-        return NeedVerdict(True, f"asks about a time in the past: {past[0]}")
+        return RecallNeed(True, f"asks about a time in the past: {past[0]}")
     if past and not asking and _is_fragment(text):
-        return NeedVerdict(True, f"names something of the past: {past[0]}")
-    return NeedVerdict(False, "says all that it needs")
+        return RecallNeed(True, f"names something of the past: {past[0]}")
+    return RecallNeed(False, "says all that it needs")
 
 
 def _is_past(span: TimeSpan) -> bool:
@@ -175,7 +187,7 @@ def _is_past(span: TimeSpan) -> bool:
 def _is_fragment(text: str) -> bool:
     """Whether it only names a thing, as one does who wants it: "yesterday's list"."""
     bare = text
-    for pattern in DRESS:
+    for pattern in POLITE_PHRASES:
         bare = pattern.sub(" ", bare)
     short = len(bare) <= _FRAGMENT_LENGTH * (1 if not bare.isascii() else 2)
     return short and not any(pattern.search(bare) for pattern in _SENTENCE)

@@ -11,7 +11,7 @@ from memrecall.agent.offline.handoff import hand_off, hand_off_nothing, hand_off
 from memrecall.agent.offline.judgement import Judgement, judge
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import say
-from memrecall.agent.offline.request import ParsedRequest, read_request
+from memrecall.agent.offline.request import ParsedRequest, parse_request
 from memrecall.agent.offline.searches import (
     SearchPlan,
     meant_in_window,
@@ -30,7 +30,7 @@ from memrecall.agent.offline.transcript import (
     Transcript,
     read_transcript,
 )
-from memrecall.agent.offline.words import ASKING
+from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.model.offline import RuleAnswer, RuleCall, RuleRequest
 from memrecall.text.language import STOP_CHARS
 from memrecall.text.tokens import is_cjk
@@ -47,11 +47,11 @@ BARREN_AT_FIRST = 3
 _TELLING_CHARACTERS = 4
 
 
-def recall_turn(request: RuleRequest) -> RuleAnswer:
+def decide_recall_turn(request: RuleRequest) -> RuleAnswer:
     """The next step of a recall, decided from the conversation with the loop alone."""
     transcript = read_transcript(request.messages)
     briefing = transcript.briefing
-    reading = read_request(briefing.messages, briefing.now, ZoneInfo(briefing.time_zone))
+    reading = parse_request(briefing.messages, briefing.now, ZoneInfo(briefing.time_zone))
     turn = _Turn(request, transcript, reading, gather(transcript))
     return turn.decide()
 
@@ -167,7 +167,7 @@ def _wants_to_know(reading: ParsedRequest) -> bool:
     """Whether it is a question after all, of characters that no dictionary knows as words."""
     told = [character for character in reading.text if is_cjk(character)]
     telling = [character for character in told if character not in STOP_CHARS]
-    asking = any(pattern.search(reading.text) for pattern in ASKING)
+    asking = any(pattern.search(reading.text) for pattern in QUESTION_MARKERS)
     return asking and len(telling) >= _TELLING_CHARACTERS and not is_greeting(reading.text)
 
 

@@ -8,25 +8,22 @@ from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.findings import covered
-from memrecall.agent.offline.references import OWN, Reference, find_references
-from memrecall.agent.offline.words import (
-    ASKING,
-    COUNT,
-    DRESS,
-    EMPTY_EN,
-    EMPTY_ZH,
-    LEANINGS,
-    PREFERENCE,
-    SAYING_EN,
-    SAYING_ZH,
-    SERVING_EN,
-    SERVING_ZH,
-    WANTING,
-    WHEN,
-    any_of,
-    chinese,
-    english,
-    ignoring_case,
+from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
+from memrecall.agent.offline.vocabulary import (
+    COUNT_QUESTIONS,
+    GENERIC_WORDS_EN,
+    GENERIC_WORDS_ZH,
+    MEMORY_TYPE_HINTS,
+    POLITE_PHRASES,
+    PREFERENCE_QUESTIONS,
+    QUESTION_MARKERS,
+    REQUEST_MARKERS,
+    SPEECH_VERBS_EN,
+    TIME_QUESTIONS,
+    alternation,
+    chinese_pattern,
+    english_pattern,
+    pattern_ignoring_case,
 )
 from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
@@ -35,7 +32,7 @@ from memrecall.text.language import language_of
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem
 
-LONGEST_READ = 2_000
+MAX_PARSED_LENGTH = 2_000
 _LONGEST_QUOTE = 60
 _MOST_WORDS = 16
 
@@ -48,28 +45,28 @@ _IDENTIFIER = re.compile(
     r"|(?<!\w)(?=[\w\-]*[A-Za-z])(?=[\w\-]*\d)[A-Za-z0-9][A-Za-z0-9\-]{2,}|(?<![\w.:/-])\d{3,}(?![\w.:/年-])",
     re.ASCII,
 )
-_EMPTY_STEMS = frozenset(map(stem, EMPTY_EN))
+_EMPTY_STEMS = frozenset(map(stem, GENERIC_WORDS_EN))
 
 
-def undress(text: str) -> str:
+def strip_polite_phrases(text: str) -> str:
     """The text without politeness and without the words that only ask to be told."""
-    for pattern in DRESS:
+    for pattern in POLITE_PHRASES:
         text = pattern.sub(" ", text)
     return " ".join(text.split()).lstrip(" ,，。.?？!！;；")
 
 
-def exact_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
+def extract_exact_terms(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
     """What must be kept letter by letter: quotations, paths, addresses, identifiers, numbers."""
-    text = _blank(text[:LONGEST_READ], times)
+    text = _blank(text[:MAX_PARSED_LENGTH], times)
     quoted = [next(filter(None, match.groups())).strip() for match in _QUOTES.finditer(text)]
     found = [quote for quote in quoted if 1 < len(quote) <= _LONGEST_QUOTE]
     found += [match.group().rstrip(".,;:!?") for match in _IDENTIFIER.finditer(text)]
     return tuple(dict.fromkeys(found))
 
 
-def content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
+def extract_content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
     """The telling words of a text, most telling first; none if it only points or asks."""
-    bare = undress(_blank(text[:LONGEST_READ], times))
+    bare = strip_polite_phrases(_blank(text[:MAX_PARSED_LENGTH], times))
     words = [weighted.word for weighted in extract_keywords(bare, 2 * _MOST_WORDS)]
     return tuple(word for word in words if not _is_empty(word))[:_MOST_WORDS]
 
@@ -77,7 +74,7 @@ def content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
 def _is_empty(word: str) -> bool:
     if word.isascii():
         return stem(word) in _EMPTY_STEMS
-    return word in EMPTY_ZH
+    return word in GENERIC_WORDS_ZH
 
 
 def _blank(text: str, times: Iterable[TimeSpan]) -> str:
@@ -96,19 +93,19 @@ _PAST_ZH = (
 _PAST_EN = "(?:'ve|'d| have| had| did| just| once| already| ever| also| previously)*"
 _TO_YOU = "(?<![跟和对向与给问])"  # 跟你说: it is not you who speaks
 _ASSISTANT = (
-    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{any_of(SERVING_ZH)})"),
-    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{any_of(SAYING_ZH)})(?:过|的|了|到)"),
+    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{alternation(SERVING_ZH)})"),
+    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{alternation(SAYING_ZH)})(?:过|的|了|到)"),
     re.compile("你的(?:建议|推荐|回答|回复|答复)"),
-    ignoring_case(
-        rf"\byou{_PAST_EN}\s+(?:{any_of(SAYING_EN)}|{any_of(SERVING_EN)})\b",
+    pattern_ignoring_case(
+        rf"\byou{_PAST_EN}\s+(?:{alternation(SAYING_EN)}|{alternation(SERVING_EN)})\b",
         r"\byour\s+(?:\w+\s+)?(?:suggestion|advice|recommendation|answer|reply|proposal)s?\b",
     ),
 )
 _USER = (
-    re.compile(rf"我(?:[跟和对向]你)?{_PAST_ZH}(?:{any_of(SAYING_ZH)})(?:过|的|了|到)"),
+    re.compile(rf"我(?:[跟和对向]你)?{_PAST_ZH}(?:{alternation(SAYING_ZH)})(?:过|的|了|到)"),
     re.compile("我(?:最|很|比较|不|都|平时|一直|一般)*(?:喜欢|讨厌|爱吃|爱喝|爱看|偏好|习惯|爱)"),
-    ignoring_case(
-        rf"\bi{_PAST_EN}\s+(?:{any_of(SAYING_EN)})\b",
+    pattern_ignoring_case(
+        rf"\bi{_PAST_EN}\s+(?:{alternation(SAYING_EN)})\b",
         r"\b(?:do|did|what|which)\s+i\s+(?:\w+\s+)?(?:like|prefer|hate|dislike|love)\b",
         r"\bmy\s+(?:\w+\s+)?(?:favou?rite|preference|preferred|taste)",
     ),
@@ -129,9 +126,9 @@ def whose_words(text: str) -> Whose | None:
 _SAYING_NEXT = re.compile(
     "(?:的时候|里|那天|早上|晚上|下午|上午)?(?:我|你|您|咱们?|我们|你们|他|她|他们)?(?:们)?"
     "(?:[跟和对与同][^，。？！的]{1,6}?)?(?:还|都|就|也|曾|到底)?"
-    f"(?:{any_of(SAYING_ZH)}|{any_of(SERVING_ZH)})"
+    f"(?:{alternation(SAYING_ZH)}|{alternation(SERVING_ZH)})"
 )
-_SAYING_EN = english(SAYING_EN + ",suggested,recommended,gave,sent,listed,proposed")
+_SAYING_EN = english_pattern(SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,listed,proposed")
 _PARTED = re.compile(r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE)
 _WE_DID = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
 _SHORT = timedelta(days=8)
@@ -142,19 +139,25 @@ _Pair = tuple[re.Pattern[str], re.Pattern[str]]
 _VAGUE: tuple[tuple[int | None, _Pair], ...] = (
     (
         None,
-        (chinese("一直,习惯,总是,向来,平时,通常"), english("always,usually,generally,all along")),
+        (
+            chinese_pattern("一直,习惯,总是,向来,平时,通常"),
+            english_pattern("always,usually,generally,all along"),
+        ),
     ),
-    (3, (chinese("刚才,刚刚,方才"), english("just now,a moment ago,a minute ago"))),
+    (3, (chinese_pattern("刚才,刚刚,方才"), english_pattern("just now,a moment ago,a minute ago"))),
     (
         7,
         (
-            chinese("最近,近来,这几天,前几天,前两天"),
-            english("recently,lately,the other day,other day,these days"),
+            chinese_pattern("最近,近来,这几天,前几天,前两天"),
+            english_pattern("recently,lately,the other day,other day,these days"),
         ),
     ),
     (
         30,
-        (chinese("上次,上回,上一次,之前,先前"), english("last time,previously,earlier,before")),
+        (
+            chinese_pattern("上次,上回,上一次,之前,先前"),
+            english_pattern("last time,previously,earlier,before"),
+        ),
     ),
 )
 
@@ -211,7 +214,7 @@ _FAR = frozenset({"past", "said", "alike"})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WindowMessage:
     """A message of the window."""
 
     role: str
@@ -235,7 +238,7 @@ class ParsedRequest:
     asks: Asks
     mode: Mode
     leaning: str | None  # the type of memory that is rather meant
-    earlier: tuple[Line, ...]  # the messages before it, latest first
+    earlier: tuple[WindowMessage, ...]  # the messages before it, latest first
 
     @property
     def bare(self) -> bool:
@@ -263,7 +266,7 @@ class ParsedRequest:
         """Whether it answers a question and asks nothing: "last time I …" only tells something."""
         if not self.earlier or self.earlier[0].role == "user":
             return False
-        if any(pattern.search(self.text) for pattern in (*ASKING, *WANTING)):
+        if any(pattern.search(self.text) for pattern in (*QUESTION_MARKERS, *REQUEST_MARKERS)):
             return False
         return any(mark in self.earlier[0].text for mark in "?？")
 
@@ -273,28 +276,28 @@ class ParsedRequest:
         return tuple(dict.fromkeys(word for line in self.earlier for word in line.words))
 
 
-def read_request(
+def parse_request(
     messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo
 ) -> ParsedRequest:
     """Read the window's messages; the last one of the user is what is asked."""
     place = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
     asked = str(messages[place].get("text", "")) if messages else ""
-    text = asked[:LONGEST_READ]
+    text = asked[:MAX_PARSED_LENGTH]
     spans = find_times(text, now, zone)
-    words, exact = content_words(text, spans), exact_words(text, spans)
+    words, exact = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
-    asking = bool(references) or any(pattern.search(text) for pattern in ASKING)
+    asking = bool(references) or any(pattern.search(text) for pattern in QUESTION_MARKERS)
     return ParsedRequest(
         language=language_of(asked),
         text=text,
-        question=undress(text),
+        question=strip_polite_phrases(text),
         references=references,
         words=words,
         exact=exact,
         timing=read_timing(text, spans),
         # Who tells that he likes something asks for nobody's words.
         whose=whose_words(text) if asking else None,
-        personal=any(pattern.search(text) for pattern in OWN),
+        personal=any(pattern.search(text) for pattern in QUESTIONS_ABOUT_USER),
         asks=_asks(text),
         # A question around an exact word is found better by both sides together.
         mode="keyword" if exact and covered(words, " ".join(exact)) >= 1 else "hybrid",
@@ -303,20 +306,20 @@ def read_request(
     )
 
 
-def _earlier(messages: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
+def _earlier(messages: Sequence[Mapping[str, Any]]) -> tuple[WindowMessage, ...]:
     kept = [m for m in reversed(messages) if m.get("role") in ("user", "assistant", "other")]
     return tuple(
-        Line(str(m["role"]), text, content_words(text))
+        WindowMessage(str(m["role"]), text, extract_content_words(text))
         for m in kept
-        if (text := str(m.get("text", ""))[:LONGEST_READ])
+        if (text := str(m.get("text", ""))[:MAX_PARSED_LENGTH])
     )
 
 
 def _asks(text: str) -> Asks:
     tables: tuple[tuple[Asks, Any], ...] = (
-        ("count", COUNT),
-        ("when", WHEN),
-        ("preference", PREFERENCE),
+        ("count", COUNT_QUESTIONS),
+        ("when", TIME_QUESTIONS),
+        ("preference", PREFERENCE_QUESTIONS),
     )
     for name, pair in tables:
         if any(pattern.search(text) for pattern in pair):
@@ -325,7 +328,7 @@ def _asks(text: str) -> Asks:
 
 
 def _leaning(text: str) -> str | None:
-    for name, pair in LEANINGS.items():
+    for name, pair in MEMORY_TYPE_HINTS.items():
         if any(pattern.search(text) for pattern in pair):
             return name
     return None

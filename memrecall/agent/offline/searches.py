@@ -13,7 +13,7 @@ from typing import Any
 
 from memrecall.agent.offline.findings import Candidate, Findings, covered
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.request import Line, ParsedRequest
+from memrecall.agent.offline.request import ParsedRequest, WindowMessage
 from memrecall.agent.offline.transcript import REFUSED, Transcript
 from memrecall.text.times import TimeSpan
 
@@ -22,7 +22,7 @@ _WEAK = 2  # words of its own, with which a reference may still mean many things
 _COMPARED = 60  # characters; previews are cut
 
 
-def meant_in_window(reading: ParsedRequest) -> Line | None:
+def meant_in_window(reading: ParsedRequest) -> WindowMessage | None:
     """The earlier message that a near reference means, if the reference stays in the window.
 
     "Go on" and "this one" mean what was just said; "that plan" means an earlier message that has a
@@ -40,7 +40,7 @@ def meant_in_window(reading: ParsedRequest) -> Line | None:
     return None
 
 
-def stored_line(line: Line, hits: Iterable[Candidate]) -> list[Candidate]:
+def stored_line(line: WindowMessage, hits: Iterable[Candidate]) -> list[Candidate]:
     """The hits that are this very message: the conversation came from the store, not the caller."""
     said = " ".join(line.text.split())[:_COMPARED]
     return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED] == said]

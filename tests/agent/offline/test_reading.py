@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.agent.offline.needs import needs_recall
-from memrecall.agent.offline.request import ParsedRequest, read_request
+from memrecall.agent.offline.request import ParsedRequest, parse_request
 from tests.cases import check_each
 
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
@@ -21,7 +21,7 @@ def read(*texts: str) -> ParsedRequest:
         {"n": n, "role": roles[(len(texts) - n) % 2], "text": text}
         for n, text in enumerate(texts, 1)
     ]
-    return read_request(said, NOW, ZONE)
+    return parse_request(said, NOW, ZONE)
 
 
 REFERENCES: tuple[tuple[str, list[str]], ...] = (
@@ -195,7 +195,7 @@ def test_the_last_user_message_is_asked_though_others_follow() -> None:
         {"n": 1, "role": "user", "text": "上次的鹦鹉"},
         {"n": 2, "role": "assistant", "text": "请稍等"},
     ]
-    assert read_request(said, NOW, ZONE).text == "上次的鹦鹉"
+    assert parse_request(said, NOW, ZONE).text == "上次的鹦鹉"
 
 
 _ANY = st.text(max_size=200) | st.text(
@@ -213,4 +213,4 @@ def test_any_text_can_be_read(asked: str, earlier: str) -> None:
 
 
 def test_nothing_can_be_read() -> None:
-    assert read_request([], NOW, ZONE).empty
+    assert parse_request([], NOW, ZONE).empty
