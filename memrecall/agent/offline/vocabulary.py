@@ -1,34 +1,40 @@
-"""The words that the rules know: those that refer, ask, say and count. No word of any subject."""
+"""Word lists and patterns that the rules share; none of them belongs to a subject area."""
 
 import re
+from collections.abc import Iterable
 
 
-def alternation(words: str) -> str:
-    """An alternation of phrases, parted by commas or lines, the longest first."""
-    phrases = [phrase.strip() for phrase in re.split(r"[,\n]", words) if phrase.strip()]
-    return "|".join(sorted(phrases, key=len, reverse=True))
+def alternation(phrases: str) -> str:
+    """Return a regex alternation of comma- or line-separated phrases, longest first."""
+    parts = [phrase.strip() for phrase in re.split(r"[,\n]", phrases) if phrase.strip()]
+    return "|".join(sorted(parts, key=len, reverse=True))
 
 
-def chinese_pattern(words: str) -> re.Pattern[str]:
-    """A pattern of Chinese phrases; they may stand anywhere."""
-    return re.compile(alternation(words))
+def chinese_pattern(phrases: str) -> re.Pattern[str]:
+    """Compile Chinese phrases, which match anywhere in a text."""
+    return re.compile(alternation(phrases))
 
 
-def english_pattern(words: str) -> re.Pattern[str]:
-    """A pattern of English phrases; they stand as whole words."""
-    return re.compile(rf"\b(?:{alternation(words)})\b", re.IGNORECASE)
+def english_pattern(phrases: str) -> re.Pattern[str]:
+    """Compile English phrases, which match as whole words in any case."""
+    return re.compile(rf"\b(?:{alternation(phrases)})\b", re.IGNORECASE)
 
 
-def pattern_ignoring_case(*parts: str) -> re.Pattern[str]:
-    """A pattern of alternatives in which capitals and small letters are the same."""
-    return re.compile("|".join(parts), re.IGNORECASE)
+def pattern_ignoring_case(*alternatives: str) -> re.Pattern[str]:
+    """Compile regular expressions into one case-insensitive pattern."""
+    return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
-def _set(words: str) -> frozenset[str]:
+def matches_any(text: str, patterns: Iterable[re.Pattern[str]]) -> bool:
+    """Return True if at least one of the patterns occurs in the text."""
+    return any(pattern.search(text) for pattern in patterns)
+
+
+def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Verbs of saying: what somebody says is a message, and a time beside them is a message's time.
+# A time next to a verb of speech is the time of a message, not of an event.
 SPEECH_VERBS_ZH = """
 说,提,聊,讲,谈,讨论,商量,问,告诉,提到,提起,提及,聊到,聊起,谈到,说到,讲到,回复,回答,答应
 """
@@ -42,7 +48,7 @@ promised,agreed,explained,described
 SPEECH_VERBS_EN = (
     f"{BASE_SPEECH_VERBS_EN},{PAST_SPEECH_VERBS_EN},saying,telling,mentioning,discussing,talking"
 )
-# What an assistant does for somebody.
+# What an assistant does for a user.
 ASSISTANCE_VERBS_ZH = """
 建议,推荐,推荐过,给我,给的,给过,发我,发给,帮我,列的,列出,写的,写给,教我,教的,整理的,总结的
 生成的,安排的
@@ -52,7 +58,7 @@ suggest,suggested,recommend,recommended,give me,gave,gave me,given,send me,sent,
 made for,made me,listed,showed,showed me,taught,proposed,advised,helped,generated,drafted
 """
 
-# How a request is dressed: it says nothing of what is wanted.
+# Phrases around a request that do not describe its subject.
 POLITE_PHRASES = (
     chinese_pattern(
         """
@@ -76,8 +82,8 @@ POLITE_PHRASES = (
     ),
 )
 
-# What is left over when nothing is named: verbs of asking and doing, empty nouns.
-GENERIC_WORDS_ZH = _set(
+# Words that do not identify a subject: verbs of asking and doing, generic nouns.
+GENERIC_WORDS_ZH = _word_set(
     """
     说 说过 说好 提 提过 提到 提起 提及 聊 聊过 聊到 讲 讲过 讲到 谈 谈过 谈到 讨论 讨论过 商量
     问 问过 问题 告诉 回答 回复 答应 建议 推荐 给过 约好 定好 记得 记住 忘 忘记 忘了 知道 想 想要
@@ -92,7 +98,7 @@ GENERIC_WORDS_ZH = _set(
     最初 意思 方面 有关 关于
     """
 )
-GENERIC_WORDS_EN = _set(
+GENERIC_WORDS_EN = _word_set(
     """
     thing things stuff something anything everything one ones that this those these it remember
     remind recall tell told say said says saying mention mentioned discuss discussed talk talked
@@ -133,7 +139,7 @@ PREFERENCE_QUESTIONS = (
     chinese_pattern("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
     english_pattern("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
 )
-# Kinds of memories that a request leans to.
+# Memory types that a request is likely to mean.
 MEMORY_TYPE_HINTS = {
     "user_preference": (
         chinese_pattern("配置,设置,偏好,习惯,喜欢"),
@@ -154,7 +160,7 @@ QUESTION_MARKERS = (
         r"|can|could|would|will|should)\b",
     ),
 )
-# What is wanted must be done or found, however it is told.
+# Markers of a request that is not phrased as a question.
 REQUEST_MARKERS = (
     chinese_pattern(
         "想用,想要,我要,要用,需要,帮我,给我,按照,照着,照旧,沿用,继续用,还是用,换成,改成,请"
