@@ -113,7 +113,7 @@ class Recaller:
     async def _mark(self) -> tuple[UserVersion | None, str | None]:
         """How far the user's data has come; or why that cannot be told."""
         try:
-            mark = await self.library.store.feed(self.scope.user_id).mark()
+            mark = await self.library.store.feed(self.scope.user_id).version()
             if mark is not None:
                 await self.library.store.require_active(mark, self.scope)
         except StorageError as error:

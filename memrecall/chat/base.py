@@ -126,7 +126,7 @@ class Chat:
 
     async def _now(self) -> str:
         """The time where the user is."""
-        mark = await self._library.store.feed(self._scope.user_id).mark()
+        mark = await self._library.store.feed(self._scope.user_id).version()
         now = self._clock()
         return (now.astimezone(ZoneInfo(mark.time_zone)) if mark else now).isoformat(" ", "minutes")
 

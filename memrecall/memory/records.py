@@ -265,7 +265,7 @@ async def find_owner(store: Store, binding: Binding, memory_id: str, user_id: st
         return binding.scope(user_id)
     owners = [
         user
-        for user, agent in await store.owners_of(memory_id)
+        for user, agent in await store.find_owners(memory_id)
         if binding.agent_id in (None, agent)
     ]
     if not owners:

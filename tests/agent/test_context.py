@@ -417,7 +417,7 @@ async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
     async def broken(self: ChangeFeed) -> None:
         raise StorageUnreachable("the <database> is gone")
 
-    monkeypatch.setattr(ChangeFeed, "mark", broken)
+    monkeypatch.setattr(ChangeFeed, "version", broken)
     context = await filled(MemoryContext(library, ANN), user())
     (block,) = blocks(await context.get_messages())
     assert "could not be searched" in block

@@ -40,7 +40,7 @@ async def get_memory_detail(
 ) -> GetMemoryDetailOutput:
     """Read a memory or a message of the desk's scope."""
     desk.notes.in_a_row = 0
-    mark = await desk.library.store.feed(desk.scope.user_id).mark()
+    mark = await desk.library.store.feed(desk.scope.user_id).version()
     found = await desk.caches.contents.get(
         (desk.scope, mark, desk.horizon, asked.memory_key), lambda: _read(desk, asked.memory_key)
     )

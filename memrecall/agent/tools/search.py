@@ -223,7 +223,7 @@ async def _search(desk: RecallState, request: SearchRequest) -> tuple[SearchPage
 async def _page(desk: RecallState, request: SearchRequest) -> SearchPage:
     """The page, perhaps from a minute ago: the key holds all that could have changed it."""
     await desk.library.store.require_active(desk.mark, desk.scope)
-    mark = await desk.library.store.feed(desk.scope.user_id).mark()
+    mark = await desk.library.store.feed(desk.scope.user_id).version()
     minute = desk.now.replace(second=0, microsecond=0)
     key = (desk.scope, mark, replace(request, now=minute))
     page = await desk.caches.searches.get(key, lambda: desk.library.search(desk.scope, request))
