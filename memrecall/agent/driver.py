@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
-from memrecall.agent.budgeted_model import CountedClient, CountedModel, model_name
+from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
 from memrecall.agent.conversation import (
     Conversation,
     ConversationMessage,
@@ -24,7 +24,13 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.result_builder import Ended, report
 from memrecall.agent.state import KeywordModel, KeywordReply, RecallState, Window
 from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.trace import EventKind, Observer, Recorder
+from memrecall.agent.trace import (
+    FallbackEvent,
+    IterationEvent,
+    Observer,
+    Recorder,
+    StartEvent,
+)
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
@@ -169,13 +175,14 @@ class RecallRun:
         self._desk = desk
         self.run = self._with(recaller.model_client, Budget(self._options.limits), recorder)
         recorder.add(
-            EventKind.START,
-            asked=desk.conversation.asked.text[:_ASKED_SHOWN],
-            given=len(desk.conversation.given),
-            model=self.run.name,
-            language=desk.language,
-            now=desk.local(desk.now),
-            time_zone=desk.zone.key,
+            StartEvent(
+                asked=desk.conversation.asked.text[:_ASKED_SHOWN],
+                given=len(desk.conversation.given),
+                model=self.run.name,
+                language=desk.language,
+                now=desk.local(desk.now),
+                time_zone=desk.zone.key,
+            )
         )
 
     async def follow(self) -> Ended:
@@ -215,13 +222,13 @@ class RecallRun:
         recorder = self.run.recorder
         recorder.iteration = window.iteration
         shown = found[-window.size :]
-        recorder.add(EventKind.ITERATION, window=window.size, shown=len(shown))
+        recorder.add(IterationEvent(window=window.size, shown=len(shown)))
         return shown
 
     async def _fall_back(self, ended: Ended) -> Ended:
         failed, recorder, budget = ended.outcome, self.run.recorder, self.run.budget
         assert isinstance(failed, Stop)  # noqa: S101 -- only those are replaceable
-        recorder.add(EventKind.FALLBACK, reason=failed.reason.value, problem=failed.problem)
+        recorder.add(FallbackEvent(reason=failed.reason.value, problem=failed.problem))
         budget.renew()
         self.run = self._with(offline_client(), budget, recorder)
         self._desk.window.refusals = 0
@@ -238,9 +245,8 @@ class RecallRun:
         reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
         run = LoopContext(
             desk=self._desk,
-            model=CountedModel(client, budget, recorder, reserve),
+            model=BudgetedModel(client, budget, recorder, reserve),
             recorder=recorder,
-            name=model_name(client),
             tool_seconds=self._options.tool_seconds,
             largest_prompt=self._options.largest_prompt,
         )
@@ -248,9 +254,9 @@ class RecallRun:
         return run
 
 
-def _keyword_model(desk: RecallState, model: CountedModel) -> KeywordModel:
+def _keyword_model(desk: RecallState, model: BudgetedModel) -> KeywordModel:
     """Keywords by the model, with the prompt of that name."""
-    client = CountedClient(model, "keywords")
+    client = BudgetedClient(model, "keywords")
 
     async def ask(asked: ExtractKeywordsInput) -> Structured[KeywordReply]:
         messages: list[LLMMessage] = [

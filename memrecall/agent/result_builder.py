@@ -21,7 +21,7 @@ from memrecall.agent.tools.detail import look_around
 from memrecall.agent.tools.handoff import write_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import made_from
-from memrecall.agent.trace import EventKind, Trace
+from memrecall.agent.trace import EventKind, HandoffEvent, StopEvent, Trace
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.search import Hit
@@ -232,20 +232,21 @@ async def report(
     """The one result of a recall."""
     desk, outcome = run.desk, ended.outcome
     if isinstance(outcome, Stop):
-        run.recorder.add(EventKind.STOP, reason=outcome.reason.value, problem=outcome.problem)
+        run.recorder.add(StopEvent(reason=outcome.reason.value, problem=outcome.problem))
     handed = outcome.handoff if isinstance(outcome, Finish) else write_ending(desk, outcome)
     memories = await _evidence(desk, handed, ended.reason)
     handoff = _handoff(desk, handed, ended)
     usage = run.budget.usage.as_dict()
     run.recorder.add(
-        EventKind.HANDOFF,
-        stop_reason=ended.reason.value,
-        confidence=handoff.confidence,
-        keys=handoff.relevant_memory_keys,
-        dropped=list(desk.notes.dropped),
-        summary=handoff.search_summary,
-        question=handoff.follow_up_question,
-        usage=usage,
+        HandoffEvent(
+            stop_reason=ended.reason.value,
+            confidence=handoff.confidence,
+            keys=handoff.relevant_memory_keys,
+            dropped=list(desk.notes.dropped),
+            summary=handoff.search_summary,
+            question=handoff.follow_up_question,
+            usage=usage,
+        )
     )
     result = RecallResult(
         handoff=handoff,
