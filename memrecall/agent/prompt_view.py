@@ -12,13 +12,13 @@ from typing import Any
 from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.phrases import say
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.agent.tools.table import EXPANSION, MEMRECALL_TOOLS
 from memrecall.budget import Budget, Limit
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
 from memrecall.text_length import single_line, truncate_text
 from memrecall.types import format_time

@@ -21,7 +21,7 @@ from memrecall.agent.tools.detail import look_around
 from memrecall.agent.tools.handoff import write_message
 from memrecall.agent.tools.models import HandoffInput
 from memrecall.agent.tools.search import made_from
-from memrecall.agent.trace import EventKind, Trace
+from memrecall.agent.trace import EventKind, HandoffEvent, StopEvent, Trace
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.search import Hit
@@ -231,20 +231,21 @@ async def report(
     """The one result of a recall."""
     desk, outcome = run.desk, ended.outcome
     if isinstance(outcome, Stop):
-        run.recorder.add(EventKind.STOP, reason=outcome.reason.value, problem=outcome.problem)
+        run.recorder.add(StopEvent(reason=outcome.reason.value, problem=outcome.problem))
     handed = outcome.handoff if isinstance(outcome, Finish) else write_ending(desk, outcome)
     memories = await _evidence(desk, handed, ended.reason)
     handoff = _handoff(desk, handed, ended)
     usage = run.budget.usage.as_dict()
     run.recorder.add(
-        EventKind.HANDOFF,
-        stop_reason=ended.reason.value,
-        confidence=handoff.confidence,
-        keys=handoff.relevant_memory_keys,
-        dropped=list(desk.notes.dropped),
-        summary=handoff.search_summary,
-        question=handoff.follow_up_question,
-        usage=usage,
+        HandoffEvent(
+            stop_reason=ended.reason.value,
+            confidence=handoff.confidence,
+            keys=handoff.relevant_memory_keys,
+            dropped=list(desk.notes.dropped),
+            summary=handoff.search_summary,
+            question=handoff.follow_up_question,
+            usage=usage,
+        )
     )
     result = RecallResult(
         handoff=handoff,
@@ -257,7 +258,7 @@ async def report(
         windows=windows or [desk.window.size],
         usage=usage,
         model=run.name,
-        missing=_missing(desk.conversation.asked.text, memories),
+        missing=_missing(desk.conversation.request.text, memories),
         fallback=ended.fallback and ended.fallback.reason.value,
         trace=run.recorder.finish(),
         **_learned(desk),
@@ -273,7 +274,7 @@ def _learned(desk: RecallState) -> dict[str, Any]:
         "iterations": desk.window.iteration,
         "language": desk.language,
         "now": desk.now,
-        "times": resolve_times(desk, desk.conversation.asked.text, desk.now, past=True),
+        "times": resolve_times(desk, desk.conversation.request.text, desk.now, past=True),
         "queries": [_tried(note) for note in notes.searches],
         "keys_seen": list(notes.shown),
         "keys_dropped": list(notes.dropped),
@@ -350,7 +351,7 @@ def _new_trace(desk: RecallState, result: RecallResult) -> NewTrace:
     return NewTrace(
         trace_id=trace.trace_id,
         created_at=trace.started_at,
-        query=_storable(desk.conversation.asked.text[:1_000]),
+        query=_storable(desk.conversation.request.text[:1_000]),
         stop_reason=result.stop_reason.value,
         confidence=result.confidence,
         abstained=result.abstained,

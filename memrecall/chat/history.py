@@ -205,7 +205,7 @@ async def with_old_mention(view: View, timeline: Timeline, session_id: str) -> V
     """The view, with the latest message that mentions its member if that lies further back."""
     if not view.cut or view.is_mentioned:
         return view
-    about = await timeline.labelled(view.member_id, session_id=session_id, furthest=FURTHEST)
+    about = await timeline.find_labelled(view.member_id, session_id=session_id, depth=FURTHEST)
     for message in about:  # the latest first
         if message.metadata.get(MEMBER_ID) == view.member_id:
             break

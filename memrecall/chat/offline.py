@@ -9,7 +9,7 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
-from memrecall.agent.offline.words import ASKING
+from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
@@ -88,7 +88,9 @@ def _asked(messages: Sequence[LLMMessage]) -> str:
 
 def _is_asking(text: str) -> bool:
     """Whether a text wants to be told something."""
-    return not is_greeting(text) and any(pattern.search(text) for pattern in (*ASKING, _TELL_ME))
+    return not is_greeting(text) and any(
+        pattern.search(text) for pattern in (*QUESTION_MARKERS, _TELL_ME)
+    )
 
 
 def _quote(event: dict[str, Any], language: Language) -> str:

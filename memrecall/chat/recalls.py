@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.leaks import leaked_families
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.trace import TraceEvent
@@ -15,6 +14,7 @@ from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.errors import CassetteMismatch, ScriptExhausted
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets

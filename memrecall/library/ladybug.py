@@ -146,7 +146,7 @@ class LadybugGraphs:
         self._files: OrderedDict[str, GraphFile] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    def room(self, scope: Scope) -> "LadybugScopedGraph":
+    def for_scope(self, scope: Scope) -> "LadybugScopedGraph":
         """The graph of one scope."""
         return LadybugScopedGraph(self, scope)
 

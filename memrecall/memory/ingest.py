@@ -84,7 +84,7 @@ class Learner:
         context: Sequence[Utterance] = (),
     ) -> Learned:
         """Extract facts, decide about them and do what was decided."""
-        mark = await self._library.store.feed(scope.user_id).mark()
+        mark = await self._library.store.feed(scope.user_id).version()
         zone = ZoneInfo(mark.time_zone if mark else "UTC")
         told = await self._extractor.facts(
             utterances, now=datetime.now(UTC), zone=zone, prompt=prompt, context=context

@@ -96,7 +96,7 @@ class ShortTermMemory:
         """Forget all of it, checkpoints included."""
         self._require_open()
         self._items, self.scratch, self._ended = [], {}, True
-        await self._room.forget_checkpoints()
+        await self._room.delete_checkpoints()
 
     def _is_due(self) -> bool:
         messages, seconds = self._every

@@ -33,7 +33,7 @@ class Echoes:
     """Tells the echoes of one recall's request from evidence."""
 
     def __init__(self, conversation: Conversation) -> None:
-        asked = conversation.asked.text
+        asked = conversation.request.text
         self._conversation = conversation
         self._words = all_terms(asked).keys()
         self._topics = question_terms(asked).keys()
@@ -44,7 +44,7 @@ class Echoes:
 
     def includes(self, hit: Hit) -> bool:
         """Whether the caller has it already, it asks the same, or rules have quoted it together."""
-        if self._conversation.gave(hit.key, hit.content):
+        if self._conversation.has_message(hit.key, hit.content):
             return True
         if hit.kind != "message":
             return False
@@ -173,7 +173,7 @@ def _request(
         until = desk.horizon if until is None else min(until, desk.horizon)
         since = since and min(since, until)
     # What the caller has already is left out below: ask for so many more.
-    spare = len(desk.conversation.given)
+    spare = len(desk.conversation.messages)
     return SearchRequest(
         query=asked.query[:LONGEST_QUERY],
         mode=asked.search_mode,
@@ -186,7 +186,7 @@ def _request(
         keywords=tuple(asked.keywords or ()),
         expansions=expansions,
         exclude=frozenset(
-            said.message_id for said in desk.conversation.given if said.message_id is not None
+            said.message_id for said in desk.conversation.messages if said.message_id is not None
         ),
         now=desk.now,
         time_zone=desk.time_zone,
@@ -224,7 +224,7 @@ async def _search(desk: RecallState, request: SearchRequest) -> tuple[SearchPage
 async def _page(desk: RecallState, request: SearchRequest) -> SearchPage:
     """The page, perhaps from a minute ago: the key holds all that could have changed it."""
     await desk.library.store.require_active(desk.mark, desk.scope)
-    mark = await desk.library.store.feed(desk.scope.user_id).mark()
+    mark = await desk.library.store.feed(desk.scope.user_id).version()
     minute = desk.now.replace(second=0, microsecond=0)
     key = (desk.scope, mark, replace(request, now=minute))
     page = await desk.caches.searches.get(key, lambda: desk.library.search(desk.scope, request))
