@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
 ID_LENGTH = 64
 NAME_LENGTH = 255
@@ -73,9 +74,8 @@ def check_id(name: str, value: str) -> str:
     """Return `value` if it can be an id: 1 to 64 printable characters."""
     check_text(name, value)
     if not 1 <= len(value) <= ID_LENGTH or not value.isprintable() or value != value.strip():
-        shown = value if len(value) <= 80 else value[:77] + "..."
         raise InvalidArgument(
-            f"{name} {shown!r} is not an id",
+            f"{name} {truncate_text(value, 80)!r} is not an id",
             hint=f"Use 1 to {ID_LENGTH} printable characters with no space at the ends",
         )
     return value
@@ -330,9 +330,7 @@ def describe_validation_error(error: ValidationError) -> str:
     reason = explain_validation_problem(problem)
     if not path or problem["type"] in ("missing", "extra_forbidden"):
         return f"{path} {reason}".strip()
-    value = repr(problem["input"])
-    preview = value if len(value) <= 60 else value[:57] + "…'"
-    return f"{path} {preview}: {reason}"
+    return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
 
 
 _REASONS = {

@@ -7,8 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.display import Lane, TimelineStep, draw_lanes
-from memrecall.agent.trace import TraceEvent
+from memrecall.agent.trace import (
+    CallEvent,
+    IterationTimeline,
+    ResultEvent,
+    TimelineStep,
+    TraceEvent,
+    build_timeline,
+)
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (
@@ -37,10 +43,8 @@ def draw_call(page: Page, call: ToolCall, result: ToolResult) -> None:
             element.classes("mr-bad")
 
 
-def _parse_json(text: Any) -> Any:
-    """Return parsed JSON, or the value itself if it is not the text of a JSON document."""
-    if not isinstance(text, str):
-        return text
+def _parse_json(text: str) -> Any:
+    """Return parsed JSON, or the text itself if it is not JSON."""
     try:
         return json.loads(text)
     except ValueError:
@@ -63,16 +67,18 @@ def key_link(page: Page, key: str, kind: str | None) -> str:
 
 def draw_trace(page: Page, events: list[TraceEvent]) -> None:
     """Draw the timeline of each iteration, and below it every step."""
-    lanes = draw_lanes(events)
-    panels = [[_StepPanel(page, step) for step in lane.steps] for lane in lanes]
+    iterations = build_timeline(events)
+    panels = [[_StepPanel(page, step) for step in iteration.steps] for iteration in iterations]
     with card(page.text("timeline")):
-        max_window = max((lane.window for lane in lanes), default=1)
-        duration = max((step.end for lane in lanes for step in lane.steps), default=0.0)
-        for lane, lane_panels in zip(lanes, panels, strict=True):
-            _draw_lane(page, lane, lane_panels, max_window, duration)
+        max_window = max((iteration.window for iteration in iterations), default=1)
+        duration = max(
+            (step.end for iteration in iterations for step in iteration.steps), default=0.0
+        )
+        for iteration, step_panels in zip(iterations, panels, strict=True):
+            _draw_iteration(page, iteration, step_panels, max_window, duration)
     with card(page.text("steps")):
-        for lane_panels in panels:
-            for panel in lane_panels:
+        for step_panels in panels:
+            for panel in step_panels:
                 panel.draw_panel()
 
 
@@ -117,27 +123,31 @@ class _StepPanel:
                 _draw_details(self._page, self._step)
 
 
-def _draw_lane(
-    page: Page, lane: Lane, panels: list[_StepPanel], max_window: int, duration: float
+def _draw_iteration(
+    page: Page,
+    iteration: IterationTimeline,
+    panels: list[_StepPanel],
+    max_window: int,
+    duration: float,
 ) -> None:
     """Draw an iteration: its window, its steps and their times."""
     with ui.element("div").classes("mr-lane"):
         with ui.element("div"):
-            ui.label(page.text("iteration", number=lane.iteration))
-            dim_label(page.text("window", size=lane.window, shown=lane.shown))
-            share = 100 * lane.window / max(max_window, 1)
+            ui.label(page.text("iteration", number=iteration.iteration))
+            dim_label(page.text("window", size=iteration.window, shown=iteration.shown))
+            share = 100 * iteration.window / max(max_window, 1)
             ui.element("div").classes("mr-window").style(f"width: {share:.0f}%")
         with ui.element("div"):
             with ui.element("div").classes("mr-steps"):
                 for panel in panels:
                     panel.draw_block()
-            _draw_strip(lane, duration)
+            _draw_strip(iteration, duration)
 
 
-def _draw_strip(lane: Lane, duration: float) -> None:
+def _draw_strip(iteration: IterationTimeline, duration: float) -> None:
     """Draw the times of an iteration's calls on the time axis of the whole recall."""
     with ui.element("div").classes("mr-strip").props("aria-hidden=true"):
-        for step in lane.steps:
+        for step in iteration.steps:
             if step.kind in ("model", "tool") and duration > 0:
                 start, width = 100 * step.start / duration, 100 * step.seconds / duration
                 position = f"left: {start:.2f}%; width: {width:.2f}%"
@@ -155,34 +165,39 @@ def _step_name(page: Page, step: TimelineStep) -> str:
 
 def _step_caption(page: Page, step: TimelineStep) -> str:
     name = _step_name(page, step)
-    output = step.data.get("output")
-    if step.data.get("error"):
+    if step.has_failed:
         return f"{name} → {page.text('error')}"
-    if isinstance(output, Mapping) and "total_found" in output:
+    output = step.event.output if isinstance(step.event, ResultEvent) else None
+    if output and "total_found" in output:
         return f"{name} → {page.text('found', count=output['total_found'])}"
     return name
 
 
 def _draw_details(page: Page, step: TimelineStep) -> None:
-    data = step.data
-    if step.kind == "tool":
-        _draw_json(page.text("arguments"), _parse_json(data.get("arguments", {})))
-        output = data.get("output")
-        results = output.get("results") if isinstance(output, Mapping) else None
-        if isinstance(results, list):
-            for item in results:
-                _draw_result(page, item)
-        else:
-            _draw_json(page.text("result"), output or data.get("text", ""))
-        if data.get("error"):
-            ui.label(str(data["error"])).classes("mr-bad mr-text")
-        return
-    text = data.get("text")
-    if isinstance(text, str):
-        ui.label(text[:_MAX_CHARS]).classes("mr-text")
-    rest = {name: value for name, value in data.items() if name != "text"}
-    if rest:
-        _draw_json("", rest)
+    event = step.event
+    if isinstance(event, CallEvent):
+        _draw_json(page.text("arguments"), _parse_json(event.arguments))
+    elif isinstance(event, ResultEvent):
+        _draw_tool_result(page, event)
+    else:
+        data = event.data
+        text = data.pop("text", None)
+        if isinstance(text, str):
+            ui.label(text[:_MAX_CHARS]).classes("mr-text")
+        if data:
+            _draw_json("", data)
+
+
+def _draw_tool_result(page: Page, event: ResultEvent) -> None:
+    _draw_json(page.text("arguments"), event.arguments)
+    results = (event.output or {}).get("results")
+    if isinstance(results, list):
+        for item in results:
+            _draw_result(page, item)
+    else:
+        _draw_json(page.text("result"), event.output or event.text)
+    if event.error:
+        ui.label(event.error).classes("mr-bad mr-text")
 
 
 def _draw_result(page: Page, item: Mapping[str, Any]) -> None:

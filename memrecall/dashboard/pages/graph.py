@@ -9,6 +9,7 @@ from memrecall.dashboard.layout import draw_explorer_head, register_page
 from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import button_link, card, dim_label, row, show_empty
 from memrecall.store import StoredRelation
+from memrecall.text_length import truncate_text
 
 MAX_RELATIONS = 120
 MAX_LISTED = 30
@@ -76,7 +77,7 @@ def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> Non
 
 
 def _node(name: str, degree: int, is_center: bool) -> dict[str, Any]:
-    label = name if len(name) <= _NAME_LENGTH else f"{name[:_NAME_LENGTH]}…"
+    label = truncate_text(name, _NAME_LENGTH)
     color = PALETTE[1] if is_center else PALETTE[0]
     size = min(12 + 4 * degree, 44)
     return {"id": name, "name": label, "symbolSize": size, "itemStyle": {"color": color}}

@@ -27,6 +27,7 @@ from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MemoryQuery, MessageFilter, StoredSummary
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role, parse_time
 
 PAGE_SIZE = 25
@@ -188,7 +189,7 @@ def _excerpt(content: str, words: list[str]) -> str:
     if words:
         marks = {"before": MARK_START, "after": MARK_END}
         return "\n".join(snippets(content, words, length=240, limit=1, **marks))
-    return content if len(content) <= MAX_CHARS else f"{content[:MAX_CHARS]}…"
+    return truncate_text(content, MAX_CHARS)
 
 
 @register_page("/explorer/sessions", "sessions")

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_vali
 from memrecall.budget import Limits
 from memrecall.chat import Member
 from memrecall.chat.mentions import MOST_MEMBERS
+from memrecall.errors import InvalidArgument
+from memrecall.messages import parse_message, parse_role
 from memrecall.server.http.message_models import (
     MessageId,
     QueryText,
@@ -48,6 +50,21 @@ _Instructions = Annotated[
 ]
 
 
+def _normalize_message(value: Any) -> Any:
+    """Resolve role aliases and join content parts, as `Memory.add` and `recall` do."""
+    if isinstance(value, str):
+        return {"content": value}
+    if not isinstance(value, dict):
+        return value
+    try:
+        role = {"role": parse_role(value["role"])} if "role" in value else {}
+        is_list = isinstance(value.get("content"), list)
+        content = {"content": parse_message(value).text} if is_list else {}
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
+    return {**value, **role, **content}
+
+
 class SaidMessage(RequestModel):
     """A message of the conversation that a recall is about."""
 
@@ -56,6 +73,8 @@ class SaidMessage(RequestModel):
     speaker: Name | None = None
     ts: Moment | None = None
     message_id: Id | None = None
+
+    _normalize = model_validator(mode="before")(_normalize_message)
 
 
 class RecallLimits(RequestModel):

@@ -12,7 +12,7 @@ from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.leaks import leaked_families
 from memrecall.agent.outcome import StopReason
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
@@ -142,11 +142,10 @@ class RecallHandler:
         metrics, log_fields = self.context.service.metrics, self.context.log_fields
         metrics.count_recall(result.stop_reason.value, float(result.usage["seconds"]))
         metrics.count_result(result)
-        calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
         log_fields.update(
             stop_reason=result.stop_reason.value,
             iterations=result.iterations,
-            tools=[event.data["tool"] for event in calls],
+            tools=[event.tool for event in result.trace.events if isinstance(event, CallEvent)],
         )
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
@@ -155,6 +154,6 @@ class RecallHandler:
 
 def _hide_problem(event: TraceEvent) -> TraceEvent:
     """Return the event without a storage error's message, which may name the database."""
-    if event.kind is EventKind.STOP and event.data["reason"] == StopReason.STORAGE_FAILED:
-        return replace(event, data={**event.data, "problem": ""})
+    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+        return replace(event, problem="")
     return event
