@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 from .site import in_process, opened, write
 
-FILE = Path(__file__).parents[2] / "memrecall" / "server" / "examples.json"
+FILE = Path(__file__).parents[2] / "memrecall" / "server" / "http" / "examples.json"
 
 MESSAGES: list[dict[str, Any]] = [
     {
