@@ -10,8 +10,7 @@ import pytest
 
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import AsyncMemory
-from memrecall.memory.short_term import Item, ShortTermMemory
-from memrecall.memory.summaries import estimate_tokens
+from memrecall.memory.short_term import Item, ShortTermMemory, estimate_tokens
 from memrecall.scope import Permission, Scope
 from memrecall.store import Store
 from tests.cases import check_each_async
