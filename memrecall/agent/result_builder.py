@@ -29,6 +29,7 @@ from memrecall.store import BODY_BYTES, NewTrace, measure_body
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.times import find_times
+from memrecall.text_length import single_line
 from memrecall.types import MemoryRecord, Message
 
 _UNJUDGED = 0.5  # a score that nobody has judged is worth half
@@ -45,7 +46,10 @@ def write_ending(desk: RecallState, stop: Stop) -> HandoffInput:
     if best:
         summary = "\n".join(
             [say(desk.language, "end_best", reason=stop.reason.value)]
-            + [f"- {desk.local(hit.ts)} {_quote(hit.summary or hit.content)}" for hit in best]
+            + [
+                f"- {desk.local(hit.ts)} {single_line(hit.summary or hit.content, _QUOTED)}"
+                for hit in best
+            ]
         )
         confidence = round(best[0].score * _UNJUDGED, 4)
     else:
@@ -78,11 +82,6 @@ def _explain(desk: RecallState, stop: Stop) -> str:
         return say(desk.language, "end_unsearched", reason=stop.reason.value)
     phrase = "end_failed" if _failed(desk, stop) else "end_nothing"
     return say(desk.language, phrase, reason=stop.problem or stop.reason.value)
-
-
-def _quote(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _QUOTED else flat[:_QUOTED] + "…"
 
 
 _AROUND = 1

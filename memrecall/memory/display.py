@@ -14,7 +14,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     folded,
@@ -22,16 +21,17 @@ from memrecall.text.html import (
     note,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
 from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line, truncate_text
 
 Fields = Mapping[str, Any]
 
 _LONGEST_ROW = 300
+_LONGEST_NAME = 200
 _EVENT_COLOURS = {"ADD": GREEN, "UPDATE": AMBER, "DELETE": RED}
 _LABELS = {
     "ADD": ("added", "新增"),
@@ -89,7 +89,7 @@ class MemoryResult(dict[str, Any]):
         who = self.get("speaker") or self.get("role") or self["memory_type"]
         head = f" · {short_time(_since(self))} · {self['id']}"
         rows = (
-            [cell(name, f"{NARROW};{DIM}"), cell(brief(_plain(value), _LONGEST_ROW), WIDE)]
+            [cell(name, f"{NARROW};{DIM}"), cell(truncate_text(_plain(value), _LONGEST_ROW), WIDE)]
             for name, value in self.items()
             if value not in (None, "", [], {}) and name != "memory"
         )
@@ -168,7 +168,7 @@ def _since(item: Fields) -> str:
 
 def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
     kind = item.get("role") or item["memory_type"]
-    text = brief(squeeze(item["memory"]), _LONGEST_ROW)
+    text = single_line(item["memory"], _LONGEST_ROW)
     return [
         *([score_cell(item.get("score"))] if scored else []),
         cell(short_time(_since(item)), f"{NARROW};{DIM}"),
@@ -191,8 +191,8 @@ def _event_cell(event: str, say: Say) -> Html:
 
 def _outcome_row(item: Fields, say: Say) -> list[Html]:
     before = item.get("previous_memory")
-    replaced = [note(f"{say('instead_of')}: {brief(before)}")] if before else []
-    text = brief(squeeze(item["memory"]), _LONGEST_ROW)
+    replaced = [note(f"{say('instead_of')}: {truncate_text(before, _LONGEST_NAME)}")] if before else []
+    text = single_line(item["memory"], _LONGEST_ROW)
     return [_event_cell(item["event"], say), tag("td", text, *replaced, style=WIDE)]
 
 
@@ -204,7 +204,7 @@ def _change_row(change: Fields, say: Say) -> list[Html]:
     return [
         _event_cell(change["event"], say),
         cell(short_time(change["created_at"]), f"{NARROW};{DIM}"),
-        tag("td", brief(squeeze(text or ""), _LONGEST_ROW), *notes, style=WIDE),
+        tag("td", single_line(text or "", _LONGEST_ROW), *notes, style=WIDE),
         cell(change["actor_id"] or "", f"{NARROW};{DIM}"),
     ]
 
@@ -229,7 +229,7 @@ def _path(relations: Sequence[Fields]) -> Html:
     """Return relations as a row of arrows, with ended ones struck out."""
     steps = []
     for relation in relations:
-        source, destination = map(brief, _ends(relation))
+        source, destination = (truncate_text(end, _LONGEST_NAME) for end in _ends(relation))
         arrow = f" — {relation['relationship']} → "
         line = [tag("strong", source), arrow, tag("strong", destination)]
         has_ended = relation.get("ended") or relation.get("valid_to")

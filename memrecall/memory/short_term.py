@@ -17,7 +17,7 @@ from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.small import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
-from memrecall.text.tokens import is_cjk
+from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text
 
 MOST_ITEMS = 2_000
@@ -141,12 +141,6 @@ class SessionContext:
     tokens: int
     messages: int  # quoted in full, from the session's end
     summaries: int
-
-
-def estimate_tokens(text: str) -> int:
-    """Return about how many tokens a text has: one per Chinese character, else one per four."""
-    wide = sum(map(is_cjk, text))
-    return wide + (len(text) - wide + 3) // 4
 
 
 class SessionSummaries:

@@ -12,7 +12,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
-from memrecall.workers import Workers
+from memrecall.workers import DaemonThreadPool
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -57,8 +57,8 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._workers = Workers(_THREADS, ready=True)
-        self._loop.set_default_executor(self._workers)
+        self._pool = DaemonThreadPool(_THREADS, prestart=True)
+        self._loop.set_default_executor(self._pool)
         self._thread = threading.Thread(target=self._serve, name="memrecall", daemon=True)
         self._thread.start()
 
@@ -106,7 +106,7 @@ class LoopThread:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
-        self._workers.shutdown()
+        self._pool.shutdown()
 
 
 def _blocking(

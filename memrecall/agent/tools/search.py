@@ -18,6 +18,7 @@ from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role
 
 # In the metadata of a stored answer: who made it, and the keys that it was made from.
@@ -311,8 +312,8 @@ def _item(desk: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
 
 
 def preview(content: str) -> str:
-    """The first 200 characters."""
-    return content if len(content) <= PREVIEW else content[:PREVIEW] + "..."
+    """Return the first 200 characters of a content, as tool results show it."""
+    return truncate_text(content, PREVIEW, "...")
 
 
 def _passage(content: str, query: str) -> str | None:
