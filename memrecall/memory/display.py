@@ -191,7 +191,9 @@ def _event_cell(event: str, say: Say) -> Html:
 
 def _outcome_row(item: Fields, say: Say) -> list[Html]:
     before = item.get("previous_memory")
-    replaced = [note(f"{say('instead_of')}: {truncate_text(before, _LONGEST_NAME)}")] if before else []
+    replaced = (
+        [note(f"{say('instead_of')}: {truncate_text(before, _LONGEST_NAME)}")] if before else []
+    )
     text = single_line(item["memory"], _LONGEST_ROW)
     return [_event_cell(item["event"], say), tag("td", text, *replaced, style=WIDE)]
 
