@@ -104,7 +104,7 @@ async def _create(
         is_first = not await store.keys.exist()
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
         named = sorted(users or ())[:_MOST_LOOKED_UP]
-        strangers = [user for user in named if await store.feed(user).mark() is None]
+        strangers = [user for user in named if await store.feed(user).version() is None]
         return _Made(key, text, is_first, strangers)
 
 

@@ -219,7 +219,7 @@ async def _page(
     async with await options.open_library(db) as library:
         timeline = library.store.timeline(Scope(user, agent))
         page = await timeline.page(wanted, page_size=limit, cursor=cursor)
-        known = bool(page.items) or await library.store.feed(user).mark() is not None
+        known = bool(page.items) or await library.store.feed(user).version() is not None
         return page, known
 
 

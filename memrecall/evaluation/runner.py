@@ -60,7 +60,7 @@ class Runner:
         wanted = (len(self.corpus.messages), len(self.corpus.memories))
         if held != wanted:
             raise InvalidArgument(
-                f"{library.store.place} holds {held[0]} messages and {held[1]} memories, "
+                f"{library.store.location} holds {held[0]} messages and {held[1]} memories, "
                 f"the corpus {wanted[0]} and {wanted[1]}",
                 hint="Leave out stored, with a database of its own",
             )
@@ -116,7 +116,7 @@ async def _require_empty(library: Library) -> None:
     counts = await library.store.count()
     if counts["messages"] or counts["memories"]:
         raise InvalidArgument(
-            f"{library.store.place} is not empty: it holds {counts['messages']} messages "
+            f"{library.store.location} is not empty: it holds {counts['messages']} messages "
             f"and {counts['memories']} memories",
             hint="An evaluation needs a database of its own",
         )
