@@ -143,7 +143,7 @@ class LanguageTable:
             head["relation"],
             cast(EntityType, head["kind"] or "thing"),
             cast("frozenset[Tense]", flags & _TENSES or frozenset(default) - {"unreal"}),
-            **{flag: True for flag in flags & _FLAGS},
+            **dict.fromkeys(flags & _FLAGS, True),
         )
 
     def _compile(self, text: str) -> re.Pattern[str]:
