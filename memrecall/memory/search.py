@@ -205,9 +205,7 @@ async def _judged(
     try:
         scores = await reranker.score(request.query, [hit.content for hit in first])
     except ModelFailed as error:
-        plain = await library.search(scope, asked)
-        told = "; ".join(filter(None, (plain.message, f"not reranked: {error.message}")))
-        return replace(plain, message=told)
+        return replace(await library.search(scope, asked), reranker_failure=error.message)
     judged = [
         replace(hit, score=score, probability=None)
         for hit, score in zip(first, scores, strict=True)
