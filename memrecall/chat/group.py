@@ -9,6 +9,8 @@ from functools import partial
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import IS_MENTIONED, MAX_QUERY, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools.models import TextAnswer
 from memrecall.chat.base import (
     Chat,
     answer_id,
@@ -32,8 +34,7 @@ from memrecall.chat.history import (
 from memrecall.chat.mentions import Member, Members, find_mentions, without_mentions, without_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
-from memrecall.chat.recalls import LONGEST_QUERY, ToolAnswer
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
+from memrecall.chat.tools import Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
@@ -209,11 +210,11 @@ class GroupChat(Chat):
         asked = self._as_heard(view.asked)
         mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
-            OTHERS: ToolAnswer(view.tell(language), results=len(view.others)),
-            MENTIONED: ToolAnswer(mentioned, results=1),
+            OTHER_MESSAGES: TextAnswer(content=view.tell(language), results=len(view.others)),
+            IS_MENTIONED: TextAnswer(content=mentioned, results=1),
         }
-        query = to_json({"query": asked.text[:LONGEST_QUERY]})
-        calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
+        query = to_json({"query": asked.text[:MAX_QUERY]})
+        calls = ((OTHER_MESSAGES, "{}"), (IS_MENTIONED, "{}"), (RECALL_MEMORY, query))
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
         shown = [*whole(view.before, history), *view.shown_whole()]
         recalls = self._recalls(shown, asked, language)

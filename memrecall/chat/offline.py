@@ -10,8 +10,8 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
+from memrecall.agent.tools.chat import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
-from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
@@ -48,7 +48,7 @@ def single_answer(request: RuleRequest) -> RuleAnswer:
 
 def group_answer(request: RuleRequest) -> RuleAnswer:
     """The prompt `chat_group`: the same for who is mentioned; the others say nothing."""
-    if _results(request.messages).get(MENTIONED) != say(request.language, "mentioned"):
+    if _results(request.messages).get(IS_MENTIONED) != say(request.language, "mentioned"):
         return RuleAnswer(text=SILENCE)
     return RuleAnswer(text=_answer(request))
 
@@ -59,7 +59,7 @@ RULES: dict[str, Rule] = {"chat_single": single_answer, "chat_group": group_answ
 def _answer(request: RuleRequest) -> str:
     language = request.language
     asked = _asked(request.messages)
-    told = _load(_results(request.messages).get(RECALL, ""))
+    told = _load(_results(request.messages).get(RECALL_MEMORY, ""))
     events = told.get("events") or []
     if events and (_is_asking(asked) or needs_recall(asked, ()).needed):
         return "\n".join(_quote(event, language) for event in _evidence(events)[:_QUOTED])
@@ -80,7 +80,7 @@ def _asked(messages: Sequence[LLMMessage]) -> str:
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
-                if call.name == RECALL:
+                if call.name == RECALL_MEMORY:
                     return str(_load(call.arguments).get("query", ""))
     return ""
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
     answer_id,
@@ -20,8 +21,7 @@ from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, forge_call, whole
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language
-from memrecall.chat.recalls import LONGEST_QUERY
-from memrecall.chat.tools import RECALL, Toolbox
+from memrecall.chat.tools import Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -116,12 +116,12 @@ class SingleChat(Chat):
         texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
         messages += [as_context(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(as_context(Role.USER, asked.text))
-        arguments = to_json({"query": asked.text[:LONGEST_QUERY]})
+        arguments = to_json({"query": asked.text[:MAX_QUERY]})
         recalls = self._recalls(whole(history, texts), asked, language)
         return TurnStart(
             messages=messages,
             tools=Toolbox(recalls, language, log_contents=self._options.log_contents),
-            forged=[forge_call(asked_id, RECALL, arguments)],
+            forged=[forge_call(asked_id, RECALL_MEMORY, arguments)],
             language=language,
         )
 

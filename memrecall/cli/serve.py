@@ -1,13 +1,16 @@
 """`serve`."""
 
 import shlex
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from memrecall.scope import Scope
 
 
 def register_rpc(app: typer.Typer) -> None:
@@ -41,18 +44,19 @@ def rpc(
 
 
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
+    from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
+    from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
     from memrecall.server.running import log_to_stderr
-    from memrecall.server.tools import ToolService, dispatcher
     from memrecall.settings import load_settings
 
     log_to_stderr()
     settings = load_settings({"db": db, **folders}).settings
     async with await Library.open(settings) as library:
-        desk = ToolService(library, agent)
-        await desk.recover()
-        await StdioServer(dispatcher(desk, trusted=True)).run()
+        context = ToolContext.for_operator(library, agent)
+        await context.recover()
+        await StdioServer(dispatcher(context)).run()
 
 
 def register_mcp(app: typer.Typer) -> None:
@@ -86,42 +90,34 @@ def mcp(
     A client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md has the lines
     for its settings.
     """
-    from memrecall.scope import Permission
+    from memrecall.scope import Permission, Scope
 
-    granted = {Permission.SENSITIVE} if allow_sensitive else set()
     rights = {
-        "may_write": not read_only,
-        "may_change_knowledge": allow_knowledge,
-        "is_operator": operator,
+        Permission.SENSITIVE: allow_sensitive,
+        Permission.KNOWLEDGE: allow_knowledge,
+        Permission.OPERATOR: operator,
     }
+    scope = Scope(user, agent, permissions=frozenset(name for name in rights if rights[name]))
     arguments = {"db": db, "workspaces_dir": workspaces, "backups_dir": backups}
-    options.run(_serve_mcp(arguments, user, agent, frozenset(granted), rights))
+    options.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
-async def _serve_mcp(
-    arguments: dict[str, str | None],
-    user: str,
-    agent: str | None,
-    permissions: frozenset[Any],
-    rights: dict[str, bool],
-) -> None:
+async def _serve_mcp(arguments: dict[str, str | None], scope: "Scope", *, can_write: bool) -> None:
     from memrecall.memory import Library, client_of
-    from memrecall.scope import Scope
+    from memrecall.scope import Permission
     from memrecall.server.running import log_to_stderr
-    from memrecall.server.tools import ToolService
     from memrecall.settings import load_settings
 
-    guest_class, serve_stdio = _load_mcp()
+    make_context, serve_stdio = _load_mcp()
     log_to_stderr()
     settings = load_settings(arguments).settings
-    scope = Scope(user, agent, permissions=permissions)
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
-            desk = ToolService(library, agent, **rights)
-            if desk.is_operator:
-                await desk.recover()
-            await serve_stdio(guest_class(desk, scope, client, trusted=True))
+            context = make_context(library, scope, client, can_write=can_write, is_trusted=True)
+            if scope.allows(Permission.OPERATOR):
+                await context.recover()
+            await serve_stdio(context)
     finally:
         if client is not None:
             await client.close()
@@ -129,15 +125,14 @@ async def _serve_mcp(
 
 def _load_mcp() -> tuple[Any, Any]:
     try:
-        from memrecall.server.mcp.server import serve_stdio
-        from memrecall.server.mcp.tools import Guest
+        from memrecall.server.mcp.server import make_context, serve_stdio
     except ModuleNotFoundError as error:
         if error.name not in ("mcp", "mcp_types"):
             raise
         raise InvalidArgument(
             f"MCP needs {error.name}, which is not installed", hint="pip install 'memrecall[mcp]'"
         ) from None
-    return Guest, serve_stdio
+    return make_context, serve_stdio
 
 
 _EXTRA = ("fastapi", "prometheus_client", "starlette", "uvicorn")

@@ -16,13 +16,13 @@ from typing import Any
 import uvicorn
 
 from memrecall import __version__
+from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.service import Service
-from memrecall.server.tools import ToolService
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
 
@@ -143,7 +143,9 @@ async def serve(settings: Settings, announce: Callable[[Listening], None]) -> No
                     hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
                 )
             await library.vectors.prepare()  # refuses a database of another embedder now
-            await ToolService(library).recover()  # a restore that was cut short comes to its end
+            await ToolContext.for_operator(
+                library
+            ).recover()  # a restore that was cut short comes to its end
             facts = await _facts(library, listener, not has_keys)
             client = client_of(settings)
             spans = exporting(__version__) if settings.telemetry else contextlib.nullcontext()

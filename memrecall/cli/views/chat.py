@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from memrecall.agent.tools.chat import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL
 from memrecall.cli.output import count, cut, flat, printable
 
 _SHOWN = 3  # events or messages of a result
@@ -68,12 +68,12 @@ def _result(event: ToolResult) -> Iterator[Text]:
     told = _load(event.content)
     if event.is_error:
         yield Text(f"{_MARGIN}{flat(str(told.get('note', event.content)))}", "yellow")
-    elif event.name == RECALL and "events" in told:
+    elif event.name == RECALL_MEMORY and "events" in told:
         yield from _said(told, "events", "event")
-    elif event.name == OTHERS and "messages" in told:
+    elif event.name == OTHER_MESSAGES and "messages" in told:
         yield from _said(told, "messages", "message")
     else:
-        style = "bold" if event.name == MENTIONED else ""
+        style = "bold" if event.name == IS_MENTIONED else ""
         yield Text(f"{_MARGIN}{flat(event.content)}", style)
 
 

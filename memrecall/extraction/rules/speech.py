@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memrecall.agent.prompt_view import CLOSE, OPEN
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.extraction.protocol import Utterance
 from memrecall.model.prompts import Language
 from memrecall.types import Role
@@ -14,7 +14,7 @@ SPEAKING = frozenset({Role.USER, Role.OTHER})
 
 LONGEST_READ = 20_000
 
-_RECALLED = re.compile(rf"{re.escape(OPEN)}.*?(?:{re.escape(CLOSE)}|\Z)", re.DOTALL)
+_RECALLED = re.compile(rf"{re.escape(BLOCK_START)}.*?(?:{re.escape(BLOCK_END)}|\Z)", re.DOTALL)
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _TAGGED = re.compile(r"<([A-Za-z_][\w:\-]*)(?:\s[^<>]*)?>.*?</\1>", re.DOTALL)
 _DATA_LINE = re.compile(

@@ -5,6 +5,12 @@ import secrets
 import traceback
 from typing import Any
 
+from pydantic import BaseModel
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.models import ToolOutput
+from memrecall.agent.tools.table import tools_for
 from memrecall.errors import (
     CallerError,
     Conflict,
@@ -19,8 +25,6 @@ from memrecall.errors import (
 )
 from memrecall.server.rpc import Code, Dispatch, RpcError
 from memrecall.server.rpc.codec import Params
-from memrecall.server.tools.desk import ToolService
-from memrecall.server.tools.registry import TOOLS, call
 
 _CODES: tuple[tuple[type[MemrecallError], Code], ...] = (
     (NotFound, Code.NOT_FOUND),
@@ -55,22 +59,29 @@ def fault_of(error: MemrecallError, *, trusted: bool) -> RpcError:
 log = logging.getLogger("memrecall.server")
 
 
-def dispatcher(desk: ToolService, *, trusted: bool) -> Dispatch:
-    """The tools of a desk; who is trusted hears of the world's faults in full."""
+def dispatcher(context: ToolContext) -> Dispatch:
+    """Return a function that calls the tools by method name, within the rights of a context."""
 
     async def dispatch(method: str, params: Params) -> Any:
-        tool = TOOLS.get(method)
+        tool = tools_for(Interface.RPC).get(method)
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return await call(desk, tool, params)
+            return as_json(await tool.run(context, tool.parse_params(params)))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields = {"method": method, "error": type(error).__name__, "cause": error.message}
                 log.warning("a tool failed", extra={"fields": fields})
-            raise fault_of(error, trusted=trusted) from None
+            raise fault_of(error, trusted=context.is_trusted) from None
 
     return dispatch
+
+
+def as_json(result: BaseModel) -> dict[str, Any]:
+    """Return a tool's result as one JSON object."""
+    if isinstance(result, ToolOutput):
+        return result.as_json()
+    return result.model_dump(mode="json")
 
 
 def report_bug(error: Exception) -> str:
