@@ -5,6 +5,8 @@ databases accept exactly the same input.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -20,6 +22,7 @@ from pydantic import (
 )
 
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
 ID_LENGTH = 64
 NAME_LENGTH = 255
@@ -71,9 +74,8 @@ def check_id(name: str, value: str) -> str:
     """Return `value` if it can be an id: 1 to 64 printable characters."""
     check_text(name, value)
     if not 1 <= len(value) <= ID_LENGTH or not value.isprintable() or value != value.strip():
-        shown = value if len(value) <= 80 else value[:77] + "..."
         raise InvalidArgument(
-            f"{name} {shown!r} is not an id",
+            f"{name} {truncate_text(value, 80)!r} is not an id",
             hint=f"Use 1 to {ID_LENGTH} printable characters with no space at the ends",
         )
     return value
@@ -322,11 +324,40 @@ def describe_validation_error(error: ValidationError) -> str:
     """Return the first problem of a validation error in one line."""
     problem = error.errors(include_url=False)[0]
     path = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "missing":
-        return f"{path} is missing"
-    reason = problem["msg"].removeprefix("Value error, ")
-    if reason.startswith(VALUE):  # one of our own checks, which do not know the field's name
-        return path + reason.removeprefix(VALUE)
-    value = repr(problem["input"])
-    preview = value if len(value) <= 60 else value[:57] + "…'"
-    return f"{path} {preview}: {reason}"
+    message = _message_of(problem)
+    if message.startswith(VALUE):  # one of our own checks, which do not know the field's name
+        return path + message.removeprefix(VALUE)
+    reason = explain_validation_problem(problem)
+    if not path or problem["type"] in ("missing", "extra_forbidden"):
+        return f"{path} {reason}".strip()
+    return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
+
+
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known field",
+    "string_pattern_mismatch": "is blank",  # the only pattern that a field has
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items, and has {actual_length}",
+    "too_long": "must have at most {max_length} items",
+    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+}
+_SINGULAR = re.compile(r"\b1 (item|character)s\b")
+
+
+def explain_validation_problem(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, without the name of its field."""
+    reason = _REASONS.get(problem["type"])
+    if reason is not None:
+        text = reason.format(**problem.get("ctx", {}))
+        return _SINGULAR.sub(r"1 \1", text)
+    return _message_of(problem).removeprefix(VALUE).strip()
+
+
+def _message_of(problem: Mapping[str, Any]) -> str:
+    return str(problem["msg"]).removeprefix("Value error, ")

@@ -19,6 +19,7 @@ from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOu
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
+from memrecall.text_length import single_line, truncate_text
 from memrecall.types import format_time
 
 SOURCE = "memrecall"
@@ -113,7 +114,7 @@ def _result_fields(item: dict[str, Any], size: int) -> dict[str, Any]:
     item["keywords"] = item["keywords"][:_KEYWORDS_PER_RESULT] if size >= 80 else []
     for name in ("content_preview", "summary", "speaker"):
         if len(item[name] or "") > size + 3:
-            item[name] = item[name][:size] + "…" if size else ""
+            item[name] = truncate_text(item[name], size) if size else ""
     return _drop_empty(item)
 
 
@@ -121,7 +122,7 @@ def _render_detail(output: GetMemoryDetailOutput, language: Language) -> str:
     fields = _drop_empty(output.model_dump(mode="json"))
     content = output.content or ""
     if len(content) > DETAIL_CHARACTERS:
-        fields["content"] = content[:DETAIL_CHARACTERS] + "…"
+        fields["content"] = truncate_text(content, DETAIL_CHARACTERS)
         fields["truncated"] = say(
             language, "content_cut", shown=DETAIL_CHARACTERS, total=len(content)
         )
@@ -198,8 +199,7 @@ def _json_line(fields: dict[str, object], name: str, size: int) -> str:
 
 def _flatten(text: str, size: int = _MAX_PROSE) -> str:
     """Return stored text for use inside a sentence: one line, no marker, truncated."""
-    flat = " ".join(text.split()).translate(_ESCAPES)
-    return flat if len(flat) <= size else f"{flat[: size - 1]}…"
+    return truncate_text(single_line(text).translate(_ESCAPES), size - 1)
 
 
 def _memory_fields(memory: RecalledMemory) -> dict[str, object]:

@@ -29,6 +29,7 @@ from memrecall.store import BODY_BYTES, NewTrace, measure_body
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.times import find_times
+from memrecall.text_length import single_line
 from memrecall.types import MemoryRecord, Message
 
 _log = logging.getLogger(__name__)
@@ -153,9 +154,9 @@ def _write_forced_handoff(state: RecallState, stop: Stop) -> HandoffInput:
     reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
     if hits:
         lines = [say(state.language, "end_best", reason=stop.reason.value)]
-        lines += [
-            f"- {state.format_local(hit.ts)} {_quote(hit.summary or hit.content)}" for hit in hits
-        ]
+        for hit in hits:
+            quote = single_line(hit.summary or hit.content, _QUOTE_CHARACTERS)
+            lines.append(f"- {state.format_local(hit.ts)} {quote}")
         summary, confidence = "\n".join(lines), round(hits[0].score * _UNJUDGED_WEIGHT, 4)
     else:
         summary, confidence = _explain_stop(state, stop), 0.0
@@ -187,11 +188,6 @@ def _explain_stop(state: RecallState, stop: Stop) -> str:
         return say(state.language, "end_unsearched", reason=stop.reason.value)
     phrase = "end_failed" if _has_failed(state, stop) else "end_nothing"
     return say(state.language, phrase, reason=stop.problem or stop.reason.value)
-
-
-def _quote(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _QUOTE_CHARACTERS else flat[:_QUOTE_CHARACTERS] + "…"
 
 
 def _make_handoff(

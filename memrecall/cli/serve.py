@@ -1,16 +1,13 @@
 """`serve`."""
 
 import shlex
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
-
-if TYPE_CHECKING:
-    from memrecall.scope import Scope
 
 
 def register_rpc(app: typer.Typer) -> None:
@@ -48,7 +45,7 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
     from memrecall.memory import Library
     from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.settings import load_settings
 
     log_to_stderr()
@@ -102,10 +99,10 @@ def mcp(
     options.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
-async def _serve_mcp(arguments: dict[str, str | None], scope: "Scope", *, can_write: bool) -> None:
+async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Permission
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.settings import load_settings
 
     make_context, serve_stdio = _load_mcp()
@@ -181,7 +178,7 @@ def serve(
 def _load() -> tuple[Any, Any]:
     try:
         from memrecall.server import run_server
-        from memrecall.server.running import log_to_stderr
+        from memrecall.server.runner import log_to_stderr
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise
@@ -195,13 +192,13 @@ def _load() -> tuple[Any, Any]:
 def _announce_json(listening: Any) -> None:
     facts = {"url": listening.url, "docs": f"{listening.url}/docs", "open": listening.is_open}
     facts["dashboard"] = f"{listening.url}/" if listening.has_dashboard else None
-    output.print_json({**facts, "database": listening.place, "try": try_it(listening)})
+    output.print_json({**facts, "database": listening.database, "try": try_it(listening)})
 
 
 def _announce(listening: Any) -> None:
     terminal = output.console()
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
-    terminal.print(f"database  {output.escape(listening.place)}")
+    terminal.print(f"database  {output.escape(listening.database)}")
     terminal.print(f"docs      {listening.url}/docs")
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
@@ -217,8 +214,8 @@ def _announce(listening: Any) -> None:
 def try_it(listening: Any) -> str:
     """A command that works as it stands; where there are keys, with one of them for KEY."""
     key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
-    if listening.a_user is not None:
-        path = f"/v1/users/{quote(listening.a_user, safe='')}/messages?page_size=3"
+    if listening.sample_user is not None:
+        path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
         return f"curl {shlex.quote(listening.url + path)}{key}"
     body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
     url = f"{listening.url}/v1/users/me/messages"

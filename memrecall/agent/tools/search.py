@@ -18,6 +18,7 @@ from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role
 
 # Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
@@ -300,7 +301,7 @@ def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResult
 
 def preview(content: str) -> str:
     """Return the first 200 characters of a content."""
-    return content if len(content) <= _PREVIEW else content[:_PREVIEW] + "..."
+    return truncate_text(content, _PREVIEW, "...")
 
 
 def _find_passage(content: str, query: str) -> str | None:

@@ -16,9 +16,9 @@ from starlette.types import Receive, Scope, Send
 from memrecall.agent.tools.context import NO_USER, ToolContext
 from memrecall.errors import InvalidArgument, NotFound, RunError
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Principal, is_own_page
-from memrecall.server.errors import Problem, Refused
-from memrecall.server.http.service import Service
+from memrecall.server.auth import Principal, is_allowed_origin
+from memrecall.server.errors import Problem, RequestError
+from memrecall.server.http.context import Service
 from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context
 from memrecall.server.rpc import Code
 
@@ -48,9 +48,9 @@ class McpEndpoint:
             problem = Problem(
                 "INVALID_ARGUMENT", "this endpoint takes POST", status=405, headers=headers
             )
-            raise Refused(problem)
-        if not is_own_page(dict(scope["headers"]), self._origins):
-            raise Refused(Problem("PERMISSION_DENIED", "this web page may not ask here"))
+            raise RequestError(problem)
+        if not is_allowed_origin(dict(scope["headers"]), self._origins):
+            raise RequestError(Problem("PERMISSION_DENIED", "this web page may not ask here"))
         await self._start()
         self._active_requests += 1
         self._idle.clear()
@@ -94,10 +94,10 @@ class McpEndpoint:
 async def _limit(service: Service, key_id: str) -> AsyncIterator[None]:
     """Hold one of the recalls that a key may run at once."""
     try:
-        async with service.gate.enter(key_id):
+        async with service.limiter.slot(key_id):
             yield
-    except Refused as refused:
-        raise RunError(refused.problem.message) from None
+    except RequestError as error:
+        raise RunError(error.problem.message) from None
 
 
 def _user_scope(principal: Principal, user_id: str | None) -> UserScope | None:
