@@ -95,6 +95,7 @@ def _search_fields(
     } | _drop_empty(
         {
             "told_of": output.told_of,
+            "withheld": output.withheld or None,
             "message": (output.message or "")[:_MESSAGE_CHARACTERS],
             "truncated": note,
         }

@@ -15,7 +15,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
@@ -143,11 +143,12 @@ async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPag
 
 async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
     """Return a page that may be a minute old; the cache key holds all that could change it."""
-    await state.library.store.require_active(state.version, state.scope)
-    version = await state.library.store.feed(state.scope.user_id).version()
+    version = await state.library.read_version(state.scope, request)
     minute = state.now.replace(second=0, microsecond=0)
     key = (state.scope, version, replace(request, now=minute))
-    page = await state.caches.searches.get(key, lambda: state.library.search(state.scope, request))
+    page = await state.caches.searches.get(
+        key, lambda: state.library.search(state.scope, request, version)
+    )
     assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
     return page
 
@@ -159,7 +160,7 @@ class RepetitionFilter:
         request = conversation.request.text if conversation.messages else ""
         self._conversation = conversation
         self._terms = all_terms(request).keys()
-        self._topics = question_terms(request).keys()
+        self._topics = query_terms(request).keys()
 
     def matches(self, hit: Hit) -> bool:
         """Return True for the caller's messages, the same question, and quotes by rules."""
@@ -173,7 +174,7 @@ class RepetitionFilter:
             return True  # what the rules quote is stored itself
         text = hit.content.rstrip()
         if text.endswith(("?", "？")):
-            return question_terms(text).keys() <= self._topics
+            return query_terms(text).keys() <= self._topics
         return all_terms(text).keys() == self._terms
 
 
@@ -246,12 +247,12 @@ def _answer(
     new_keys = state.add_hits(hits)
     state.consecutive_searches += 1  # only now: a failed search that is retried counts once
     state.withheld = max(state.withheld, page.withheld)
-    if page.unembedded or "keywords only" in page.message:
+    if page.degraded is not None:
         state.degraded[page.message] = None
     fields = arguments.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
     state.searches.append(SearchRecord(state.calls, fields, page.total_found, keys, new_keys))
-    notes = [_explain_empty(page) if not hits else ""]
+    notes = [page.describe(withheld=False) if not hits else ""]
     if relaxed:
         notes.append(say(state.language, "relaxed", filters=", ".join(relaxed)))
     notes += [say(state.language, "nothing_new")] if hits and not new_keys else []
@@ -272,11 +273,6 @@ def _answer(
         since=request.since and state.format_local(request.since),
         until=request.until and state.format_local(request.until),
     )
-
-
-def _explain_empty(page: SearchPage) -> str:
-    """Return why nothing was returned, without the notes that have phrases of their own."""
-    return "; ".join(part for part in page.message.split("; ") if "withheld" not in part)
 
 
 def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:

@@ -311,7 +311,7 @@ async def backup(context: ToolContext, _params: NoParams) -> BackedUp:
 async def restore(context: ToolContext, params: RestoreParams) -> Restored:
     """Replace the knowledge base and the workspaces by those of a backup."""
     former = await (await context.open_backups()).restore(params.backup_path)
-    while await context.knowledge.embed_left_over():
+    while await context.knowledge.embed_pending():
         pass
     message = f"从 {params.backup_path} 恢复成功"  # the wording of the specification
     return Restored(message=message, former_state=str(former))
