@@ -16,7 +16,7 @@ from memrecall.evaluation.compare import (
     question_metrics,
     require_same_questions,
 )
-from memrecall.evaluation.metrics import MAIN, summarise
+from memrecall.evaluation.metrics import MAIN_METRICS, summarize
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 
 
@@ -59,7 +59,7 @@ async def read_changes(visit: Visit, first: str, second: str) -> list[Change]:
 
 def main_metric(state: RunState) -> str:
     """The figure that a run is told by."""
-    return MAIN[state.plan.mode][0]
+    return MAIN_METRICS[state.plan.mode][0]
 
 
 def _folder(visit: Visit) -> Path:
@@ -82,7 +82,7 @@ def _stamp(path: Path) -> tuple[int, int]:
 @lru_cache(maxsize=16)
 def _read(path: Path, _stamp: tuple[int, int]) -> tuple[EvaluationRun, dict[str, Any]]:
     run = RunFolder(path).read()
-    figures = run.state.metrics or summarise(run.questions, run.answers, run.seconds)
+    figures = run.state.metrics or summarize(run.questions, run.answers, run.seconds)
     return run, figures
 
 
@@ -98,7 +98,7 @@ def _compare(
     first, second = (_read(path, stamp)[0] for path, stamp in zip(paths, stamps, strict=True))
     require_same_questions(first, second)
     metrics = question_metrics(first, second)
-    usual = [name for mode in (second.state.plan.mode, "search") for name in MAIN[mode]]
+    usual = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
     usual = [name for name in usual if name in metrics]
     chosen = metric if metric in metrics else (usual or metrics)[0]
     questions = question_changes(first, second, chosen)

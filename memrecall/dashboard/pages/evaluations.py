@@ -155,11 +155,11 @@ def _draw_change(visit: Visit, change: Change) -> None:
         ui.label(change.metric).classes("mr-grow")
         ui.label(f"{change.before:.3f} → {change.after:.3f}")
         look = "mr-dim"
-        if change.is_sure:
+        if change.is_significant:
             look = "mr-good" if change.is_better else "mr-bad"
         interval = f"({change.low:+.3f} – {change.high:+.3f})"
         ui.label(f"{change.difference:+.3f} {interval}").classes(look)
-        dim(visit.say("sure") if change.is_sure else visit.say("unsure"))
+        dim(visit.say("sure") if change.is_significant else visit.say("unsure"))
 
 
 def _draw_questions(visit: Visit, questions: Sequence[QuestionChange]) -> None:
