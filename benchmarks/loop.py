@@ -76,7 +76,7 @@ class StubStore:
         """The traces of a scope."""
         return self
 
-    async def mark(self) -> UserVersion:
+    async def version(self) -> UserVersion:
         """How far the user's data has come: not at all since the last time."""
         return UserVersion("epoch", 1, 1, "UTC")
 

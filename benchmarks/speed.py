@@ -68,7 +68,7 @@ async def measure_searches(
         parts["bm25"] = time_each(lambda q: bm25(columns, question_terms(q), alive), questions)
     for text in questions:
         watch = Stopwatch()
-        await library.store.feed(USER).mark()
+        await library.store.feed(USER).version()
         parts["mark"].append(watch.read())
         watch = Stopwatch()
         await library.embedder.embed([text])

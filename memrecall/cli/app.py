@@ -19,6 +19,7 @@ from memrecall.cli import (
     serve,
 )
 from memrecall.errors import MemrecallError
+from memrecall.text_length import single_line
 
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -100,7 +101,7 @@ def _describe(error: Any) -> str:
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
     """Print an error as one line on stderr, as JSON with --json; return the exit code."""
-    line = " ".join(message.split())
+    line = single_line(message)
     if "--json" in sys.argv:
         from memrecall.cli.output import as_json
 

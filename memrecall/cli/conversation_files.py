@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from memrecall.agent.conversation import read_conversation
 from memrecall.chat import Member
 from memrecall.errors import InvalidArgument
+from memrecall.messages import parse_message
 from memrecall.types import Content, Id, Moment
 
 _MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
@@ -18,7 +18,6 @@ _GROUP_HINT = (
     'Write {"group_id": "…", "members": [{"member_id": "…", "name": "…"}], '
     '"messages": [{"speaker": "…", "content": "…"}]}'
 )
-_STRING_FIELDS = ("name", "speaker", "message_id")
 
 
 def read_messages(file: str) -> list[Any]:
@@ -66,19 +65,16 @@ def _load_json(text: str, source: str, first_line: int) -> Any:
 
 def _read_message(item: Any, place: str) -> tuple[Any, ...]:
     """Return the message, or nothing for one without text, such as a tool call."""
-    if not isinstance(item, dict):
+    if not isinstance(item, str | dict):
         raise InvalidArgument(f"{place}: not an object", hint=_MESSAGE_HINT)
     for name in ("role", "content"):
-        if name not in item:
+        if isinstance(item, dict) and name not in item:
             raise InvalidArgument(f"{place}: {name} is missing", hint=_MESSAGE_HINT)
-    for name in _STRING_FIELDS:
-        if not isinstance(item.get(name) or "", str):
-            raise InvalidArgument(f"{place}: {name} {item[name]!r} is not a string")
     try:
-        is_empty = item["content"] is None or not str(item["content"]).strip()
-        return () if is_empty else read_conversation([item])
+        message = parse_message(item)
     except InvalidArgument as error:
         raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
+    return (message,) if message.text.strip() else ()
 
 
 class GroupMessage(BaseModel):

@@ -9,6 +9,7 @@ import typer
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import single_line
 
 EXIT_REGRESSION = 1
 MODES = ("search", "recall")
@@ -269,7 +270,7 @@ def compare_runs(
     if losses:
         terminal.print(f"\nlargest losses of {metric}")
     for loss in losses:
-        query = output.escape(" ".join(loss.query.split())[:_MAX_QUERY_LENGTH])
+        query = output.escape(single_line(loss.query)[:_MAX_QUERY_LENGTH])
         label = output.escape(f"{loss.query_id} {loss.category}".strip())
         terminal.print(f"{loss.before:.2f} → {loss.after:.2f}  {query}  [dim]{label}[/dim]")
 

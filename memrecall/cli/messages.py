@@ -187,7 +187,7 @@ def list_messages(
     async def read(library: Any) -> tuple[Any, bool]:
         timeline = library.store.timeline(options.build_scope(user, agent))
         page = await timeline.page(filters, page_size=limit, cursor=cursor)
-        is_known = bool(page.items) or await library.store.feed(user).mark() is not None
+        is_known = bool(page.items) or await library.store.feed(user).version() is not None
         return page, is_known
 
     page, is_known = options.with_library(read, db)

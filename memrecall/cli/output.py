@@ -12,6 +12,8 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from memrecall.text_length import single_line
+
 MAX_WIDTH = 100  # columns: longer lines are hard to read
 BAR = 12
 _OPENING = "（「『《【“‘("
@@ -71,7 +73,7 @@ def truncate(text: Text, width: int) -> Text:
 
 def flatten(text: str) -> str:
     """Return text on one line, without control characters."""
-    return " ".join(sanitize(text).split())
+    return single_line(sanitize(text))
 
 
 def pad(text: str, cells: int) -> str:

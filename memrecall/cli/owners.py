@@ -247,7 +247,7 @@ def create_key(
         is_first = not await store.keys.exist()
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
         checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
-        unknown = [user_id for user_id in checked if await store.feed(user_id).mark() is None]
+        unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
         return _NewKey(key, text, is_first, unknown)
 
     new = options.with_library(create, db, create=True)

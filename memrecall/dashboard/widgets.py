@@ -91,7 +91,7 @@ def _span(text: str) -> None:
 
 async def user_zone(visit: Visit) -> tzinfo:
     """Where the page's user lives."""
-    mark = await visit.library.store.feed(visit.user).mark()
+    mark = await visit.library.store.feed(visit.user).version()
     return ZoneInfo(mark.time_zone if mark else "UTC")
 
 

@@ -20,16 +20,15 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     folded,
     labels,
     note,
-    squeeze,
     table,
     tag,
 )
 from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line
 
 _MAX_QUESTIONS = 10  # listed by a comparison
 _LABELS = {
@@ -189,7 +188,7 @@ def render_changes(changes: MetricChanges) -> str:
             [
                 cell(f"{loss.before:.2f} → {loss.after:.2f}"),
                 cell(loss.category, f"{NARROW};{DIM}"),
-                cell(brief(squeeze(loss.query)), WIDE),
+                cell(single_line(loss.query, 200), WIDE),
             ]
             for loss in losses
         ]

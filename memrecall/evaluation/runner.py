@@ -62,7 +62,7 @@ class Runner:
         expected = (len(self.corpus.messages), len(self.corpus.memories))
         if stored != expected:
             raise InvalidArgument(
-                f"{library.store.place} holds {stored[0]} messages and {stored[1]} memories, "
+                f"{library.store.location} holds {stored[0]} messages and {stored[1]} memories, "
                 f"the corpus {expected[0]} and {expected[1]}",
                 hint="Drop stored=True and use an empty database",
             )
@@ -122,7 +122,7 @@ async def _require_empty(library: Library) -> None:
     counts = await library.store.count()
     if counts["messages"] or counts["memories"]:
         raise InvalidArgument(
-            f"{library.store.place} is not empty: it holds {counts['messages']} messages "
+            f"{library.store.location} is not empty: it holds {counts['messages']} messages "
             f"and {counts['memories']} memories",
             hint="An evaluation needs an empty database",
         )

@@ -65,7 +65,7 @@ async def examine(arguments: Mapping[str, Any], *, load_embedder: bool = True) -
 async def _examine_library(library: Library, load_embedder: bool) -> list[Finding]:
     store = library.store
     findings = [
-        Finding("database", True, store.place),
+        Finding("database", True, store.location),
         Finding("schema", True, f"version {await store.schema_version()}"),
     ]
     if store.file is not None:

@@ -34,7 +34,7 @@ async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
     if spec in ("", "memory"):
         return None
     if spec == "pgvector":
-        vectors = store.far_vectors()
+        vectors = store.pgvector()
         await vectors.prepare()  # a server without the extension is told of now
         return vectors
     make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)

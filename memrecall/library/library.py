@@ -126,7 +126,7 @@ class Library:
 
     async def require_user(self, scope: Scope) -> None:
         """Refuse a scope whose user is unknown, or may not be asked about now."""
-        mark = await self.store.feed(scope.user_id).mark()
+        mark = await self.store.feed(scope.user_id).version()
         if mark is None:
             raise NotFound(f"there is no user {scope.user_id!r}")
         await self.store.require_active(mark, scope)
@@ -161,7 +161,7 @@ class Library:
         written = await self.store.write_messages(list(entries))
         rows = [
             PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
-            for entry, key, fresh in zip(entries, written.ids, written.fresh, strict=True)
+            for entry, key, fresh in zip(entries, written.ids, written.created, strict=True)
             if fresh
         ]
         await self.vectors.submit(rows)
@@ -177,7 +177,7 @@ class Library:
             PendingText(
                 RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip()
             )
-            for memory, key, fresh in zip(batch, written.ids, written.fresh, strict=True)
+            for memory, key, fresh in zip(batch, written.ids, written.created, strict=True)
             if fresh
         ]
         await self.vectors.submit(rows)
@@ -199,12 +199,12 @@ class Library:
 
     def graph(self, scope: Scope) -> ScopedGraph:
         """The knowledge graph of one scope, wherever it is kept."""
-        return self.graphs.room(scope)
+        return self.graphs.for_scope(scope)
 
     async def claim_for_graph(self, scope: Scope) -> None:
         """Before a graph is written that is kept elsewhere: its user is there and not disabled."""
         if not self.graphs.is_in_store:
-            await self.store.claim_user(scope)
+            await self.store.ensure_user(scope)
 
     async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Everything of a user as JSON objects that `import_user` takes back."""
@@ -233,7 +233,7 @@ class Library:
 
     async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
         """What is stored, of one user or of all, and where."""
-        facts: dict[str, int | str] = {"database": self.store.place}
+        facts: dict[str, int | str] = {"database": self.store.location}
         facts.update(await self.store.count(user_id))
         if self.store.file is not None:
             facts["bytes_on_disk"] = _bytes_on_disk(self.store.file)

@@ -33,14 +33,14 @@ class Reindexer:
         with progress_bar(progress, "reindexing", await self.count(), unit="rows") as advance:
             analysed = await self._analyse(advance) if self._stale_text else 0
             await embedder.embed([])  # a broken embedder must not take the database over
-            await self._library.store.vectors(embedder.model).adopt()
+            await self._library.store.vectors(embedder.model).set_model()
             embedded = await self._library.vectors.catch_up(advance)
             embedded += await embed_knowledge(self._library.store, embedder, advance)
         return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
 
     async def _analyse(self, advance: Advance) -> int:
         done = 0
-        async for count in self._library.store.analyse_anew():
+        async for count in self._library.store.rebuild_search_text():
             advance(count)
             done += count
         return done

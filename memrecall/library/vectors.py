@@ -43,7 +43,7 @@ class VectorWriter:
     async def prepare(self) -> None:
         """Before anything is written: refuse a database whose vectors another model made."""
         if self._embedder is not None and not self._claimed:
-            await self._store.vectors(self._embedder.model).claim_model()
+            await self._store.vectors(self._embedder.model).ensure_model()
             self._claimed = True
 
     async def submit(self, rows: Sequence[PendingText]) -> None:

@@ -212,7 +212,7 @@ async def _facts(library: Library, listener: socket.socket, is_open: bool) -> Li
     somebody = str(users[0]["user_id"]) if users else None
     has_dashboard = library.settings.dashboard and is_installed()
     return Listening(
-        f"http://{named}:{port}", is_open, somebody, library.store.place, has_dashboard
+        f"http://{named}:{port}", is_open, somebody, library.store.location, has_dashboard
     )
 
 

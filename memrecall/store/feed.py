@@ -88,7 +88,7 @@ class ChangeFeed:
         self._user_id = user_id
         self.owner = user_id
 
-    async def mark(self) -> UserVersion | None:
+    async def version(self) -> UserVersion | None:
         """Where the user stands now; None for an unknown user."""
         rows = await self._database.fetch(_MARK, {"of_user": self._user_id})
         return UserVersion(**rows[0]._mapping) if rows else None

@@ -186,7 +186,7 @@ class Owners:
     async def _list(self, wanted: Any, key: Any, after: str, limit: int) -> OwnerList:
         if not 1 <= limit <= 10_000:
             raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 10000")
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             ordered = wanted.where(key > after).order_by(key).limit(limit + 1)
             rows = (await connection.execute(ordered)).mappings().all()
         items = tuple(dict(row) for row in rows[:limit])
@@ -257,7 +257,7 @@ class Owners:
             for user in page.items:
                 gone += await self._purge_traces(user["user_id"], before)
             after = page.next_after
-        await self._database.scrub()
+        await self._database.truncate_log()
         return gone
 
     async def _purge_traces(self, user_id: str, before: datetime) -> int:
@@ -273,7 +273,7 @@ class Owners:
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
         erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
-        await self._database.scrub()
+        await self._database.truncate_log()
         return erased
 
 

@@ -119,7 +119,7 @@ class SessionState:
         rows = await self._database.fetch(last)
         return Checkpoint(**rows[0]._mapping) if rows else None
 
-    async def forget_checkpoints(self) -> None:
+    async def delete_checkpoints(self) -> None:
         """Remove the states of a session that has ended."""
         gone = delete(checkpoints).where(*self._mine(checkpoints))
         await self._database.transact(lambda c: c.execute(gone))

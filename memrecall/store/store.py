@@ -52,7 +52,7 @@ from memrecall.types import Keyword, NewMemory, Origin
 _BATCH = 1_000
 
 
-async def analyse_anew(database: Database) -> AsyncIterator[int]:
+async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
     """Rewrite every row's search text, a batch a transaction; yields how many rows each had."""
     for table, key in ((messages, messages.c.message_id), (memories, memories.c.memory_key)):
         rows = [("", "")]
@@ -169,9 +169,9 @@ class Store:
         await self.close()
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         """Where the database is, without its password."""
-        return self._database.place
+        return self._database.location
 
     @property
     def file(self) -> Path | None:
@@ -239,7 +239,7 @@ class Store:
         """The vectors of knowledge that one model made."""
         return KnowledgeVectors(self._database, model)
 
-    async def owners_of(self, memory_key: str) -> list[tuple[str, str]]:
+    async def find_owners(self, memory_key: str) -> list[tuple[str, str]]:
         """User and agent of the memories of that key: for trusted code that names no user."""
         wanted = select(memories.c.user_id, memories.c.agent_id)
         rows = await self._database.fetch(wanted.where(memories.c.memory_key == memory_key))
@@ -267,11 +267,11 @@ class Store:
         """The vectors of one model."""
         return VectorStore(self._database, model)
 
-    def far_vectors(self) -> PgVectors:
+    def pgvector(self) -> PgVectors:
         """Vectors in pgvector, beside the rows: for PostgreSQL."""
         return PgVectors(self._database)
 
-    async def claim_user(self, scope: Scope) -> None:
+    async def ensure_user(self, scope: Scope) -> None:
         """Make a scope's user and agent if they are new; refuse them if they are disabled."""
 
         async def work(connection: AsyncConnection) -> None:
@@ -285,9 +285,9 @@ class Store:
         """Store a batch that may be of several scopes, all or nothing: for trusted imports."""
         return await write_messages(self._database, entries)
 
-    def analyse_anew(self) -> AsyncIterator[int]:
+    def rebuild_search_text(self) -> AsyncIterator[int]:
         """Make the search text of all rows anew; yields how many rows each batch had."""
-        return analyse_anew(self._database)
+        return rebuild_search_text(self._database)
 
     async def schema_version(self) -> int:
         """The version of the schema."""
@@ -309,7 +309,7 @@ class Store:
         tables = [sessions, messages, memories, vectors, traces]
         if user_id is None:
             tables = [agents, users, *tables]
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             for table in tables:
                 wanted = select(func.count()).select_from(table)
                 if user_id is not None:
@@ -324,7 +324,7 @@ async def _read_facts(database: Database) -> StoreFacts:
     text_version = int(said["text_version"])
     if text_version > TEXT_VERSION:
         raise SchemaTooNew(
-            f"{database.place} was indexed by a newer memrecall (text version {text_version})",
+            f"{database.location} was indexed by a newer memrecall (text version {text_version})",
             hint="Upgrade memrecall: pip install -U memrecall",
         )
     return StoreFacts(

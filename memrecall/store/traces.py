@@ -138,7 +138,7 @@ class Traces:
         rows = await self._database.fetch(ordered.limit(limit))
         return [TraceSummary(**row._mapping) for row in rows]
 
-    async def naming(self, key: str, among: int = LOOKED_THROUGH) -> list[TraceSummary]:
+    async def find_mentions(self, key: str, among: int = LOOKED_THROUGH) -> list[TraceSummary]:
         """Of the latest recalls those that speak of a memory or message, the latest first."""
         latest = self._only_mine(select(traces.c.trace_id))
         newest_first = latest.order_by(traces.c.created_at.desc(), traces.c.trace_id)

@@ -51,20 +51,20 @@ class VectorStore:
 
     async def check_model(self) -> None:
         """Refuse a database whose vectors another model made."""
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             stored = await _stored_model(connection)
         if stored not in (None, self.model):
             raise EmbeddingModelMismatch(
-                f"{self._database.place} has vectors of {stored!r}, not {self.model!r}",
+                f"{self._database.location} has vectors of {stored!r}, not {self.model!r}",
                 hint="`memrecall reindex` makes them anew, or choose the old model",
             )
 
-    async def claim_model(self) -> None:
+    async def ensure_model(self) -> None:
         """Make this the model of a database that has none yet; refuse another one's."""
         await self._database.transact(self._take_over)
         await self.check_model()
 
-    async def adopt(self) -> None:
+    async def set_model(self) -> None:
         """From now on the database's model is this one; older vectors count as missing."""
         await self._database.transact(self._set_model)
 
@@ -118,7 +118,7 @@ class VectorStore:
 
     async def pending(self, limit: int, user_id: str | None = None) -> list[PendingText]:
         """Rows without a vector of this model: one user's, or anybody's for an operator."""
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             result = await connection.execute(self._pending(user_id).limit(limit))
             return [
                 PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip())
@@ -129,13 +129,13 @@ class VectorStore:
         """How many vectors of this model a user has."""
         wanted = select(func.count()).select_from(vectors)
         of_user = (vectors.c.user_id == user_id, vectors.c.model == self.model)
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             return int(await connection.scalar(wanted.where(*of_user)) or 0)
 
     async def count_pending(self, user_id: str | None = None) -> int:
         """How many rows `pending` would give in all."""
         wanted = select(func.count()).select_from(self._pending(user_id).subquery())
-        async with self._database.peek() as connection:
+        async with self._database.autocommit() as connection:
             return int(await connection.scalar(wanted) or 0)
 
     def _pending(self, user_id: str | None) -> Select[Any]:

@@ -417,7 +417,7 @@ async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
     async def broken(self: ChangeFeed) -> None:
         raise StorageUnreachable("the <database> is gone")
 
-    monkeypatch.setattr(ChangeFeed, "mark", broken)
+    monkeypatch.setattr(ChangeFeed, "version", broken)
     context = await filled(MemoryContext(library, ANN), user())
     (block,) = blocks(await context.get_messages())
     assert "could not be searched" in block
@@ -737,7 +737,7 @@ async def test_recall_takes_every_kind_of_message(library: Library) -> None:
         result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
         assert result.handoff.relevant_memory_keys == ["a1"]
         told = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
-        assert (told["role"], told["text"]) == ("user", ASKED)
+        assert (told["role"], told["text"].removesuffix("\n[image]")) == ("user", ASKED)
 
     await check_each_async(CONVERSATIONS, check)
 

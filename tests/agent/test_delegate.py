@@ -162,7 +162,7 @@ async def test_a_broken_store_is_an_answer(
     async def broken(self: ChangeFeed) -> None:
         raise StorageUnreachable("the database is gone")
 
-    monkeypatch.setattr(ChangeFeed, "mark", broken)
+    monkeypatch.setattr(ChangeFeed, "version", broken)
     answer = await answer_of(tool_of(library), query=ASKED)
     assert answer["stop_reason"] == "storage_failed"
     assert "does not mean that there is nothing" in answer["summary"]

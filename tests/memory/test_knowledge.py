@@ -150,17 +150,17 @@ class TestSearch:
         await fill(doctor)
 
         assert await found(cook, "fastapi") == []
-        before = await library.store.knowledge_feed("cook").mark()
+        before = await library.store.knowledge_feed("cook").version()
         await cook.add(NewKnowledge("fastapi is no dish", "Not food"))
         assert before is None
         assert await found(cook, "fastapi") == ["Not food"]
-        mark = await library.store.knowledge_feed("cook").mark()
+        mark = await library.store.knowledge_feed("cook").version()
         assert mark is not None
         assert mark.version == 1  # numbered by its own entries alone
 
     async def test_a_user_of_the_agent_name_is_somebody_else(self, library: Library) -> None:
         await fill(KnowledgeBase(library, DOCTOR))
-        assert await library.store.feed("doctor").mark() is None
+        assert await library.store.feed("doctor").version() is None
 
     async def test_a_disabled_agent_is_not_asked(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)

@@ -73,5 +73,5 @@ async def count_blocked(store: Store) -> int:
     if database.is_sqlite:  # one waits for the file, the others in line behind it
         line: Any = database._write_lock
         return int(line.locked()) + len(line._waiters or ())
-    async with database.peek() as connection:
+    async with database.autocommit() as connection:
         return int(await connection.scalar(text(BLOCKED)) or 0)

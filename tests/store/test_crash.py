@@ -45,7 +45,7 @@ async def read_batches(location: str) -> Batches:
     async with await Store.open(location, lock_timeout=60) as store:
         await wait_until(lambda: is_alone(store))
         messages = await walk(store.timeline(process.SCOPE), page_size=200)
-        mark = await store.feed("ann").mark()
+        mark = await store.feed("ann").version()
         await require_sound(store)
     assert_numbered(messages)
     assert mark is not None
@@ -60,7 +60,7 @@ async def is_alone(store: Store) -> bool:
     """Whether the server is done with the killed: a commit may be under way after its client."""
     if store.database.is_sqlite:
         return True
-    async with store.database.peek() as connection:
+    async with store.database.autocommit() as connection:
         return bool(await connection.scalar(text(OTHERS)) == 0)
 
 

@@ -64,7 +64,7 @@ async def derive(store: Store, scope: Scope) -> None:
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
-    mark = await store.feed(user_id).mark()
+    mark = await store.feed(user_id).version()
     assert mark is not None
     return mark.epoch
 
@@ -91,7 +91,7 @@ class TestUser:
         await fill(store)
         before = await epoch(store)
         await store.owners.erase_user("ann")
-        assert await store.feed("ann").mark() is None
+        assert await store.feed("ann").version() is None
 
         await store.timeline(TEA).add([said("tea0", "other words than before")])
 
@@ -149,7 +149,7 @@ class TestSession:
 
     async def test_change_numbers_are_not_given_again(self, store: Store) -> None:
         await fill(store)
-        before = await store.feed("ann").mark()
+        before = await store.feed("ann").version()
         assert before is not None
         await store.owners.erase_session("ann", "work")
 

@@ -27,10 +27,10 @@ only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=Tru
 async def tell(store: Store, statement: str) -> None:
     """Say something to the one connection that writes so far."""
     if store.database.is_sqlite:
-        with store.database.writing.connect() as direct:
+        with store.database.write_engine.connect() as direct:
             direct.exec_driver_sql(statement)
         return
-    async with store.database.peek() as connection:
+    async with store.database.autocommit() as connection:
         await connection.exec_driver_sql(statement)
 
 
@@ -54,7 +54,7 @@ async def test_a_full_disk(tmp_path: Path) -> None:
         assert (await store.count("ann"))["messages"] == 5 * written
         await require_sound(store)
         before = await dump(store.database)
-        with pytest.raises(StorageFull, match=str(store.place)) as full:
+        with pytest.raises(StorageFull, match=str(store.location)) as full:
             await store.timeline(ANN).add([said("again", "x" * 100_000)])
         assert "Free some space" in full.value.hint
         assert await dump(store.database) == before
@@ -80,7 +80,7 @@ async def test_another_writer_for_longer_than_one_waits(location: str, seconds: 
         (outcome,) = await asyncio.gather(blocked, return_exceptions=True)
         assert gave_up
         assert isinstance(outcome, StorageBusy)
-        assert store.place in str(outcome)
+        assert store.location in str(outcome)
         assert await dump(store.database) == before
         assert (await store.timeline(ANN).add([said("n")])).stored == 1
 
@@ -155,7 +155,7 @@ async def test_a_server_that_hangs_up_in_the_middle_of_a_write(
         if statement.startswith("INSERT INTO messages"):
             hang_up(postgresql_server, store)
 
-    engine = store.database.writing
+    engine = store.database.write_engine
     event.listen(engine, "before_cursor_execute", interfere)
     with pytest.raises(StorageUnreachable):
         await store.timeline(ANN).add([said("n")])

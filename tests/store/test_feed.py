@@ -20,7 +20,7 @@ Change = tuple[int, str, str]
 
 
 async def version(store: Store, user_id: str = "ann") -> int:
-    mark = await store.feed(user_id).mark()
+    mark = await store.feed(user_id).version()
     return 0 if mark is None else mark.version
 
 
@@ -46,13 +46,13 @@ async def embed(store: Store, *rows: RowKey) -> None:
 
 
 async def test_an_unknown_user_has_no_mark(store: Store) -> None:
-    assert await store.feed("nobody").mark() is None
+    assert await store.feed("nobody").version() is None
 
 
 async def test_a_new_user_is_enabled_and_lives_in_utc(store: Store) -> None:
     await store.timeline(ANN).add([said("m")])
 
-    mark = await store.feed("ann").mark()
+    mark = await store.feed("ann").version()
 
     assert mark is not None
     assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")

@@ -82,7 +82,7 @@ async def state(store: Store) -> Rows:
 @contextmanager
 def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
     """Do something just before the database gets its n-th statement from now on."""
-    engine = database.writing
+    engine = database.write_engine
     seen = count(1)
 
     def hook(*_: Any) -> None:
@@ -99,11 +99,11 @@ def at_statement(database: Database, number: int, action: Callable[[], object]) 
 @contextmanager
 def at_commit(database: Database, action: Callable[[Any], object]) -> Iterator[None]:
     """Do something just before each commit."""
-    event.listen(database.writing, "commit", action)
+    event.listen(database.write_engine, "commit", action)
     try:
         yield
     finally:
-        event.remove(database.writing, "commit", action)
+        event.remove(database.write_engine, "commit", action)
 
 
 def fail(*_: object) -> None:
@@ -111,7 +111,7 @@ def fail(*_: object) -> None:
 
 
 def connections_out(store: Store) -> int:
-    pool: Any = store.database.writing.pool
+    pool: Any = store.database.write_engine.pool
     return int(pool.checkedout())
 
 
@@ -198,7 +198,7 @@ async def test_cancellation_at_any_moment(store: Store) -> None:
             asyncio.ensure_future(timeline.add(batch)),
             asyncio.ensure_future(timeline.page()),
             asyncio.ensure_future(timeline.neighbors("m3", after=1)),
-            asyncio.ensure_future(store.feed("ann").mark()),
+            asyncio.ensure_future(store.feed("ann").version()),
         ]
         for _ in range(patience):
             await asyncio.sleep(0.0004 * (patience % 3))

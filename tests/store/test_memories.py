@@ -37,7 +37,7 @@ async def test_every_field_comes_back(store: Store) -> None:
     written = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
     memory = await store.memories(scope).get("drinks")
 
-    assert (written.ids, written.fresh) == (("drinks",), (True,))
+    assert (written.ids, written.created) == (("drinks",), (True,))
     assert memory.model_dump(include=set(NewMemory.model_fields)) == FULL.model_dump()
     assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
     assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
@@ -75,7 +75,7 @@ async def test_the_same_again_is_no_new_row(store: Store) -> None:
     fresh = NewMemory(memory_key="n", content="likes rain")
     written = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
 
-    assert written.fresh == (False, True, False)
+    assert written.created == (False, True, False)
     after = rows_of(await dump(store.database), "ann")["memories"]
     assert [row for row in after if row["memory_key"] == "k"] == before
 
@@ -209,12 +209,12 @@ async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: S
     await remember(store, "drinks")
     await remember(store, "secret", sensitive=True)
     await remember(store, "drinks", scope=BEN)
-    before = await store.feed("ann").mark()
+    before = await store.feed("ann").version()
 
     assert await store.memories(ANN).delete_all() == 1
     assert await store.memories(ANN).delete_all() == 0
 
-    after = await store.feed("ann").mark()
+    after = await store.feed("ann").version()
     assert before is not None
     assert after is not None
     assert after.version == before.version + 1

@@ -20,7 +20,7 @@ async def test_a_batch_is_stored_in_the_order_given(store: Store) -> None:
     written = await timeline.add([said("b"), said("a"), said("c")])
 
     assert written.ids == ("b", "a", "c")
-    assert written.fresh == (True, True, True)
+    assert written.created == (True, True, True)
     assert written.stored == 3
     numbers = {m.message_id: m.sequence_no for m in await timeline.get_many(["a", "b", "c"])}
     assert numbers == {"b": 1, "a": 2, "c": 3}
@@ -96,7 +96,7 @@ async def test_the_same_again_is_no_new_row(store: Store) -> None:
 
     written = await timeline.add([*numbered("a", 3), said("new", ts=at(9))])
 
-    assert written.fresh == (False, False, False, True)
+    assert written.created == (False, False, False, True)
     after = rows_of(await dump(store.database), "ann")
     assert [row for row in after["messages"] if row["message_id"] != "new"] == before["messages"]
     assert (await timeline.get("new")).sequence_no == 4
@@ -128,7 +128,7 @@ async def test_a_repeat_without_a_time_never_conflicts(store: Store) -> None:
     timeline = store.timeline(ANN)
     await timeline.add([said("m", ts=at(5))])
 
-    assert (await timeline.add([said("m", ts=None)])).fresh == (False,)
+    assert (await timeline.add([said("m", ts=None)])).created == (False,)
     assert (await timeline.get("m")).ts == at(5)
 
 
@@ -137,7 +137,7 @@ async def test_the_same_moment_in_another_zone_is_the_same(store: Store) -> None
     await timeline.add([said("m")])
     shanghai = MORNING.astimezone(timezone(timedelta(hours=8)))
 
-    assert (await timeline.add([said("m", ts=shanghai)])).fresh == (False,)
+    assert (await timeline.add([said("m", ts=shanghai)])).created == (False,)
 
 
 async def test_an_id_may_repeat_between_users(store: Store) -> None:
@@ -154,7 +154,7 @@ async def test_an_id_may_repeat_in_a_batch_with_the_same_words(store: Store) -> 
     written = await timeline.add([said("m"), said("m"), said("n")])
 
     assert written.ids == ("m", "m", "n")
-    assert written.fresh == (True, False, True)
+    assert written.created == (True, False, True)
     assert [m.sequence_no for m in await timeline.get_many(["m", "n"])] == [1, 2]
 
 

@@ -107,7 +107,7 @@ async def owners_and_vectors_are_read_unchanged(store: Store) -> None:
     (agent,) = (await store.owners.list_agents()).items
     ann, ben = (await store.owners.list_users()).items
     closed, opened = (await store.owners.list_sessions("ann")).items
-    mark = await store.feed("ann").mark()
+    mark = await store.feed("ann").version()
     assert mark is not None
     changes = [c async for c in store.feed("ann").changes(0, mark.version, "embedder-1")]
 
@@ -131,7 +131,7 @@ async def messages_are_numbered_on(store: Store) -> None:
     message = await timeline.get("m4")
     assert message.sequence_no == 3
     assert message.create_time > datetime(2026, 1, 26, 10, 47, 0, 1, tzinfo=UTC)
-    mark = await store.feed("ann").mark()
+    mark = await store.feed("ann").version()
     assert mark is not None
     assert mark.version == 7
     with pytest.raises(Disabled):
@@ -167,11 +167,11 @@ async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: st
 
 
 async def traces_are_taken_and_threads_followed(store: Store) -> None:
-    before = await store.feed("ann").mark()
+    before = await store.feed("ann").version()
     await store.traces(ANN).add(recalled("new"), keep_days=30)
 
     assert (await store.traces(ANN).get("new")).query == "which tea?"
-    assert await store.feed("ann").mark() == before
+    assert await store.feed("ann").version() == before
     thread = await store.timeline(ANN).thread(session_id="open", limit=9)
     assert [message.message_id for message in thread] == ["m1", "m2"]
     with pytest.raises(Disabled):
@@ -231,7 +231,7 @@ async def test_old_knowledge_is_indexed(empty_location: str) -> None:
     await make_old(empty_location, 4)
 
     async with await Store.open(empty_location) as store:
-        mark = await store.knowledge_feed("helper").mark()
+        mark = await store.knowledge_feed("helper").version()
         assert mark is not None
         assert (mark.version, mark.status, mark.time_zone) == (1, 1, "UTC")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 1, "embedder-1")]
@@ -245,7 +245,7 @@ async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: s
     await make_old(empty_location, 5)
 
     async with await Store.open(empty_location) as store:
-        mark = await store.knowledge_feed("helper").mark()
+        mark = await store.knowledge_feed("helper").version()
         assert mark is not None
         assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]

@@ -113,7 +113,7 @@ class TestFiles:
         }
         async with (
             await Store.open(file, durability=durability, lock_timeout=1.5) as store,  # type: ignore[arg-type]
-            store.database.peek() as connection,
+            store.database.autocommit() as connection,
         ):
             for name, value in wanted.items():
                 found = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
@@ -213,7 +213,7 @@ class TestServer:
         location = postgresql_server.location("migrated")
         async with (
             await Store.open(location, lock_timeout=1.5) as store,
-            store.database.peek() as connection,
+            store.database.autocommit() as connection,
         ):
             for name, value in wanted.items():
                 found = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
@@ -223,6 +223,6 @@ class TestServer:
         location = postgresql_server.location("migrated").replace("postgres:@", "postgres:hunter2@")
 
         async with await Store.open(location) as store:
-            assert PASSWORD not in store.place
-            assert "migrated" in store.place
+            assert PASSWORD not in store.location
+            assert "migrated" in store.location
             assert store.file is None

@@ -135,13 +135,13 @@ class TestStatus:
             with pytest.raises(InvalidArgument):
                 await store.owners.set_time_zone("ann", unknown)
 
-        mark = await store.feed("ann").mark()
+        mark = await store.feed("ann").version()
         assert mark is not None
         assert mark.time_zone == "Asia/Shanghai"
 
 
 async def require_active(store: Store, scope: Scope) -> None:
-    mark = await store.feed(scope.user_id).mark()
+    mark = await store.feed(scope.user_id).version()
     assert mark is not None
     await store.require_active(mark, scope)
 

@@ -50,7 +50,7 @@ def literal(statement: Executable, dialect: Dialect) -> str:
 
 async def explain(database: Database, statement: Executable) -> str:
     """How the engine would answer a statement."""
-    async with database.peek() as connection:
+    async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
         if not database.is_sqlite:
             await connection.exec_driver_sql("ANALYZE messages")
@@ -61,7 +61,7 @@ async def explain(database: Database, statement: Executable) -> str:
 
 async def count_work(database: Database, statement: Executable) -> int:
     """How much an engine does for a statement: SQLite's steps, PostgreSQL's blocks."""
-    async with database.peek() as connection:
+    async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
         if not database.is_sqlite:
             told = await connection.exec_driver_sql(

@@ -21,7 +21,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
 
     statements: list[tuple[str, Any]] = []
     async with await Store.open(str(tmp_path / "chat.db")) as store:
-        engine = store.database.writing
+        engine = store.database.write_engine
 
         @event.listens_for(engine, "before_cursor_execute")
         def note(_c: Any, _u: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
@@ -41,10 +41,10 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
         await store.traces(Scope("u1", session_id="s1")).add(recalled(), keep_days=1)
         await store.owners.purge_traces(datetime.now(UTC))
-        await store.timeline(Scope("u1")).labelled("bot", session_id="s1", furthest=10)
+        await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
         event.remove(engine, "before_cursor_execute", note)
         assert len(statements) > 10
-        async with store.database.peek() as connection:
+        async with store.database.autocommit() as connection:
             for statement, given in statements:
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
                 told = " / ".join(row[-1] for row in plan)

@@ -253,7 +253,7 @@ class Conversations(RuleBasedStateMachine):
             name: (spoken.content, spoken.session, spoken.sequence_no)
             for name, spoken in person.messages.items()
         }
-        mark = await self._store.feed(user).mark()
+        mark = await self._store.feed(user).version()
         assert (mark.version if mark else 0) == person.version
         keys: dict[str, list[str]] = {"messages": [], "memories": []}
         async for changes in self._store.feed(user).changes(0, person.version, None):

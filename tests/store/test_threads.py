@@ -221,7 +221,7 @@ async def compare_with_plainest_walk(
 def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """What the database is asked meanwhile."""
     database = store.database
-    engine: Engine = database.writing
+    engine: Engine = database.write_engine
     asked: list[tuple[str, Any]] = []
 
     def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
@@ -258,7 +258,7 @@ async def test_sqlite_seeks_its_place_in_the_session_by_index(tmp_path: Path) ->
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
         with statements_of(store) as asked:
             await thread(store, "c", limit=2)
-        async with store.database.peek() as connection:
+        async with store.database.autocommit() as connection:
             plans = []
             for statement, given_ in asked:
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given_)

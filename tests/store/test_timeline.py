@@ -357,7 +357,7 @@ class TestLabelled:
 
         async def look(case: tuple[str, list[str]]) -> None:
             label, found = case
-            messages = await timeline.labelled(label, session_id="s", furthest=100)
+            messages = await timeline.find_labelled(label, session_id="s", depth=100)
             assert [message.message_id for message in messages] == found
 
         cases = {"bot": ["m3", "m0"], "小深": ["m1"], "a_b": ["m1"], "nobody": [], "%": []}
@@ -365,7 +365,7 @@ class TestLabelled:
 
     async def test_only_so_far_back_and_so_many(self, store: Store) -> None:
         timeline = await self.written(store)
-        near = await timeline.labelled("bot", session_id="s", furthest=4)
+        near = await timeline.find_labelled("bot", session_id="s", depth=4)
         assert [message.message_id for message in near] == ["m3"]
-        one = await timeline.labelled("bot", session_id="s", furthest=100, limit=1)
+        one = await timeline.find_labelled("bot", session_id="s", depth=100, limit=1)
         assert [message.message_id for message in one] == ["m3"]

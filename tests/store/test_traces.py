@@ -71,14 +71,14 @@ class TestAdd:
 
     async def test_the_user_is_active_and_nothing_searched_has_changed(self, store: Store) -> None:
         await meet(store, ANN)
-        mark = await store.feed("ann").mark()
+        mark = await store.feed("ann").version()
 
         before = datetime.now(UTC)
         await store.traces(ANN).add(recalled(), KEPT)
 
         (user,) = (await store.owners.list_users()).items
         assert user["last_active_time"] >= before
-        assert await store.feed("ann").mark() == mark
+        assert await store.feed("ann").version() == mark
 
     async def test_an_agent_is_made_on_first_use(self, store: Store) -> None:
         await meet(store, ANN)
@@ -151,7 +151,7 @@ class TestAdd:
         )
 
         assert sorted(await names(store)) == [f"t{n}" for n in range(8)]
-        mark = await store.feed("ann").mark()
+        mark = await store.feed("ann").version()
         assert mark is not None
         assert mark.version == 9
 
@@ -329,13 +329,13 @@ class TestPurge:
                 old = recalled(f"{age}", created_at=days_ago(age))
                 await store.traces(scope).add(old, KEPT)
         await store.owners.set_user_enabled("u1", False)
-        marks = [await store.feed(scope.user_id).mark() for scope in scopes]
+        marks = [await store.feed(scope.user_id).version() for scope in scopes]
 
         assert await store.owners.purge_traces(days_ago(2.5)) == 15
 
         for scope in scopes[:3]:
             assert await names(store, scope) == ["1", "2"]
-        assert [await store.feed(scope.user_id).mark() for scope in scopes] == marks
+        assert [await store.feed(scope.user_id).version() for scope in scopes] == marks
         assert await store.owners.purge_traces(days_ago(2.5)) == 0
 
     async def test_an_empty_database(self, store: Store) -> None:
@@ -359,7 +359,7 @@ async def test_recalls_that_speak_of_a_key(store: Store) -> None:
     await store.traces(BEN).add(recalled("bens", body=spoken), KEPT)
 
     async def found(key: str, **more: int) -> list[str]:
-        return [trace.trace_id for trace in await kept.naming(key, **more)]
+        return [trace.trace_id for trace in await kept.find_mentions(key, **more)]
 
     assert await found("m_1") == ["t2", "t0"]
     assert await found('记忆"%_') == ["t2", "t0"]

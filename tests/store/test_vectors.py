@@ -22,7 +22,7 @@ def matrix(*rows: list[float]) -> npt.NDArray[np.float32]:
 
 async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict[str, list[float]]:
     """The vectors of a user as the change feed gives them."""
-    mark = await store.feed(user_id).mark()
+    mark = await store.feed(user_id).version()
     assert mark is not None
     found: dict[str, list[float]] = {}
     async for changes in store.feed(user_id).changes(0, mark.version, model):
@@ -32,7 +32,7 @@ async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict
 
 
 async def versions(store: Store) -> int:
-    mark = await store.feed("ann").mark()
+    mark = await store.feed("ann").version()
     assert mark is not None
     return mark.version
 
@@ -41,8 +41,8 @@ class TestModel:
     async def test_an_empty_database_takes_the_first_model_that_claims_it(
         self, store: Store
     ) -> None:
-        await store.vectors(MODEL).claim_model()
-        await store.vectors(MODEL).claim_model()
+        await store.vectors(MODEL).ensure_model()
+        await store.vectors(MODEL).ensure_model()
 
         async with await Store.open(location_of(store)) as again:
             assert again.facts.embedding_model == MODEL
@@ -56,19 +56,19 @@ class TestModel:
         assert await dump(store.database) == before
 
     async def test_another_model_is_refused_with_the_way_out(self, store: Store) -> None:
-        await store.vectors(MODEL).claim_model()
+        await store.vectors(MODEL).ensure_model()
         other = store.vectors("embedder-2")
 
-        for attempt in (other.check_model, other.claim_model):
+        for attempt in (other.check_model, other.ensure_model):
             with pytest.raises(EmbeddingModelMismatch) as refusal:
                 await attempt()
-            for words in (MODEL, "embedder-2", "`memrecall reindex`", store.place):
+            for words in (MODEL, "embedder-2", "`memrecall reindex`", store.location):
                 assert words in str(refusal.value)
         await store.vectors(MODEL).check_model()
 
     async def test_an_adopted_model_replaces_the_old_one(self, store: Store) -> None:
-        await store.vectors(MODEL).adopt()
-        await store.vectors("embedder-2").adopt()
+        await store.vectors(MODEL).set_model()
+        await store.vectors("embedder-2").set_model()
 
         await store.vectors("embedder-2").check_model()
         with pytest.raises(EmbeddingModelMismatch):
@@ -77,7 +77,7 @@ class TestModel:
     @pytest.mark.concurrent
     async def test_of_several_models_that_come_at_once_one_is_taken(self, store: Store) -> None:
         outcomes = await asyncio.gather(
-            *(store.vectors(f"embedder-{n}").claim_model() for n in range(4)),
+            *(store.vectors(f"embedder-{n}").ensure_model() for n in range(4)),
             return_exceptions=True,
         )
 
@@ -225,12 +225,12 @@ async def test_search_text_made_anew_starts_derived_data_anew(store: Store) -> N
     await store.timeline(ANN).add([said("m", "Coffee beans")])
     await remember(store, "k", "likes tea")
     before = await dump(store.database)
-    marks = await store.feed("ann").mark()
+    marks = await store.feed("ann").version()
 
-    counts = [count async for count in store.analyse_anew()]
+    counts = [count async for count in store.rebuild_search_text()]
 
     assert sum(counts) == 2
     after = await dump(store.database)
     assert after["messages"] == before["messages"]
     assert after["memories"] == before["memories"]
-    assert (await store.feed("ann").mark()) != marks
+    assert (await store.feed("ann").version()) != marks

@@ -1,15 +1,28 @@
 """The terminal view of a recall, live or from its stored trace."""
 
-from collections.abc import Callable
 from datetime import tzinfo
 from itertools import groupby
 from typing import Any
 
 from rich.text import Text
 
-from memrecall.agent.display import own_words, tell_time, zone_of
+from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import Nearby, RecalledMemory, RecallResult
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import (
+    CallEvent,
+    EventKind,
+    FallbackEvent,
+    HandoffEvent,
+    IterationEvent,
+    ModelEvent,
+    ResultEvent,
+    StartEvent,
+    SteerEvent,
+    StopEvent,
+    TextEvent,
+    ThoughtEvent,
+    TraceEvent,
+)
 from memrecall.cli.output import count_noun, draw_bar, flatten, fold, indent, sanitize, truncate
 from memrecall.cli.views import tools as tool_lines
 
@@ -47,33 +60,52 @@ class RecallView:
         self._raw_arguments: dict[str, str] = {}  # by call id, as the model wrote them
         self._seen_texts: dict[str, str] = {}  # by memory key, from results
         self._last_search: Fields = {}  # arguments
-        self._renderers: dict[EventKind, Callable[[TraceEvent], Lines]] = {
-            EventKind.START: self._start,
-            EventKind.ITERATION: self._iteration,
-            EventKind.MODEL: self._model,
-            EventKind.THOUGHT: self._thought,
-            EventKind.TEXT: self._text,
-            EventKind.CALL: self._call,
-            EventKind.RESULT: self._result,
-            EventKind.STEER: self._steer,
-            EventKind.FALLBACK: self._fallback,
-            EventKind.STOP: self._stop,
-            EventKind.HANDOFF: self._handoff,
-        }
 
     def render_event(self, event: TraceEvent) -> Lines:
         """Return the lines of one event; some events have none."""
-        return self._renderers[event.kind](event)
+        match event:
+            case StartEvent():
+                return self._start(event)
+            case IterationEvent():
+                return self._iteration(event)
+            case ModelEvent():
+                return self._model(event)
+            case CallEvent():
+                # Rendered with its result, which has the arguments after validation.
+                self._raw_arguments[event.id] = event.arguments
+            case ResultEvent():
+                return self._result(event)
+            case HandoffEvent():
+                return self._handoff(event)
+        return self._remark(event)
+
+    def _remark(self, event: TraceEvent) -> Lines:
+        match event:
+            case SteerEvent():
+                return self._warning(f"steered ({event.reason})", event.text)
+            case FallbackEvent():
+                problem = event.problem or event.reason
+                return self._warning("the model cannot continue, falling back to rules", problem)
+            case StopEvent():
+                return self._warning(f"stopped ({event.reason})", event.problem)
+            case ThoughtEvent() if not self._brief:
+                thought = Text(sanitize(event.text).strip(), "italic")
+                return self._in_turn(event, fold(thought, self._body_width))
+            case TextEvent() if not self._brief:
+                # The first lines of what the model wrote instead of a call are enough.
+                text = Text(flatten(event.text), "dim")
+                return self._in_turn(event, fold(text, self._body_width)[:2])
+        return []
 
     def describe_wait(self, event: TraceEvent) -> str:
         """Return what the recall waits for after an event."""
-        if event.kind is EventKind.CALL:
-            return f"running {flatten(event.data['tool'])}"
+        if isinstance(event, CallEvent):
+            return f"running {flatten(event.tool)}"
         return _WAITING.get(event.kind, "")
 
     def render_result(self, result: RecallResult) -> Lines:
         """Return what belongs to no event: evidence, remarks and cost."""
-        zone = zone_of(result.trace.events)
+        zone = trace_time_zone(result.trace)
         lines = self._times(result, zone)
         for number, memory in enumerate(result.memories, 1):
             lines += [Text(), *self._evidence(number, memory, zone)]
@@ -82,78 +114,55 @@ class RecallView:
         footer = fold(Text(_cost(result), "dim"), self._body_width)
         return [*lines, Text(), *indent(footer, _MARGIN)]
 
-    def _start(self, event: TraceEvent) -> Lines:
-        data = event.data
-        query = fold(Text(sanitize(data["asked"]), "bold"), self._body_width)
+    def _start(self, event: StartEvent) -> Lines:
+        query = fold(Text(sanitize(event.asked), "bold"), self._body_width)
         if len(query) > _MAX_BRIEF_LINES:
             query = [*query[:_MAX_BRIEF_LINES], Text("…", "dim")]
         lines = indent(query, _MARGIN, Text(" ?", "bold cyan"))
         if self._brief:
             return lines
-        messages = f", {data['given']} messages passed" if data["given"] > 1 else ""
-        about = f"{flatten(data['model'])}, {tool_lines.local_minute(data['now'])}{messages}"
+        messages = f", {event.given} messages passed" if event.given > 1 else ""
+        about = f"{flatten(event.model)}, {tool_lines.local_minute(event.now)}{messages}"
         return [*lines, *indent([Text(about, "dim")], _MARGIN)]
 
-    def _iteration(self, event: TraceEvent) -> Lines:
+    def _iteration(self, event: IterationEvent) -> Lines:
         if self._brief:
             return []
-        data = event.data
-        title = f"iteration {event.iteration}, {count_noun(data['shown'], 'message')} shown"
-        title += f" (window of {data['window']})" if data["shown"] != data["window"] else ""
+        title = f"iteration {event.iteration}, {count_noun(event.shown, 'message')} shown"
+        title += f" (window of {event.window})" if event.shown != event.window else ""
         return [Text(), heading(title, self._width)]
 
-    def _model(self, event: TraceEvent) -> Lines:
-        data = event.data
-        if data.get("failed"):
-            return self._warning("the model failed", data["failed"])
+    def _model(self, event: ModelEvent) -> Lines:
+        if event.failed:
+            return self._warning("the model failed", event.failed)
         if self._brief:
             return []
         facts = []
-        if data["tool_choice"] not in ("required", "auto"):
-            facts.append(f"last turn: only {data['tool_choice']} is allowed")
-        if data["prompt_tokens"] or data["completion_tokens"]:
-            tokens = f"{data['prompt_tokens']:,} + {data['completion_tokens']:,} tokens"
-            facts.append(f"{tokens}, {data['seconds']:.1f} s")
-        if data["purpose"] != "recall" and facts:
-            facts.insert(0, data["purpose"])
+        if event.tool_choice not in ("required", "auto"):
+            facts.append(f"last turn: only {event.tool_choice} is allowed")
+        if event.prompt_tokens or event.completion_tokens:
+            tokens = f"{event.prompt_tokens:,} + {event.completion_tokens:,} tokens"
+            facts.append(f"{tokens}, {event.seconds:.1f} s")
+        if event.purpose != "recall" and facts:
+            facts.insert(0, event.purpose)
         return self._in_turn(event, [Text(", ".join(facts), "dim")]) if facts else []
 
-    def _thought(self, event: TraceEvent) -> Lines:
-        if self._brief:
-            return []
-        thought = Text(sanitize(event.data["text"]).strip(), "italic")
-        return self._in_turn(event, fold(thought, self._body_width))
-
-    def _text(self, event: TraceEvent) -> Lines:
-        """Return the first lines of text that the model wrote instead of a call."""
-        if self._brief:
-            return []
-        return self._in_turn(
-            event, fold(Text(flatten(event.data["text"]), "dim"), self._body_width)[:2]
-        )
-
-    def _call(self, event: TraceEvent) -> Lines:
-        """Remember a call; it is rendered with its result, which has the applied arguments."""
-        self._raw_arguments[event.data["id"]] = event.data["arguments"]
-        return []
-
-    def _result(self, event: TraceEvent) -> Lines:
-        data = event.data
+    def _result(self, event: ResultEvent) -> Lines:
         seen = set(self._seen_texts)
-        self._remember_texts(data.get("output") or {})
-        raw = self._raw_arguments.pop(data["id"], "")
-        arguments = data.get("arguments") or {}
-        call = tool_lines.call_line(data["tool"], arguments, raw)
-        outcome = flatten(tool_lines.outcome(data))
-        style = "yellow" if data.get("error") else "dim"
+        self._remember_texts(event.output or {})
+        raw = self._raw_arguments.pop(event.id, "")
+        arguments = event.arguments
+        call = tool_lines.call_line(event.tool, arguments, raw)
+        outcome = flatten(tool_lines.outcome(event))
+        style = "yellow" if event.error else "dim"
         if self._brief:
-            return self._brief_call(data["tool"], arguments, call, Text(outcome, style))
+            return self._brief_call(event.tool, arguments, call, Text(outcome, style))
         lines = indent(fold(call, self._body_width - 2), 2, Text("▸", "cyan"))
-        duration = f"{data['seconds']:.2f} s" if data.get("seconds", 0) >= 0.1 else ""
-        facts = [tool_lines.options_line(data["tool"], arguments), outcome, duration]
+        duration = f"{event.seconds:.2f} s" if (event.seconds or 0.0) >= 0.1 else ""
+        facts = [tool_lines.options_line(event.tool, arguments), outcome, duration]
         about = Text("; ".join(filter(None, facts)), style)
         below = fold(about, self._body_width - 2) if about else []
-        below += tool_lines.result_lines(data, self._body_width - 2, seen)
+        below += tool_lines.result_lines(event, self._body_width - 2, seen)
         return self._in_turn(event, [*lines, *indent(below, 2)])
 
     def _brief_call(self, tool: str, arguments: Fields, call: Text, outcome: Text) -> Lines:
@@ -176,16 +185,6 @@ class RecallView:
             if item.get("memory_key") and text:
                 self._seen_texts[item["memory_key"]] = text
 
-    def _steer(self, event: TraceEvent) -> Lines:
-        return self._warning(f"steered ({event.data['reason']})", event.data["text"])
-
-    def _fallback(self, event: TraceEvent) -> Lines:
-        problem = event.data.get("problem") or event.data["reason"]
-        return self._warning("the model cannot continue, falling back to rules", problem)
-
-    def _stop(self, event: TraceEvent) -> Lines:
-        return self._warning(f"stopped ({event.data['reason']})", event.data.get("problem") or "")
-
     def _warning(self, title: str, details: str) -> Lines:
         text = Text.assemble((title, "yellow"), (f": {flatten(details)}" if details else ""))
         return indent(fold(text, self._body_width), _MARGIN, Text("  !", "yellow"))
@@ -196,9 +195,8 @@ class RecallView:
         self._turn = event.turn
         return indent(lines, _MARGIN, Text(f"{event.turn:>2}", "dim") if is_new else None)
 
-    def _handoff(self, event: TraceEvent) -> Lines:
-        data = event.data
-        keys, confidence = data["keys"], data["confidence"]
+    def _handoff(self, event: HandoffEvent) -> Lines:
+        keys, confidence = event.keys, event.confidence
         style = tool_lines.score_style(confidence)
         summary_count = count_noun(len(keys), "memory") if keys else "nothing"
         head = Text.assemble(
@@ -207,18 +205,18 @@ class RecallView:
             (f"  {summary_count} handed off", "dim"),
         )
         quotes = [self._seen_texts[key] for key in keys if key in self._seen_texts]
-        words = own_words(data["summary"], quotes)
+        words = remove_quotations(event.summary, quotes)
         summary = fold(Text(sanitize(words)), self._body_width) if words else []
         lines = [] if self._brief else [Text(), heading("handoff", self._width)]
         lines += indent([head, *summary], _MARGIN)
-        if data.get("question"):
-            question = fold(Text(sanitize(data["question"]), "cyan"), self._body_width)
+        if event.question:
+            question = fold(Text(sanitize(event.question), "cyan"), self._body_width)
             lines += indent(question, _MARGIN, Text("  ?", "cyan"))
         return lines
 
     def _times(self, result: RecallResult, zone: tzinfo) -> Lines:
         times = ", ".join(
-            f"{flatten(time.words)} = {tell_time(time, zone)}" for time in result.times
+            f"{flatten(time.words)} = {format_resolved_time(time, zone)}" for time in result.times
         )
         return indent(fold(Text(times, "dim"), self._body_width), _MARGIN) if times else []
 
@@ -235,7 +233,9 @@ class RecallView:
         lines += self._nearby([*memory.sources, *memory.before])
         lines += tool_lines.mark_lines(self._quote(memory))
         lines += self._nearby(memory.after)
-        dates = [f"{flatten(when.words)} = {tell_time(when, zone)}" for when in memory.times]
+        dates = [
+            f"{flatten(when.words)} = {format_resolved_time(when, zone)}" for when in memory.times
+        ]
         if memory.valid_to is not None:
             dates.append(f"valid until {memory.valid_to.astimezone(zone):%Y-%m-%d}")
         lines += fold(Text(", ".join(dates), "magenta"), self._body_width) if dates else []

@@ -6,6 +6,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
+from memrecall.agent.trace import ResultEvent
 from memrecall.cli.output import flatten, fold, pad, truncate
 
 Fields = dict[str, Any]
@@ -37,23 +38,23 @@ def difference(arguments: Fields, previous: Fields) -> str:
     return ", ".join(text for text in _search_options(arguments) if text not in unchanged)
 
 
-def outcome(data: Fields) -> str:
+def outcome(event: ResultEvent) -> str:
     """Return a short description of a call's result."""
-    output = data.get("output") or {}
-    if data.get("error"):
-        return f"{data['error']}: {output.get('message') or data.get('text', '')}"
-    describe = _OUTCOMES.get(data.get("tool", ""))
+    output = event.output or {}
+    if event.error:
+        return f"{event.error}: {output.get('message') or event.text}"
+    describe = _OUTCOMES.get(event.tool)
     return describe(output) if describe and output else ""  # large traces lack their outputs
 
 
-def result_lines(data: Fields, width: int, seen: Container[str] = ()) -> list[Text]:
+def result_lines(event: ResultEvent, width: int, seen: Container[str] = ()) -> list[Text]:
     """Return the hits or the text of a result; keys `seen` before are dimmed."""
-    output = data.get("output") or {}
-    if data.get("error"):
+    output = event.output or {}
+    if event.error:
         return []
-    if data.get("tool") == "search_memories":
+    if event.tool == "search_memories":
         return [*_hit_lines(output.get("results", []), width, seen), *_notes(output, width)]
-    if data.get("tool") == "get_memory_detail":
+    if event.tool == "get_memory_detail":
         return list(_detail_lines(output, width))
     return []
 

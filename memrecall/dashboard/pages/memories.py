@@ -195,7 +195,7 @@ def _draw_step(visit: Visit, step: Revision, zone: tzinfo) -> None:
 async def _draw_recalls(visit: Visit, key: str, zone: tzinfo) -> None:
     scope = await visit.scope()
     with card(visit.say("its_recalls")):
-        found = await visit.library.store.traces(scope).naming(key)
+        found = await visit.library.store.traces(scope).find_mentions(key)
         if not found:
             note(visit.say("never_recalled"))
         for item in found[:PAGE_SIZE]:

@@ -88,7 +88,7 @@ class IndexCache:
 
     @asynccontextmanager
     async def _current(self, feed: _Feed) -> AsyncIterator[_Current]:
-        mark = await feed.mark()
+        mark = await feed.version()
         if mark is None:
             self.forget(feed.owner)
             yield None

@@ -70,7 +70,7 @@ async def write_messages(user_id: PathId, body: WriteRequest, asked: Asked) -> R
     asked.service.metrics.count_stored(written.stored)
     items = [
         {"message_id": message_id, "stored": fresh}
-        for message_id, fresh in zip(written.ids, written.fresh, strict=True)
+        for message_id, fresh in zip(written.ids, written.created, strict=True)
     ]
     return Json({"stored": written.stored, "items": items})
 

@@ -64,7 +64,7 @@ class Asking:
         """
         scope = self._own(user_id, agent_id)
         store = self.library.store
-        mark = await store.feed(scope.user_id).mark()
+        mark = await store.feed(scope.user_id).version()
         if mark is not None:
             await store.require_active(mark, scope)
         return self._bound(scope)

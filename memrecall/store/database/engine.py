@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, Executable, Row, create_engine, event
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from memrecall.errors import InvalidArgument, StorageBusy, StorageUnreachable
 from memrecall.store.database.dialects import describe, read_location, sqlite_file
 from memrecall.store.database.faults import typed_faults
+from memrecall.workers import run_to_completion
 
 Result = TypeVar("Result")
 
@@ -92,7 +93,7 @@ class Database:
         self._write_lock = asyncio.Lock()
         self.is_sqlite = url.drivername.startswith("sqlite")
         self.file = sqlite_file(url)
-        self.place = describe(url)
+        self.location = describe(url)
 
     @classmethod
     def connect(
@@ -122,7 +123,7 @@ class Database:
         deadline = time.monotonic() + lock_timeout
         while True:
             try:
-                with typed_faults(self.place), direct.connect():
+                with typed_faults(self.location), direct.connect():
                     return
             except StorageBusy:
                 if time.monotonic() >= deadline:
@@ -136,7 +137,7 @@ class Database:
             self._direct.dispose()
 
     @property
-    def writing(self) -> Engine:
+    def write_engine(self) -> Engine:
         """The engine that transactions go through, as events see it."""
         return self._direct or self._engine.sync_engine
 
@@ -146,14 +147,14 @@ class Database:
         options: dict[str, Any] = {_BEGIN: "BEGIN"}
         if not self.is_sqlite:
             options = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
-        with typed_faults(self.place):
+        with typed_faults(self.location):
             async with self._engine.connect() as connection:
                 yield await connection.execution_options(**options)
 
     @asynccontextmanager
-    async def peek(self) -> AsyncIterator[AsyncConnection]:
+    async def autocommit(self) -> AsyncIterator[AsyncConnection]:
         """A connection for single statements, each on its own: the cheapest way to look."""
-        with typed_faults(self.place):
+        with typed_faults(self.location):
             async with self._engine.connect() as connection:
                 if not self.is_sqlite:  # there it is the rule: nobody has said BEGIN
                     await connection.execution_options(isolation_level="AUTOCOMMIT")
@@ -165,49 +166,39 @@ class Database:
         """All rows of one statement, by the shortest way: every search begins and ends here."""
         if self._direct is not None:
             return await asyncio.to_thread(self._fetch, self._direct, statement, given)
-        async with self.peek() as connection:
+        async with self.autocommit() as connection:
             rows: Sequence[Row[Any]] = (await connection.execute(statement, given)).all()
             return rows
 
     def _fetch(
         self, reader: Engine, statement: Executable, given: Mapping[str, Any] | None
     ) -> Sequence[Row[Any]]:
-        with typed_faults(self.place), reader.connect() as connection:
+        with typed_faults(self.location), reader.connect() as connection:
             return connection.execute(statement, given).all()
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Do `work` in one transaction. Begun work ends even if the caller is cancelled."""
-        task = asyncio.ensure_future(self._transact(work))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The caller must not be told "cancelled" while the outcome is still open.
-            while not task.done():
-                with suppress(asyncio.CancelledError):  # who cancels twice waits as well
-                    await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # seen: nobody is left to tell
-            raise
+        return await run_to_completion(self._transact(work))
 
     async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         if self._direct is not None:
             # One writer at a time in this process: waiting in line is fairer than SQLite's polling.
             async with self._write_lock:
                 return await asyncio.to_thread(self._transact_here, self._direct, work)
-        with typed_faults(self.place):
+        with typed_faults(self.location):
             async with self._engine.begin() as connection:
                 return await work(connection)
 
     def _transact_here(self, direct: Engine, work: Callable[[Any], Awaitable[Result]]) -> Result:
-        with typed_faults(self.place), direct.connect() as connection:
+        with typed_faults(self.location), direct.connect() as connection:
             begun = connection.execution_options(**{_BEGIN: "BEGIN IMMEDIATE"})
             with begun.begin():
                 return carry_out(work(InlineConnection(begun)))
 
-    async def scrub(self) -> None:
+    async def truncate_log(self) -> None:
         """Let erased bytes leave the write-ahead log too (SQLite); harmless elsewhere."""
         if self.is_sqlite:
-            async with self.peek() as connection:
+            async with self.autocommit() as connection:
                 await connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
 
 

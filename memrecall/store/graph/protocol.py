@@ -53,7 +53,7 @@ class GraphDB(Protocol):
         """Whether the store itself exports, imports and erases it with its other tables."""
         ...
 
-    def room(self, scope: Scope) -> ScopedGraph:
+    def for_scope(self, scope: Scope) -> ScopedGraph:
         """The graph of one scope."""
         ...
 
@@ -86,7 +86,7 @@ class StoreGraphs:
     def __init__(self, database: Any) -> None:
         self._database = database
 
-    def room(self, scope: Scope) -> ScopedGraph:
+    def for_scope(self, scope: Scope) -> ScopedGraph:
         """The graph of one scope."""
         return Graph(self._database, scope)
 

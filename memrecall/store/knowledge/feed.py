@@ -62,7 +62,7 @@ class KnowledgeFeed:
         self._agent_id = agent_id
         self.owner = f"\0agent {agent_id}"  # no user's id contains a NUL
 
-    async def mark(self) -> UserVersion | None:
+    async def version(self) -> UserVersion | None:
         """Where the agent's knowledge stands now; None for an agent that knows nothing."""
         rows = await self._database.fetch(_MARK, {"of_agent": self._agent_id})
         return UserVersion(**rows[0]._mapping) if rows else None

@@ -86,7 +86,7 @@ class MemoryChanges:
     async def purge(self, keys: Sequence[str]) -> int:
         """Remove memories for ever, with history and vectors; how many."""
         gone = await self._database.transact(lambda c: self._purge(c, keys))
-        await self._database.scrub()
+        await self._database.truncate_log()
         return gone
 
     async def update_in(

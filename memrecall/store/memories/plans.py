@@ -76,7 +76,7 @@ async def write_turn(
         written = await write_claimed(connection, given, claims, called)
         keys: list[str | None] = [None] * len(given)
         batches: dict[Origin, list[NewMemory]] = {}
-        for at, (pair, fresh) in enumerate(zip(kept, written.fresh, strict=True)):
+        for at, (pair, fresh) in enumerate(zip(kept, written.created, strict=True)):
             if pair is not None and fresh:
                 memory = named(pair[0]).model_copy(
                     update={"source_message_ids": (written.ids[at],)}

@@ -34,12 +34,12 @@ class WriteResult:
     """What a batch did: the ids in the order given, and which of them are new."""
 
     ids: tuple[str, ...] = ()
-    fresh: tuple[bool, ...] = ()
+    created: tuple[bool, ...] = ()
 
     @property
     def stored(self) -> int:
         """How many rows are new."""
-        return sum(self.fresh)
+        return sum(self.created)
 
 
 async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -> WriteResult:

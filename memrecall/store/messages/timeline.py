@@ -255,19 +255,19 @@ class Timeline:
         # Who was erased meanwhile is left out.
         return [found[name] for name in reversed(names) if name in found]
 
-    async def labelled(
-        self, label: str, *, session_id: str, furthest: int, limit: int = LARGEST_PAGE
+    async def find_labelled(
+        self, label: str, *, session_id: str, depth: int, limit: int = LARGEST_PAGE
     ) -> list[Message]:
         """The latest messages of a session in whose metadata a text stands; the latest first.
 
-        Looked for in the last `furthest` messages alone.
+        Looked for in the last `depth` messages alone.
         """
         latest = (
             self._select()
             .where(messages.c.session_id == session_id)
             .with_only_columns(messages.c.message_id, messages.c.metadata, *_SAID)
             .order_by(*(column.desc() for column in _SAID))
-            .limit(furthest)
+            .limit(depth)
             .subquery()
         )
         # As JSON writes it: an index cannot look into it, but the bound above keeps this short.

@@ -29,7 +29,7 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
         version = await schema_version(connection)
     if version > LATEST:
         raise SchemaTooNew(
-            f"{database.place} has schema {version}, this memrecall knows up to {LATEST}",
+            f"{database.location} has schema {version}, this memrecall knows up to {LATEST}",
             hint="Upgrade memrecall: pip install -U memrecall",
         )
     if version < target:
