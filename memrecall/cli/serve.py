@@ -48,7 +48,7 @@ def rpc(
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
     from memrecall.memory import Library
     from memrecall.server.rpc.stdio import StdioServer
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.server.tools import ToolService, dispatcher
     from memrecall.settings import load_settings
 
@@ -94,7 +94,7 @@ def mcp(
 
 async def _serve_mcp(arguments: dict[str, str | None], scope: Any, rights: dict[str, bool]) -> None:
     from memrecall.memory import Library, client_of
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.server.tools import ToolService
     from memrecall.settings import load_settings
 
@@ -171,7 +171,7 @@ def serve(
 def _load_server() -> tuple[Any, Any]:
     try:
         from memrecall.server import run_server
-        from memrecall.server.running import log_to_stderr
+        from memrecall.server.runner import log_to_stderr
     except ModuleNotFoundError as error:
         raise _missing_extra(error, "server", _SERVER_PACKAGES) from None
     return run_server, log_to_stderr
@@ -185,7 +185,7 @@ def _announce_json(listening: Any) -> None:
             "docs": f"{listening.url}/docs",
             "open": listening.is_open,
             "dashboard": dashboard,
-            "database": listening.place,
+            "database": listening.database,
             "try": example_request(listening),
         }
     )
@@ -194,7 +194,7 @@ def _announce_json(listening: Any) -> None:
 def _announce(listening: Any) -> None:
     terminal = output.console()
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
-    terminal.print(f"database  {output.escape(listening.place)}")
+    terminal.print(f"database  {output.escape(listening.database)}")
     terminal.print(f"docs      {listening.url}/docs")
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
@@ -210,8 +210,8 @@ def _announce(listening: Any) -> None:
 def example_request(listening: Any) -> str:
     """Return a curl command that works as it is, or with a key in place of KEY."""
     key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
-    if listening.a_user is not None:
-        path = f"/v1/users/{quote(listening.a_user, safe='')}/messages?page_size=3"
+    if listening.sample_user is not None:
+        path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
         return f"curl {shlex.quote(listening.url + path)}{key}"
     body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
     url = f"{listening.url}/v1/users/me/messages"
