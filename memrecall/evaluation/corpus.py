@@ -161,7 +161,7 @@ async def import_corpus(library: Library, corpus: Corpus, advance: Callable[[int
         except CallerError as error:
             raise _at_lines(corpus.path, [number for number, _ in items], error) from None
         advance(len(items))
-    await library.vectors.embed_left_over(corpus.keys)
+    await library.vectors.embed_pending(corpus.keys)
     if library.vectors.failure:
         raise EmbedderFailed(
             f"the corpus could not be embedded: {library.vectors.failure}",
