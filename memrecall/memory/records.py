@@ -13,7 +13,7 @@ from memrecall.messages import Redact, scrub
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import Hit
 from memrecall.store import MemoryQuery, MessageFilter, PlanOutcome, Revision, Store
-from memrecall.store.memories.changes import UPDATABLE
+from memrecall.store import EDITABLE_FIELDS
 from memrecall.types import MemoryRecord, Message, NewMemory, describe_validation_error, format_time
 
 
@@ -115,11 +115,11 @@ def read_correction(
     elif data is not None:
         given = {"content": data, **given}
     given = {_NAMES.get(name, name): value for name, value in given.items()}
-    unknown = sorted(set(given) - UPDATABLE)
+    unknown = sorted(set(given) - set(EDITABLE_FIELDS))
     if unknown:
         raise InvalidArgument(
             f"{unknown[0]!r} of a memory cannot be changed",
-            hint=f"Use {', '.join(sorted(UPDATABLE))}",
+            hint=f"Use {', '.join(sorted(EDITABLE_FIELDS))}",
         )
     if not given:
         raise InvalidArgument("nothing is to be changed", hint="Give the new text, or a field")

@@ -10,10 +10,10 @@ from sqlalchemy import text
 
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.store.database.locks import claim, lock_users
+from memrecall.store.database.dialects import SQLITE
+from memrecall.store.database.locks import lock_scopes, lock_users
 
 from ..waiting import wait_until
-from .samples import MORNING
 
 BLOCKED = """
 SELECT count(*) FROM pg_stat_activity
@@ -36,11 +36,11 @@ async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIte
 
     async def work(connection: Any) -> None:
         if newcomer:
-            await claim(connection, [Scope(newcomer)], MORNING, with_sessions=False)
+            await lock_scopes(connection, [Scope(newcomer)], with_sessions=False)
         else:
             await lock_users(connection, ["ann"])
         loop.call_soon_threadsafe(begun.set)
-        if other.database.is_sqlite:  # a transaction of SQLite has a thread to itself
+        if other.database.dialect is SQLITE:  # a transaction of SQLite has a thread to itself
             enough_here.wait(100)
         else:
             await enough.wait()
@@ -70,7 +70,7 @@ async def wait_for_blocked(store: Store, transactions: int) -> None:
 async def count_blocked(store: Store) -> int:
     """How many transactions of the store have begun and wait."""
     database = store.database
-    if database.is_sqlite:  # one waits for the file, the others in line behind it
+    if database.dialect is SQLITE:  # one waits for the file, the others in line behind it
         line: Any = database._write_lock
         return int(line.locked()) + len(line._waiters or ())
     async with database.autocommit() as connection:

@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from memrecall.store import Store
+from memrecall.store.database.dialects import SQLITE
 
 from ..waiting import wait_until
 from . import process
@@ -58,7 +59,7 @@ async def read_batches(location: str) -> Batches:
 
 async def is_alone(store: Store) -> bool:
     """Whether the server is done with the killed: a commit may be under way after its client."""
-    if store.database.is_sqlite:
+    if store.database.dialect is SQLITE:
         return True
     async with store.database.autocommit() as connection:
         return bool(await connection.scalar(text(OTHERS)) == 0)
@@ -66,7 +67,7 @@ async def is_alone(store: Store) -> bool:
 
 async def require_sound(store: Store) -> None:
     """What SQLite itself says about its file."""
-    if not store.database.is_sqlite:
+    if store.database.dialect is not SQLITE:
         return
     async with store.database.read() as connection:
         assert await connection.scalar(text("PRAGMA integrity_check")) == "ok"

@@ -15,6 +15,7 @@ from memrecall.errors import (
     StorageUnreachable,
 )
 from memrecall.store import Store
+from memrecall.store.database.dialects import SQLITE
 
 from ..databases import PostgresqlServer
 from .contention import wait_for_blocked, writer_at_work
@@ -26,7 +27,7 @@ only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=Tru
 
 async def tell(store: Store, statement: str) -> None:
     """Say something to the one connection that writes so far."""
-    if store.database.is_sqlite:
+    if store.database.dialect is SQLITE:
         with store.database.write_engine.connect() as direct:
             direct.exec_driver_sql(statement)
         return
@@ -102,7 +103,7 @@ async def test_a_database_that_takes_no_writes(store: Store) -> None:
     await store.timeline(ANN).add([said("m")])
     before = await dump(store.database)
     sqlite, postgresql = "PRAGMA query_only = ON", "SET default_transaction_read_only = on"
-    await tell(store, sqlite if store.database.is_sqlite else postgresql)
+    await tell(store, sqlite if store.database.dialect is SQLITE else postgresql)
 
     with pytest.raises(StorageReadOnly, match=r"read-?only"):
         await store.timeline(ANN).add([said("n")])

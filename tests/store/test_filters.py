@@ -99,7 +99,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"a": {"in": 5}}, "'in'"),
     ({"a": {"gt": None}}, "no order"),
     ({"a": {"lt": True}}, "no order"),
-    ({"a": {"eq": [1]}}, "no plain value"),
+    ({"a": {"eq": [1]}}, "Use a text, a number"),
     ({"a": float("nan")}, "nan"),
     ({"a": 2**60}, "numbers up to"),
     ({"a": "\0"}, "NUL"),

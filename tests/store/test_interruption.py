@@ -14,6 +14,7 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.types import NewMemory, Origin
@@ -152,7 +153,9 @@ async def test_a_failure_at_any_statement(name: str, store: Store, databases: Da
 async def test_a_failure_at_any_statement_of_a_migration(empty_location: str) -> None:
     database = Database.connect(empty_location)
     try:
-        for number in count(1, 1 if database.is_sqlite else 3):  # a third of them: each is slow
+        for number in count(
+            1, 1 if database.dialect is SQLITE else 3
+        ):  # a third of them: each is slow
             with at_statement(database, number, fail):
                 (outcome,) = await asyncio.gather(upgrade(database), return_exceptions=True)
             if outcome is None:

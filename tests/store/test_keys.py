@@ -7,7 +7,7 @@ import pytest
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
 from memrecall.store import Grant, Key, Store
-from memrecall.store.keys import MOST_USERS
+from memrecall.store.keys import MAX_USERS
 
 from .samples import ANN, dump, said
 
@@ -123,7 +123,7 @@ async def test_keys_are_listed_page_by_page(store: Store) -> None:
     ("grant", "said_so"),
     [
         ({"users": frozenset()}, "0 users"),
-        ({"users": frozenset(map(str, range(MOST_USERS + 1)))}, f"{MOST_USERS + 1} users"),
+        ({"users": frozenset(map(str, range(MAX_USERS + 1)))}, f"{MAX_USERS + 1} users"),
         ({"users": frozenset({"a\nb"})}, "user_id"),
         ({"users": None, "agent_id": ""}, "agent_id"),
     ],

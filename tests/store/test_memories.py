@@ -211,8 +211,8 @@ async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: S
     await remember(store, "drinks", scope=BEN)
     before = await store.feed("ann").version()
 
-    assert await store.memories(ANN).delete_all() == 1
-    assert await store.memories(ANN).delete_all() == 0
+    assert await store.changes(ANN).delete_all() == 1
+    assert await store.changes(ANN).delete_all() == 0
 
     after = await store.feed("ann").version()
     assert before is not None
@@ -223,4 +223,4 @@ async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: S
     assert len(await store.memories(BEN).get_many(["drinks"])) == 1
     assert len((await store.timeline(ANN).page()).items) == 1
     with pytest.raises(NotFound):
-        await store.memories(Scope("nobody")).delete_all()
+        await store.changes(Scope("nobody")).delete_all()

@@ -17,6 +17,7 @@ from sqlalchemy import update
 from memrecall.errors import Disabled, SchemaTooNew, StorageError
 from memrecall.scope import Permission, Scope
 from memrecall.store import VECTOR_DTYPE, Grant, MessageFilter, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.store.database.tables import meta
@@ -43,7 +44,7 @@ async def make_old(location: str, version: int) -> None:
     database = Database.connect(location)
 
     async def fill(connection: Any) -> None:
-        for statement in sample(version, sqlite=database.is_sqlite):
+        for statement in sample(version, sqlite=database.dialect is SQLITE):
             await connection.exec_driver_sql(statement)
 
     try:

@@ -13,6 +13,7 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.types import NewMessage, Role
 
@@ -52,9 +53,9 @@ async def explain(database: Database, statement: Executable) -> str:
     """How the engine would answer a statement."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
-        if not database.is_sqlite:
+        if database.dialect is not SQLITE:
             await connection.exec_driver_sql("ANALYZE messages")
-        prefix = "EXPLAIN QUERY PLAN" if database.is_sqlite else "EXPLAIN"
+        prefix = "EXPLAIN QUERY PLAN" if database.dialect is SQLITE else "EXPLAIN"
         rows = await connection.exec_driver_sql(f"{prefix} {text}")
         return "\n".join(str(row[-1]) for row in rows)
 
@@ -63,7 +64,7 @@ async def count_work(database: Database, statement: Executable) -> int:
     """How much an engine does for a statement: SQLite's steps, PostgreSQL's blocks."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
-        if not database.is_sqlite:
+        if database.dialect is not SQLITE:
             told = await connection.exec_driver_sql(
                 f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}"
             )

@@ -30,7 +30,8 @@ from memrecall.store import NewKnowledge, Store
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.format import checksum, seal, unseal
 from memrecall.store.backup.restore import Backups, Stage
-from memrecall.store.knowledge.entries import Knowledge
+from memrecall.store.database.dialects import SQLITE
+from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import when_free
 
 from ..waiting import wait_until
@@ -603,7 +604,7 @@ async def test_killed_at_every_step(
     await place.vault(store, seen.append).restore(saved[0].name)
     decided = seen.index("decided") + 1
     for number in range(1, len(seen) + 1):
-        if not store.database.is_sqlite and abs(number - decided) > 2 and number % 3:
+        if store.database.dialect is not SQLITE and abs(number - decided) > 2 and number % 3:
             continue  # far from the decision the database plays no part
         await place.vault(store).restore(saved[1].name)
         forker.start(place, number, saved[0])

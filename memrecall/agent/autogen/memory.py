@@ -104,7 +104,7 @@ class RecallMemory(Memory):
     async def clear(self) -> None:
         """Forget the memories of this scope; the messages that were said stay."""
         with contextlib.suppress(NotFound):  # a user of whom nothing was ever stored
-            await self._recaller.library.store.memories(self._recaller.scope).delete_all()
+            await self._recaller.library.store.changes(self._recaller.scope).delete_all()
 
     async def close(self) -> None:
         """Nothing is held: the library belongs to whoever opened it."""
