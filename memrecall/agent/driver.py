@@ -8,13 +8,8 @@ from datetime import UTC, datetime
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
-from memrecall.agent.budgeted_model import CountedClient, CountedModel, model_name
-from memrecall.agent.conversation import (
-    Conversation,
-    ConversationMessage,
-    language_of,
-    read_conversation,
-)
+from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
+from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
 from memrecall.agent.loop import LARGEST_PROMPT, LoopContext, RecallLoop
 from memrecall.agent.offline import offline_client
@@ -24,16 +19,24 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.result_builder import Ended, report
 from memrecall.agent.state import KeywordModel, KeywordReply, RecallState, Window
 from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.trace import EventKind, Observer, Recorder
+from memrecall.agent.trace import (
+    FallbackEvent,
+    IterationEvent,
+    Observer,
+    Recorder,
+    StartEvent,
+)
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
+from memrecall.text.language import language_of
 from memrecall.types import check_time_zone, parse_time
 
 FIRST_WINDOW = 5
@@ -93,7 +96,7 @@ class Recaller:
         "yesterday" and days are read there, this time. A cancelled token ends the recall with what
         was found; a cancelled task is cancelled.
         """
-        given = read_conversation(messages)
+        given = parse_messages(messages)
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
@@ -129,7 +132,7 @@ class Recaller:
             scope=self.scope,
             mark=mark,
             conversation=conversation,
-            language=options.language or language_of(conversation.asked.text),
+            language=options.language or language_of(conversation.request.text),
             now=as_of or self._clock(),
             as_of=as_of,
             window=Window(
@@ -169,13 +172,14 @@ class RecallRun:
         self._desk = desk
         self.run = self._with(recaller.model_client, Budget(self._options.limits), recorder)
         recorder.add(
-            EventKind.START,
-            asked=desk.conversation.asked.text[:_ASKED_SHOWN],
-            given=len(desk.conversation.given),
-            model=self.run.name,
-            language=desk.language,
-            now=desk.local(desk.now),
-            time_zone=desk.zone.key,
+            StartEvent(
+                asked=desk.conversation.request.text[:_ASKED_SHOWN],
+                given=len(desk.conversation.messages),
+                model=self.run.name,
+                language=desk.language,
+                now=desk.local(desk.now),
+                time_zone=desk.zone.key,
+            )
         )
 
     async def follow(self) -> Ended:
@@ -215,13 +219,13 @@ class RecallRun:
         recorder = self.run.recorder
         recorder.iteration = window.iteration
         shown = found[-window.size :]
-        recorder.add(EventKind.ITERATION, window=window.size, shown=len(shown))
+        recorder.add(IterationEvent(window=window.size, shown=len(shown)))
         return shown
 
     async def _fall_back(self, ended: Ended) -> Ended:
         failed, recorder, budget = ended.outcome, self.run.recorder, self.run.budget
         assert isinstance(failed, Stop)  # noqa: S101 -- only those are replaceable
-        recorder.add(EventKind.FALLBACK, reason=failed.reason.value, problem=failed.problem)
+        recorder.add(FallbackEvent(reason=failed.reason.value, problem=failed.problem))
         budget.renew()
         self.run = self._with(offline_client(), budget, recorder)
         self._desk.window.refusals = 0
@@ -238,9 +242,8 @@ class RecallRun:
         reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
         run = LoopContext(
             desk=self._desk,
-            model=CountedModel(client, budget, recorder, reserve),
+            model=BudgetedModel(client, budget, recorder, reserve),
             recorder=recorder,
-            name=model_name(client),
             tool_seconds=self._options.tool_seconds,
             largest_prompt=self._options.largest_prompt,
         )
@@ -248,9 +251,9 @@ class RecallRun:
         return run
 
 
-def _keyword_model(desk: RecallState, model: CountedModel) -> KeywordModel:
+def _keyword_model(desk: RecallState, model: BudgetedModel) -> KeywordModel:
     """Keywords by the model, with the prompt of that name."""
-    client = CountedClient(model, "keywords")
+    client = BudgetedClient(model, "keywords")
 
     async def ask(asked: ExtractKeywordsInput) -> Structured[KeywordReply]:
         messages: list[LLMMessage] = [

@@ -3,7 +3,7 @@
 import logging
 
 from memrecall.agent.tools.table import MEMRECALL_TOOLS
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import TextEvent, TraceEvent
 from memrecall.text.leaks import Leak, filter_leaks
 
 _log = logging.getLogger(__name__)
@@ -20,9 +20,9 @@ def is_leaked_call(text: str, model: str) -> bool:
 
 def leaked_families(event: TraceEvent) -> list[str]:
     """The families of the calls that an event of a trace tells as text, for whoever counts them."""
-    if event.kind is not EventKind.TEXT:
+    if not isinstance(event, TextEvent):
         return []
-    return [leak.family for leak in _leaks(event.data["text"])]
+    return [leak.family for leak in _leaks(event.text)]
 
 
 def _leaks(text: str) -> list[Leak]:

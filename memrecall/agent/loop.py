@@ -17,7 +17,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.budgeted_model import CountedModel
+from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, run_tool
 from memrecall.agent.leaks import is_leaked_call
 from memrecall.agent.outcome import (
@@ -35,7 +35,14 @@ from memrecall.agent.prompt_view import SOURCE, write_hint
 from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
 from memrecall.agent.tools.models import SearchMemoriesOutput
 from memrecall.agent.tools.table import forced_handoff, schema_characters, tool_schemas
-from memrecall.agent.trace import EventKind, Recorder
+from memrecall.agent.trace import (
+    CallEvent,
+    Recorder,
+    ResultEvent,
+    SteerEvent,
+    TextEvent,
+    ThoughtEvent,
+)
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model.prompts import load_prompt
@@ -52,14 +59,18 @@ class LoopContext:
     """What the iterations of one recall share."""
 
     desk: RecallState
-    model: CountedModel
+    model: BudgetedModel
     recorder: Recorder
-    name: str  # of the model
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     steered: set[StopReason] = field(default_factory=set)
     failures: int = 0  # of the model, in a row
     called_a_tool: bool = False
+
+    @property
+    def name(self) -> str:
+        """The name of the model."""
+        return self.model.name
 
     @property
     def budget(self) -> Budget:
@@ -108,7 +119,7 @@ class RecallLoop:
             return self._judge_timeout()
         self._run.failures = 0
         if reply.thought:
-            self._run.recorder.add(EventKind.THOUGHT, text=reply.thought)
+            self._run.recorder.add(ThoughtEvent(text=reply.thought))
         if isinstance(reply.content, str):
             return Stop(StopReason(last)) if last else self._judge_text(reply.content)
         return await self._run_calls(reply.content, reply.thought, last)
@@ -149,7 +160,7 @@ class RecallLoop:
     def _judge_text(self, text: str) -> Steer:
         if not text.strip():
             return Steer(StopReason.SILENCE, "steer_silence")
-        self._run.recorder.add(EventKind.TEXT, text=text)
+        self._run.recorder.add(TextEvent(text=text))
         self._append(AssistantMessage(content=text, source=SOURCE), len(text))
         if is_leaked_call(text, self._run.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
@@ -159,7 +170,7 @@ class RecallLoop:
         self._run.steered.add(reason)
         words = say(self._desk.language, phrase)
         self._append(UserMessage(content=words, source=SOURCE), len(words))
-        self._run.recorder.add(EventKind.STEER, reason=reason.value, text=words)
+        self._run.recorder.add(SteerEvent(reason=reason.value, text=words))
 
     def _end_strayed(self, reason: StopReason) -> Stop:
         """A model that never called a tool cannot: that is not the same as one that stopped.
@@ -200,19 +211,20 @@ class RecallLoop:
     async def _run_call(self, call: FunctionCall) -> ToolRun:
         run = self._run
         run.budget.spend_tool_call()
-        run.recorder.add(EventKind.CALL, id=call.id, tool=call.name, arguments=call.arguments)
+        run.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=call.arguments))
         seconds = min(run.tool_seconds, run.budget.seconds_left)
         done = await run_tool(self._desk, call, seconds)
         run.budget.spend_tool_time(done.seconds)
         run.recorder.add(
-            EventKind.RESULT,
-            id=call.id,
-            tool=done.tool,
-            arguments=done.arguments,
-            output=done.output.model_dump(mode="json", exclude_defaults=True),
-            text=done.text,
-            error=done.error,
-            seconds=round(done.seconds, 4),
+            ResultEvent(
+                id=call.id,
+                tool=done.tool,
+                arguments=done.arguments,
+                output=done.output.model_dump(mode="json", exclude_defaults=True),
+                text=done.text,
+                error=done.error,
+                seconds=round(done.seconds, 4),
+            )
         )
         return done
 
@@ -248,8 +260,9 @@ class RecallLoop:
 
     def _skip(self, call: FunctionCall) -> FunctionExecutionResult:
         words = say(self._desk.language, "not_run")
-        skipped = {"arguments": {}, "output": {}, "text": words, "error": "not_run"}
-        self._run.recorder.add(EventKind.RESULT, id=call.id, tool=call.name, **skipped)
+        self._run.recorder.add(
+            ResultEvent(id=call.id, tool=call.name, output={}, text=words, error="not_run")
+        )
         return _result(call, words, True)
 
     def _append(self, message: LLMMessage, size: int) -> None:

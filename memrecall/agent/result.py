@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, field_serializer
 
 from memrecall.agent.outcome import StopReason
 from memrecall.agent.trace import Trace
+from memrecall.lazy import lazy_method
 from memrecall.search.request import Kind
 
 
@@ -118,8 +119,4 @@ class RecallResult(BaseModel):
     def _serialize_trace(self, trace: Trace) -> dict[str, Any]:
         return trace.as_dict()
 
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from memrecall.agent.display import result_html
-
-        return result_html(self)
+    _repr_html_ = lazy_method("memrecall.agent.display", "result_html")

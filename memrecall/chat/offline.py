@@ -9,12 +9,13 @@ from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage
 
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
-from memrecall.agent.offline.words import ASKING
+from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
+from memrecall.text_length import truncate_text
 
 _QUOTED = 2
 _LONGEST = 300
@@ -87,14 +88,16 @@ def _asked(messages: Sequence[LLMMessage]) -> str:
 
 def _is_asking(text: str) -> bool:
     """Whether a text wants to be told something."""
-    return not is_greeting(text) and any(pattern.search(text) for pattern in (*ASKING, _TELL_ME))
+    return not is_greeting(text) and any(
+        pattern.search(text) for pattern in (*QUESTION_MARKERS, _TELL_ME)
+    )
 
 
 def _quote(event: dict[str, Any], language: Language) -> str:
     speaker = str(event["speaker"])
     name = speaker if speaker in ("user", "assistant") else "other"
     text = str(event["text"])
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    shown = truncate_text(text, _LONGEST)
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=shown)
 
 

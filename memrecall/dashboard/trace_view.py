@@ -7,8 +7,14 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.display import Lane, TimelineStep, draw_lanes
-from memrecall.agent.trace import TraceEvent
+from memrecall.agent.trace import (
+    CallEvent,
+    IterationTimeline,
+    ResultEvent,
+    TimelineStep,
+    TraceEvent,
+    build_timeline,
+)
 from memrecall.chat import ToolCall, ToolResult
 from memrecall.dashboard.session import Visit
 from memrecall.dashboard.widgets import card, dim, fact, milliseconds, moment, note, row
@@ -52,7 +58,7 @@ def key_link(visit: Visit, key: str, kind: str | None) -> str:
 
 def draw_trace(visit: Visit, events: list[TraceEvent]) -> None:
     """The lanes, and below them every step."""
-    lanes = draw_lanes(events)
+    lanes = build_timeline(events)
     with card(visit.say("timeline")):
         largest = max((lane.window for lane in lanes), default=1)
         folds = [(lane, [_Fold(step) for step in lane.steps]) for lane in lanes]
@@ -95,7 +101,9 @@ class _Fold:
         self._fold = fold.classes("mr-expansion").props("dense")
 
 
-def _draw_lane(visit: Visit, lane: Lane, folds: list[_Fold], largest: int, whole: float) -> None:
+def _draw_lane(
+    visit: Visit, lane: IterationTimeline, folds: list[_Fold], largest: int, whole: float
+) -> None:
     """What the iteration was shown, what it did, and when."""
     with ui.element("div").classes("mr-lane"):
         with ui.element("div"):
@@ -110,7 +118,7 @@ def _draw_lane(visit: Visit, lane: Lane, folds: list[_Fold], largest: int, whole
             _draw_strip(lane, whole)
 
 
-def _draw_strip(lane: Lane, whole: float) -> None:
+def _draw_strip(lane: IterationTimeline, whole: float) -> None:
     """When the calls of an iteration ran, on the time axis of the whole recall."""
     with ui.element("div").classes("mr-strip").props("aria-hidden=true"):
         for step in lane.steps:
@@ -141,41 +149,44 @@ def _short(visit: Visit, step: TimelineStep) -> str:
 
 
 def _caption(visit: Visit, step: TimelineStep) -> str:
-    told = _short(visit, step)
-    output = step.data.get("output")
-    if step.data.get("error"):
-        return f"{told} → {visit.say('error')}"
-    if isinstance(output, Mapping) and "total_found" in output:
-        return f"{told} → {visit.say('found', count=output['total_found'])}"
-    return told
+    label = _short(visit, step)
+    if step.has_failed:
+        return f"{label} → {visit.say('error')}"
+    output = step.event.output if isinstance(step.event, ResultEvent) else None
+    if output and "total_found" in output:
+        return f"{label} → {visit.say('found', count=output['total_found'])}"
+    return label
 
 
 def _draw_details(visit: Visit, step: TimelineStep) -> None:
-    data = step.data
-    if step.kind == "tool":
-        _draw_json(visit.say("arguments"), _parsed(data.get("arguments", {})))
-        output = data.get("output")
-        results = output.get("results") if isinstance(output, Mapping) else None
-        if isinstance(results, list):
-            for item in results:
-                _draw_result(visit, item)
-        else:
-            _draw_json(visit.say("result"), output if output else data.get("text", ""))
-        if data.get("error"):
-            ui.label(str(data["error"])).classes("mr-bad mr-text")
-        return
-    text = data.get("text")
-    if isinstance(text, str):
-        ui.label(text[:_LONGEST]).classes("mr-text")
-    rest = {name: value for name, value in data.items() if name != "text"}
-    if rest:
-        _draw_json("", rest)
+    event = step.event
+    if isinstance(event, CallEvent):
+        _draw_json(visit.say("arguments"), _parse_arguments(event.arguments))
+    elif isinstance(event, ResultEvent):
+        _draw_tool_result(visit, event)
+    else:
+        data = event.data
+        text = data.pop("text", None)
+        if isinstance(text, str):
+            ui.label(text[:_LONGEST]).classes("mr-text")
+        if data:
+            _draw_json("", data)
 
 
-def _parsed(arguments: Any) -> Any:
-    """Arguments as they were applied, or the text of those that still run."""
-    if not isinstance(arguments, str):
-        return arguments
+def _draw_tool_result(visit: Visit, event: ResultEvent) -> None:
+    _draw_json(visit.say("arguments"), event.arguments)
+    results = (event.output or {}).get("results")
+    if isinstance(results, list):
+        for item in results:
+            _draw_result(visit, item)
+    else:
+        _draw_json(visit.say("result"), event.output or event.text)
+    if event.error:
+        ui.label(event.error).classes("mr-bad mr-text")
+
+
+def _parse_arguments(arguments: str) -> Any:
+    """Return the arguments of a running call as JSON, or as text if they are not JSON."""
     try:
         return json.loads(arguments)
     except ValueError:

@@ -160,12 +160,12 @@ def _rank_seen(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
 
 def _scores_seen(result: "RecallResult") -> dict[str, float]:
     """The best score of every key that a search brought."""
-    from memrecall.agent import EventKind
+    from memrecall.agent.trace import ResultEvent
 
     best: dict[str, float] = {}
     for event in result.trace.events:
-        if event.kind is EventKind.RESULT and not event.data.get("error"):
-            for hit in event.data["output"].get("results", ()):
+        if isinstance(event, ResultEvent) and not event.error:
+            for hit in (event.output or {}).get("results", ()):
                 key, score = hit["memory_key"], round(float(hit["relevance_score"]), _DIGITS)
                 best[key] = max(score, best.get(key, score))
     return best

@@ -17,7 +17,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     folded,
@@ -25,12 +24,12 @@ from memrecall.text.html import (
     note,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
 from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line, truncate_text
 
 Fields = Mapping[str, Any]
 
@@ -92,7 +91,7 @@ class MemoryResult(dict[str, Any]):
         who = self.get("speaker") or self.get("role") or self["memory_type"]
         head = f" · {short_time(_since(self))} · {self['id']}"
         rows = (
-            [cell(name, f"{NARROW};{DIM}"), cell(brief(_plain(value), _LONGEST_ROW), WIDE)]
+            [cell(name, f"{NARROW};{DIM}"), cell(truncate_text(_plain(value), _LONGEST_ROW), WIDE)]
             for name, value in self.items()
             if value not in (None, "", [], {}) and name != "memory"
         )
@@ -172,7 +171,7 @@ def _since(item: Fields) -> str:
 
 def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
     kind = item.get("role") or item["memory_type"]
-    said = brief(squeeze(item["memory"]), _LONGEST_ROW)
+    said = single_line(item["memory"], _LONGEST_ROW)
     return [
         *([score_cell(item.get("score"))] if scored else []),
         cell(short_time(_since(item)), f"{NARROW};{DIM}"),
@@ -195,8 +194,8 @@ def _event_cell(event: str, say: Say) -> Html:
 
 def _outcome_row(item: Fields, say: Say) -> list[Html]:
     before = item.get("previous_memory")
-    replaced = [note(f"{say('instead_of')}: {brief(before)}")] if before else []
-    said = tag("td", brief(squeeze(item["memory"]), _LONGEST_ROW), *replaced, style=WIDE)
+    replaced = [note(f"{say('instead_of')}: {truncate_text(before, 200)}")] if before else []
+    said = tag("td", single_line(item["memory"], _LONGEST_ROW), *replaced, style=WIDE)
     return [_event_cell(item["event"], say), said]
 
 
@@ -208,7 +207,7 @@ def _step_row(step: Fields, say: Say) -> list[Html]:
     return [
         _event_cell(step["event"], say),
         cell(short_time(step["created_at"]), f"{NARROW};{DIM}"),
-        tag("td", brief(squeeze(said or ""), _LONGEST_ROW), *about, style=WIDE),
+        tag("td", single_line(said or "", _LONGEST_ROW), *about, style=WIDE),
         cell(step["actor_id"] or "", f"{NARROW};{DIM}"),
     ]
 
@@ -233,7 +232,7 @@ def _arrows(way: Sequence[Fields]) -> Html:
     """Relations one after the other, as arrows; one that holds no longer is struck out."""
     steps = []
     for relation in way:
-        source, destination = map(brief, _ends(relation))
+        source, destination = (truncate_text(end, 200) for end in _ends(relation))
         arrow = f" — {relation['relationship']} → "
         line = [tag("strong", source), arrow, tag("strong", destination)]
         over = relation.get("ended") or relation.get("valid_to")

@@ -18,7 +18,7 @@ from memrecall.memory.records import (
 from memrecall.memory.retention import RetentionMixin
 from memrecall.memory.search import Kinds, Search, search_memories
 from memrecall.memory.sessions import SessionsMixin
-from memrecall.messages import read_messages, scrub
+from memrecall.messages import parse_new_messages, redact_text
 from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
 from memrecall.types import parse_time
 
@@ -55,10 +55,10 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         done later: the answer names a job.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        read = read_messages(messages, metadata, self._shared.redact)
+        read = parse_new_messages(messages, metadata, self._shared.redact)
         layered = memory_type in ("short", "long")
         marks = Marks(
-            metadata=scrub(dict(metadata or {}), self._shared.redact),
+            metadata=redact_text(dict(metadata or {}), self._shared.redact),
             layer="short" if memory_type == "short" else "long",
             memory_type=None if layered else memory_type,
             sensitive=sensitive,

@@ -9,11 +9,17 @@ from pydantic import ValidationError
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.memory.display import MemoryResult, SearchResults
-from memrecall.messages import Redact, scrub
+from memrecall.messages import Redact, redact_text
 from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.search import Hit
-from memrecall.store import MemoryQuery, MessageFilter, PlanOutcome, Revision, Store
-from memrecall.store import EDITABLE_FIELDS
+from memrecall.store import (
+    EDITABLE_FIELDS,
+    MemoryQuery,
+    MessageFilter,
+    PlanOutcome,
+    Revision,
+    Store,
+)
 from memrecall.types import MemoryRecord, Message, NewMemory, describe_validation_error, format_time
 
 
@@ -125,7 +131,7 @@ def read_correction(
         raise InvalidArgument("nothing is to be changed", hint="Give the new text, or a field")
     for name in ("content", "summary", "metadata"):
         if name in given:
-            given[name] = scrub(given[name], redact)
+            given[name] = redact_text(given[name], redact)
     try:
         checked = NewMemory.model_validate({"content": "-", **given})
     except ValidationError as error:

@@ -13,7 +13,7 @@ from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import recall
 from memrecall.memory.short_term import EVERY_MESSAGES, EVERY_SECONDS, Item, ShortTermMemory
 from memrecall.memory.summaries import SESSION, SessionSummaries
-from memrecall.messages import read_messages
+from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
 from memrecall.types import NewMessage, format_time, parse_time
@@ -151,7 +151,7 @@ class SessionsMixin(MemoryBase):
             # Not stored, so there is no message that the graph could name as a source.
             said = [
                 Utterance("", message.speaker, message.role, message.content, message.ts)
-                for message in read_messages(messages)
+                for message in parse_new_messages(messages)
             ]
         return await parts.adder.relate(scope, said)
 

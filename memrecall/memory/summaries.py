@@ -12,7 +12,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor, Utterance
 from memrecall.scope import Scope
 from memrecall.store import Store, StoredSummary
-from memrecall.text.tokens import is_cjk
+from memrecall.text_length import estimate_tokens
 from memrecall.types import Message
 
 TURNS, CHUNKS, SESSION = 0, 1, 2
@@ -30,12 +30,6 @@ class SummaryContext:
     tokens: int
     messages: int  # of the session's end, in their own words
     summaries: int
-
-
-def estimate_tokens(text: str) -> int:
-    """About how many tokens a model counts: one a Chinese character, one for four others."""
-    wide = sum(map(is_cjk, text))
-    return wide + (len(text) - wide + 3) // 4
 
 
 class SessionSummaries:

@@ -13,7 +13,7 @@ from memrecall.memory.jobs import DEFAULT_TIMEOUT, When
 from memrecall.memory.memory import AsyncMemory
 from memrecall.memory.retention import Policy
 from memrecall.memory.search import Kinds
-from memrecall.workers import Workers
+from memrecall.workers import DaemonThreadPool
 
 Result = TypeVar("Result")
 
@@ -56,7 +56,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
-        self._workers = Workers(_THREADS, ready=True)
+        self._workers = DaemonThreadPool(_THREADS, prestart=True)
         self._loop.set_default_executor(self._workers)
         self._thread = threading.Thread(target=self._serve, name="memrecall", daemon=True)
         self._thread.start()

@@ -8,7 +8,7 @@ from autogen_core import CancellationToken
 from autogen_core.models import FunctionExecutionResultMessage
 
 from memrecall.agent import Recaller, RecallOptions, StopReason, driver
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import IterationEvent, ModelEvent, TraceEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import Disabled
 from memrecall.memory import Library
@@ -330,7 +330,7 @@ class TestModelFailures:
         self, library: Library, clock: Clock
     ) -> None:
         def let_time_pass(event: TraceEvent) -> None:
-            if event.kind is EventKind.ITERATION:
+            if isinstance(event, IterationEvent):
                 clock.seconds = 595.0  # what is left is the rules'
 
         client = HeldClient(hand_off())
@@ -391,7 +391,7 @@ class TestModelFailures:
             [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
         )
         recalled = await play(library, client=client, largest_prompt=7_500)
-        sent = [e.data["characters"] for e in recalled.trace.events if e.kind == "model"]
+        sent = [e.characters for e in recalled.trace.events if isinstance(e, ModelEvent)]
         assert max(sent) < 8_000
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 

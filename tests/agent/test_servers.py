@@ -10,6 +10,7 @@ from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import Recaller, StopReason
 from memrecall.agent.tools.table import tool_schemas
+from memrecall.agent.trace import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
@@ -92,7 +93,8 @@ async def test_thoughts_are_sent_back_and_seen_in_the_trace(
     )
     recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
     assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
-    thoughts = [event.data["text"] for event in recalled.trace.events if event.kind == "thought"]
+    events = recalled.trace.events
+    thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
     assert thoughts == ["先找配置"]
 
 

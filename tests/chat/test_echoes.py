@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memrecall import Scope, recall
-from memrecall.agent.trace import EventKind
+from memrecall.agent.trace import ResultEvent
 from memrecall.chat import SingleChat, ToolResult
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, say
@@ -57,8 +57,8 @@ async def test_an_answer_stands_behind_what_it_was_made_from(told: Library) -> N
     for day in range(3):
         await events_of(told, f"day{day}", "我对海鲜过敏吗？", ScriptedClient([say(answer)]))
     result = await recall("海鲜过敏是怎么回事？", user_id=WHO, library=told)
-    searched = next(event for event in result.trace.events if event.kind is EventKind.RESULT)
-    found = searched.data["output"]["results"]
+    searched = next(event for event in result.trace.events if isinstance(event, ResultEvent))
+    found = (searched.output or {})["results"]
     texts = [line["content_preview"] for line in found]
     assert texts.count(answer) == 1
     assert texts.index(SHRIMP) < texts.index(answer)

@@ -1,6 +1,6 @@
 """Recalls that run now, and who may see them."""
 
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import StartEvent
 from memrecall.scope import Permission, Scope
 from memrecall.server.live import ENDED_KEPT, LiveRecalls
 
@@ -11,7 +11,7 @@ def test_a_recall_is_listed_while_it_runs_and_found_afterwards() -> None:
     recalls = LiveRecalls()
     live = recalls.begin(ANN, "where?")
     with recalls.following(live):
-        live.note(TraceEvent(EventKind.START, 0.0, 1, 0, {}))
+        live.note(StartEvent())
         assert recalls.running(ANN) == [live]
     assert recalls.running(ANN) == []
     assert recalls.find(ANN, live.live_id) is live

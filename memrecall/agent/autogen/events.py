@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import AsyncGenerator
 from datetime import datetime
 
+from autogen_agentchat import messages as autogen_messages
 from autogen_agentchat.messages import (
     BaseAgentEvent,
-    ThoughtEvent,
     ToolCallExecutionEvent,
     ToolCallRequestEvent,
 )
@@ -15,7 +15,7 @@ from autogen_core.models import FunctionExecutionResult
 
 from memrecall.agent.driver import Recaller
 from memrecall.agent.result import RecallResult
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import CallEvent, ResultEvent, ThoughtEvent, TraceEvent
 
 
 async def stream_recall(
@@ -49,19 +49,19 @@ async def stream_recall(
 
 
 def to_agent_event(event: TraceEvent, source: str) -> BaseAgentEvent | None:
-    """An event of the trace as AutoGen tells it; the others are seen in the trace alone."""
-    data = event.data
-    if event.kind is EventKind.CALL:
-        call = FunctionCall(id=data["id"], arguments=data["arguments"], name=data["tool"])
-        return ToolCallRequestEvent(content=[call], source=source)
-    if event.kind is EventKind.RESULT:
-        result = FunctionExecutionResult(
-            content=data["text"],
-            name=data["tool"],
-            call_id=data["id"],
-            is_error=data["error"] is not None,
-        )
-        return ToolCallExecutionEvent(content=[result], source=source)
-    if event.kind is EventKind.THOUGHT:
-        return ThoughtEvent(content=data["text"], source=source)
+    """Return a trace event as AutoGen's event; None for kinds that AutoGen does not have."""
+    match event:
+        case CallEvent():
+            call = FunctionCall(id=event.id, arguments=event.arguments, name=event.tool)
+            return ToolCallRequestEvent(content=[call], source=source)
+        case ResultEvent():
+            result = FunctionExecutionResult(
+                content=event.text,
+                name=event.tool,
+                call_id=event.id,
+                is_error=event.error is not None,
+            )
+            return ToolCallExecutionEvent(content=[result], source=source)
+        case ThoughtEvent():
+            return autogen_messages.ThoughtEvent(content=event.text, source=source)
     return None

@@ -1,6 +1,6 @@
 """`extract_search_keywords`, and the expansion of a query that searching does by itself."""
 
-from memrecall.agent.offline.keywords import expansions_of, keywords_of
+from memrecall.agent.offline.keywords import expand_terms, extract_typed_keywords
 from memrecall.agent.phrases import say
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
@@ -34,7 +34,9 @@ async def extract_search_keywords(
 def _by_rules(
     desk: RecallState, asked: ExtractKeywordsInput, problem: str | None
 ) -> ExtractKeywordsOutput:
-    words = keywords_of(asked.query, asked.context, asked.max_keywords, desk.now, desk.zone)
+    words = extract_typed_keywords(
+        asked.query, asked.context, asked.max_keywords, desk.now, desk.zone
+    )
     message = None
     if problem is not None:
         message = say(desk.language, "keywords_by_rules", problem=problem)
@@ -56,10 +58,10 @@ async def expand_query(desk: RecallState, query: str) -> tuple[str, ...]:
 
     async def make() -> tuple[str, ...]:
         if desk.keyword_model is None or not desk.expand_with_model:
-            return expansions_of(query)
+            return expand_terms(query)
         reply = await desk.keyword_model(ExtractKeywordsInput(query=query))
         if reply.value is None:
-            return expansions_of(query)
+            return expand_terms(query)
         words = [item.keyword for item in reply.value.keywords]
         found = dict.fromkeys([*words, reply.value.expanded_query or ""])
         return tuple(word for word in found if word)

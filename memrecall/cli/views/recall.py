@@ -1,15 +1,28 @@
 """A recall as a person reads it in a terminal: while it runs, or from its saved trace."""
 
-from collections.abc import Callable
 from datetime import tzinfo
 from itertools import groupby
 from typing import Any
 
 from rich.text import Text
 
-from memrecall.agent.display import own_words, tell_time, zone_of
+from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import Nearby, RecalledMemory, RecallResult
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import (
+    CallEvent,
+    EventKind,
+    FallbackEvent,
+    HandoffEvent,
+    IterationEvent,
+    ModelEvent,
+    ResultEvent,
+    StartEvent,
+    SteerEvent,
+    StopEvent,
+    TextEvent,
+    ThoughtEvent,
+    TraceEvent,
+)
 from memrecall.cli.output import bar, count, cut, flat, fold, indent, printable
 from memrecall.cli.views import tools as tool_lines
 
@@ -47,33 +60,51 @@ class Drawing:
         self._called: dict[str, str] = {}  # arguments as the model wrote them, by the call's id
         self._quotable: dict[str, str] = {}  # by key, what results showed of it
         self._searched: Fields = {}  # the arguments of the search before
-        self._draw: dict[EventKind, Callable[[TraceEvent], Lines]] = {
-            EventKind.START: self._start,
-            EventKind.ITERATION: self._iteration,
-            EventKind.MODEL: self._model,
-            EventKind.THOUGHT: self._thought,
-            EventKind.TEXT: self._text,
-            EventKind.CALL: self._call,
-            EventKind.RESULT: self._result,
-            EventKind.STEER: self._steer,
-            EventKind.FALLBACK: self._fallback,
-            EventKind.STOP: self._stop,
-            EventKind.HANDOFF: self._handoff,
-        }
 
     def event(self, event: TraceEvent) -> Lines:
         """One event as lines; some need none."""
-        return self._draw[event.kind](event)
+        match event:
+            case StartEvent():
+                return self._start(event)
+            case IterationEvent():
+                return self._iteration(event)
+            case ModelEvent():
+                return self._model(event)
+            case CallEvent():
+                # Drawn with its result, which has the arguments after validation.
+                self._called[event.id] = event.arguments
+            case ResultEvent():
+                return self._result(event)
+            case HandoffEvent():
+                return self._handoff(event)
+        return self._remark(event)
+
+    def _remark(self, event: TraceEvent) -> Lines:
+        match event:
+            case SteerEvent():
+                return self._told(f"steered ({event.reason})", event.text)
+            case FallbackEvent():
+                problem = event.problem or event.reason
+                return self._told("the model cannot do it, the rules go on", problem)
+            case StopEvent():
+                return self._told(f"stopped ({event.reason})", event.problem)
+            case ThoughtEvent() if not self._brief:
+                thought = Text(printable(event.text).strip(), "italic")
+                return self._of_turn(event, fold(thought, self._room))
+            case TextEvent() if not self._brief:
+                # A line of what the model wrote instead of a call is enough.
+                return self._of_turn(event, fold(Text(flat(event.text), "dim"), self._room)[:2])
+        return []
 
     def waiting_for(self, event: TraceEvent) -> str:
         """What is under way after an event, in a few words."""
-        if event.kind is EventKind.CALL:
-            return f"running {flat(event.data['tool'])}"
+        if isinstance(event, CallEvent):
+            return f"running {flat(event.tool)}"
         return _WAITING.get(event.kind, "")
 
     def result(self, result: RecallResult) -> Lines:
         """What belongs to no event: the evidence, remarks, and what it took."""
-        zone = zone_of(result.trace.events)
+        zone = trace_time_zone(result.trace)
         lines = self._understood(result, zone)
         for number, memory in enumerate(result.memories, 1):
             lines += [Text(), *self._evidence(number, memory, zone)]
@@ -82,75 +113,54 @@ class Drawing:
         foot = fold(Text(_cost(result), "dim"), self._room)
         return [*lines, Text(), *indent(foot, _MARGIN)]
 
-    def _start(self, event: TraceEvent) -> Lines:
-        data = event.data
-        asked = fold(Text(printable(data["asked"]), "bold"), self._room)
+    def _start(self, event: StartEvent) -> Lines:
+        asked = fold(Text(printable(event.asked), "bold"), self._room)
         asked = asked[:_BRIEF_LINES] + ([Text("…", "dim")] if len(asked) > _BRIEF_LINES else [])
         lines = indent(asked, _MARGIN, Text(" ?", "bold cyan"))
         if self._brief:
             return lines
-        given = f", {data['given']} messages given" if data["given"] > 1 else ""
-        about = f"{flat(data['model'])}, {tool_lines.local_minute(data['now'])}{given}"
+        given = f", {event.given} messages given" if event.given > 1 else ""
+        about = f"{flat(event.model)}, {tool_lines.local_minute(event.now)}{given}"
         return [*lines, *indent([Text(about, "dim")], _MARGIN)]
 
-    def _iteration(self, event: TraceEvent) -> Lines:
+    def _iteration(self, event: IterationEvent) -> Lines:
         if self._brief:
             return []
-        data = event.data
-        title = f"iteration {event.iteration}, {count(data['shown'], 'message')} shown"
-        title += f" (window of {data['window']})" if data["shown"] != data["window"] else ""
+        title = f"iteration {event.iteration}, {count(event.shown, 'message')} shown"
+        title += f" (window of {event.window})" if event.shown != event.window else ""
         return [Text(), heading(title, self._width)]
 
-    def _model(self, event: TraceEvent) -> Lines:
-        data = event.data
-        if data.get("failed"):
-            return self._told("the model failed", data["failed"])
+    def _model(self, event: ModelEvent) -> Lines:
+        if event.failed:
+            return self._told("the model failed", event.failed)
         if self._brief:
             return []
         said = []
-        if data["tool_choice"] not in ("required", "auto"):
-            said.append(f"the last answer: only {data['tool_choice']} is left")
-        if data["prompt_tokens"] or data["completion_tokens"]:
-            tokens = f"{data['prompt_tokens']:,} + {data['completion_tokens']:,} tokens"
-            said.append(f"{tokens}, {data['seconds']:.1f} s")
-        if data["purpose"] != "recall" and said:
-            said.insert(0, data["purpose"])
+        if event.tool_choice not in ("required", "auto"):
+            said.append(f"the last answer: only {event.tool_choice} is left")
+        if event.prompt_tokens or event.completion_tokens:
+            tokens = f"{event.prompt_tokens:,} + {event.completion_tokens:,} tokens"
+            said.append(f"{tokens}, {event.seconds:.1f} s")
+        if event.purpose != "recall" and said:
+            said.insert(0, event.purpose)
         return self._of_turn(event, [Text(", ".join(said), "dim")]) if said else []
 
-    def _thought(self, event: TraceEvent) -> Lines:
-        if self._brief:
-            return []
-        thought = Text(printable(event.data["text"]).strip(), "italic")
-        return self._of_turn(event, fold(thought, self._room))
-
-    def _text(self, event: TraceEvent) -> Lines:
-        """What a strayed model said: a line of it is enough."""
-        if self._brief:
-            return []
-        return self._of_turn(event, fold(Text(flat(event.data["text"]), "dim"), self._room)[:2])
-
-    def _call(self, event: TraceEvent) -> Lines:
-        """Drawn with its result, which knows the arguments as they were applied."""
-        self._called[event.data["id"]] = event.data["arguments"]
-        return []
-
-    def _result(self, event: TraceEvent) -> Lines:
-        data = event.data
+    def _result(self, event: ResultEvent) -> Lines:
         known = set(self._quotable)
-        self._note(data.get("output") or {})
-        written = self._called.pop(data["id"], "")
-        arguments = data.get("arguments") or {}
-        call = tool_lines.call_line(data["tool"], arguments, written)
-        told = flat(tool_lines.outcome(data))
-        style = "yellow" if data.get("error") else "dim"
+        self._note(event.output or {})
+        written = self._called.pop(event.id, "")
+        arguments = event.arguments
+        call = tool_lines.call_line(event.tool, arguments, written)
+        told = flat(tool_lines.outcome(event))
+        style = "yellow" if event.error else "dim"
         if self._brief:
-            return self._brief_call(data["tool"], arguments, call, Text(told, style))
+            return self._brief_call(event.tool, arguments, call, Text(told, style))
         lines = indent(fold(call, self._room - 2), 2, Text("▸", "cyan"))
-        took = f"{data['seconds']:.2f} s" if data.get("seconds", 0) >= 0.1 else ""
-        facts = [tool_lines.options_line(data["tool"], arguments), told, took]
+        took = f"{event.seconds:.2f} s" if (event.seconds or 0.0) >= 0.1 else ""
+        facts = [tool_lines.options_line(event.tool, arguments), told, took]
         about = Text("; ".join(filter(None, facts)), style)
         below = fold(about, self._room - 2) if about else []
-        below += tool_lines.result_lines(data, self._room - 2, known)
+        below += tool_lines.result_lines(event, self._room - 2, known)
         return self._of_turn(event, [*lines, *indent(below, 2)])
 
     def _brief_call(self, tool: str, arguments: Fields, call: Text, told: Text) -> Lines:
@@ -173,16 +183,6 @@ class Drawing:
             if item.get("memory_key") and text:
                 self._quotable[item["memory_key"]] = text
 
-    def _steer(self, event: TraceEvent) -> Lines:
-        return self._told(f"steered ({event.data['reason']})", event.data["text"])
-
-    def _fallback(self, event: TraceEvent) -> Lines:
-        problem = event.data.get("problem") or event.data["reason"]
-        return self._told("the model cannot do it, the rules go on", problem)
-
-    def _stop(self, event: TraceEvent) -> Lines:
-        return self._told(f"stopped ({event.data['reason']})", event.data.get("problem") or "")
-
     def _told(self, what: str, words: str) -> Lines:
         told = Text.assemble((what, "yellow"), (f": {flat(words)}" if words else ""))
         return indent(fold(told, self._room), _MARGIN, Text("  !", "yellow"))
@@ -193,26 +193,25 @@ class Drawing:
         self._turn = event.turn
         return indent(lines, _MARGIN, Text(f"{event.turn:>2}", "dim") if fresh else None)
 
-    def _handoff(self, event: TraceEvent) -> Lines:
-        data = event.data
-        keys, confidence = data["keys"], data["confidence"]
+    def _handoff(self, event: HandoffEvent) -> Lines:
+        keys, confidence = event.keys, event.confidence
         style = tool_lines.score_style(confidence)
         found = count(len(keys), "memory").replace("memorys", "memories") if keys else "nothing"
         head = Text.assemble(
             (f"{confidence:.2f} ", style), bar(confidence, style), (f"  {found} handed off", "dim")
         )
         quoted = [self._quotable[key] for key in keys if key in self._quotable]
-        words = own_words(data["summary"], quoted)
+        words = remove_quotations(event.summary, quoted)
         summary = fold(Text(printable(words)), self._room) if words else []
         lines = [] if self._brief else [Text(), heading("handoff", self._width)]
         lines += indent([head, *summary], _MARGIN)
-        if data.get("question"):
-            asked = fold(Text(printable(data["question"]), "cyan"), self._room)
+        if event.question:
+            asked = fold(Text(printable(event.question), "cyan"), self._room)
             lines += indent(asked, _MARGIN, Text("  ?", "cyan"))
         return lines
 
     def _understood(self, result: RecallResult, zone: tzinfo) -> Lines:
-        told = [f"{flat(time.words)} = {tell_time(time, zone)}" for time in result.times]
+        told = [f"{flat(time.words)} = {format_resolved_time(time, zone)}" for time in result.times]
         return indent(fold(Text(", ".join(told), "dim"), self._room), _MARGIN) if told else []
 
     def _evidence(self, number: int, memory: RecalledMemory, zone: tzinfo) -> Lines:
@@ -227,7 +226,9 @@ class Drawing:
         lines += self._nearby([*memory.sources, *memory.before])
         lines += tool_lines.marked(self._quotation(memory))
         lines += self._nearby(memory.after)
-        dates = [f"{flat(time.words)} = {tell_time(time, zone)}" for time in memory.times]
+        dates = [
+            f"{flat(time.words)} = {format_resolved_time(time, zone)}" for time in memory.times
+        ]
         if memory.valid_to is not None:
             dates.append(f"valid until {memory.valid_to.astimezone(zone):%Y-%m-%d}")
         lines += fold(Text(", ".join(dates), "magenta"), self._room) if dates else []

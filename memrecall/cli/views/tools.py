@@ -6,6 +6,7 @@ from typing import Any
 from rich.cells import cell_len
 from rich.text import Text
 
+from memrecall.agent.trace import ResultEvent
 from memrecall.cli.output import cut, flat, fold, padded
 
 Fields = dict[str, Any]
@@ -40,23 +41,23 @@ def difference(arguments: Fields, before: Fields) -> str:
     return ", ".join(told for told in _search_options(arguments) if told not in known)
 
 
-def outcome(data: Fields) -> str:
+def outcome(event: ResultEvent) -> str:
     """What the call came to, in a few words."""
-    output = data.get("output") or {}
-    if data.get("error"):
-        return f"{data['error']}: {output.get('message') or data.get('text', '')}"
-    told = _OUTCOMES.get(data.get("tool", ""))
+    output = event.output or {}
+    if event.error:
+        return f"{event.error}: {output.get('message') or event.text}"
+    told = _OUTCOMES.get(event.tool)
     return told(output) if told and output else ""  # a very large trace is kept without outputs
 
 
-def result_lines(data: Fields, width: int, known: Container[str] = ()) -> list[Text]:
+def result_lines(event: ResultEvent, width: int, known: Container[str] = ()) -> list[Text]:
     """What the call brought, without its outcome; hits that are `known` already are dimmed."""
-    output = data.get("output") or {}
-    if data.get("error"):
+    output = event.output or {}
+    if event.error:
         return []
-    if data.get("tool") == "search_memories":
+    if event.tool == "search_memories":
         return [*_hit_lines(output.get("results", []), width, known), *_notes(output, width)]
-    if data.get("tool") == "get_memory_detail":
+    if event.tool == "get_memory_detail":
         return list(_detail_lines(output, width))
     return []
 

@@ -12,7 +12,7 @@ from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
 from memrecall.agent.leaks import leaked_families
 from memrecall.agent.outcome import StopReason
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
@@ -142,8 +142,8 @@ class RecallRun:
         metrics.count_recall(result.stop_reason.value, seconds)
         metrics.count_result(result)
         notes.update(stop_reason=result.stop_reason.value, iterations=result.iterations)
-        calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
-        notes["tools"] = [event.data["tool"] for event in calls]
+        events = result.trace.events
+        notes["tools"] = [event.tool for event in events if isinstance(event, CallEvent)]
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
@@ -151,6 +151,6 @@ class RecallRun:
 
 def _without_places(event: TraceEvent) -> TraceEvent:
     """What failed in the database is told without where the database is."""
-    if event.kind is EventKind.STOP and event.data["reason"] == StopReason.STORAGE_FAILED:
-        return replace(event, data={**event.data, "problem": ""})
+    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+        return replace(event, problem="")
     return event

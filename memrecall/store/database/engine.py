@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, Executable, Row
@@ -25,6 +25,7 @@ from memrecall.store.database.dialects import (
     Durability,
     parse_location,
 )
+from memrecall.workers import run_to_completion
 
 Result = TypeVar("Result")
 
@@ -175,7 +176,7 @@ class Database:
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Run `work` in one transaction, which ends even if the caller is cancelled."""
-        return await finish(self._transact(work))
+        return await run_to_completion(self._transact(work))
 
     async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         if self._direct is not None:
@@ -236,18 +237,3 @@ class Database:
         if not isinstance(error, OperationalError | InterfaceError):
             return None
         return StorageError(f"{self.location}: {message}")
-
-
-async def finish(work: Awaitable[Result]) -> Result:
-    """Await work that must not be left half done, even if the caller is cancelled."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        # The caller must not see "cancelled" while the outcome is still open.
-        while not task.done():
-            with suppress(asyncio.CancelledError):  # a second cancellation waits as well
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # retrieved, or asyncio would log it as never retrieved
-        raise

@@ -1,56 +1,66 @@
-"""The words that the rules know: those that refer, ask, say and count. No word of any subject."""
+"""Word lists and patterns that the rules share; none of them belongs to a subject area."""
 
 import re
+from collections.abc import Iterable
 
 
-def any_of(words: str) -> str:
-    """An alternation of phrases, parted by commas or lines, the longest first."""
-    phrases = [phrase.strip() for phrase in re.split(r"[,\n]", words) if phrase.strip()]
-    return "|".join(sorted(phrases, key=len, reverse=True))
+def alternation(phrases: str) -> str:
+    """Return a regex alternation of comma- or line-separated phrases, longest first."""
+    parts = [phrase.strip() for phrase in re.split(r"[,\n]", phrases) if phrase.strip()]
+    return "|".join(sorted(parts, key=len, reverse=True))
 
 
-def chinese(words: str) -> re.Pattern[str]:
-    """A pattern of Chinese phrases; they may stand anywhere."""
-    return re.compile(any_of(words))
+def chinese_pattern(phrases: str) -> re.Pattern[str]:
+    """Compile Chinese phrases, which match anywhere in a text."""
+    return re.compile(alternation(phrases))
 
 
-def english(words: str) -> re.Pattern[str]:
-    """A pattern of English phrases; they stand as whole words."""
-    return re.compile(rf"\b(?:{any_of(words)})\b", re.IGNORECASE)
+def english_pattern(phrases: str) -> re.Pattern[str]:
+    """Compile English phrases, which match as whole words in any case."""
+    return re.compile(rf"\b(?:{alternation(phrases)})\b", re.IGNORECASE)
 
 
-def ignoring_case(*parts: str) -> re.Pattern[str]:
-    """A pattern of alternatives in which capitals and small letters are the same."""
-    return re.compile("|".join(parts), re.IGNORECASE)
+def pattern_ignoring_case(*alternatives: str) -> re.Pattern[str]:
+    """Compile regular expressions into one case-insensitive pattern."""
+    return re.compile("|".join(alternatives), re.IGNORECASE)
 
 
-def _set(words: str) -> frozenset[str]:
+def matches_any(text: str, patterns: Iterable[re.Pattern[str]]) -> bool:
+    """Return True if at least one of the patterns occurs in the text."""
+    return any(pattern.search(text) for pattern in patterns)
+
+
+def _word_set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-# Verbs of saying: what somebody says is a message, and a time beside them is a message's time.
-SAYING_ZH = """
+# A time next to a verb of speech is the time of a message, not of an event.
+SPEECH_VERBS_ZH = """
 说,提,聊,讲,谈,讨论,商量,问,告诉,提到,提起,提及,聊到,聊起,谈到,说到,讲到,回复,回答,答应
 """
-SAY_EN = "say,tell,mention,discuss,talk,speak,chat,ask,write,bring up,promise,explain,describe"
-SAID_EN = """
+BASE_SPEECH_VERBS_EN = (
+    "say,tell,mention,discuss,talk,speak,chat,ask,write,bring up,promise,explain,describe"
+)
+PAST_SPEECH_VERBS_EN = """
 said,told,mentioned,discussed,talked,spoke,chatted,asked,answered,replied,wrote,brought up
 promised,agreed,explained,described
 """
-SAYING_EN = f"{SAY_EN},{SAID_EN},saying,telling,mentioning,discussing,talking"
-# What an assistant does for somebody.
-SERVING_ZH = """
+SPEECH_VERBS_EN = (
+    f"{BASE_SPEECH_VERBS_EN},{PAST_SPEECH_VERBS_EN},saying,telling,mentioning,discussing,talking"
+)
+# What an assistant does for a user.
+ASSISTANCE_VERBS_ZH = """
 建议,推荐,推荐过,给我,给的,给过,发我,发给,帮我,列的,列出,写的,写给,教我,教的,整理的,总结的
 生成的,安排的
 """
-SERVING_EN = """
+ASSISTANCE_VERBS_EN = """
 suggest,suggested,recommend,recommended,give me,gave,gave me,given,send me,sent,sent me,wrote,write
 made for,made me,listed,showed,showed me,taught,proposed,advised,helped,generated,drafted
 """
 
-# How a request is dressed: it says nothing of what is wanted.
-DRESS = (
-    chinese(
+# Phrases around a request that do not describe its subject.
+POLITE_PHRASES = (
+    chinese_pattern(
         """
         请问,麻烦你,麻烦您,麻烦帮,拜托,劳驾,你还记得,您还记得,还记得,你记得,你记不记得,记不记得
         帮我查一下,帮我查查,帮我找一下,帮我找找,帮我看一下,帮我看看,帮我想想,帮我回忆一下
@@ -60,7 +70,7 @@ DRESS = (
         能不能,可不可以,可以吗,好吗,行吗,谢谢,多谢,对吧,对吗,是吗,来着
         """
     ),
-    english(
+    english_pattern(
         r"""
         please,kindly,could you,can you,would you,will you,do you remember,do you recall
         do you know,remember when,remind me,tell me,show me,let me know
@@ -72,8 +82,8 @@ DRESS = (
     ),
 )
 
-# What is left over when nothing is named: verbs of asking and doing, empty nouns.
-EMPTY_ZH = _set(
+# Words that do not identify a subject: verbs of asking and doing, generic nouns.
+GENERIC_WORDS_ZH = _word_set(
     """
     说 说过 说好 提 提过 提到 提起 提及 聊 聊过 聊到 讲 讲过 讲到 谈 谈过 谈到 讨论 讨论过 商量
     问 问过 问题 告诉 回答 回复 答应 建议 推荐 给过 约好 定好 记得 记住 忘 忘记 忘了 知道 想 想要
@@ -88,7 +98,7 @@ EMPTY_ZH = _set(
     最初 意思 方面 有关 关于
     """
 )
-EMPTY_EN = _set(
+GENERIC_WORDS_EN = _word_set(
     """
     thing things stuff something anything everything one ones that this those these it remember
     remind recall tell told say said says saying mention mentioned discuss discussed talk talked
@@ -107,51 +117,55 @@ EMPTY_EN = _set(
 )
 
 # Kinds of questions.
-COUNT = (
-    chinese(
+COUNT_QUESTIONS = (
+    chinese_pattern(
         """
         几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
         都有什么,列出,列举,每次
         """
     ),
-    english(
+    english_pattern(
         """
         how many,how often,how much,list all,list every,all the,every time,all of,what are all
         which ones,name all,list the
         """
     ),
 )
-WHEN = (
-    chinese("什么时候,啥时候,何时,哪天,哪一天,几号,几点,几月,哪年,哪个月,多久"),
-    english("when,what day,which day,what date,which date,what time,how long,since when"),
+TIME_QUESTIONS = (
+    chinese_pattern("什么时候,啥时候,何时,哪天,哪一天,几号,几点,几月,哪年,哪个月,多久"),
+    english_pattern("when,what day,which day,what date,which date,what time,how long,since when"),
 )
-PREFERENCE = (
-    chinese("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
-    english("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
+PREFERENCE_QUESTIONS = (
+    chinese_pattern("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
+    english_pattern("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
 )
-# Kinds of memories that a request leans to.
-LEANINGS = {
+# Memory types that a request is likely to mean.
+MEMORY_TYPE_HINTS = {
     "user_preference": (
-        chinese("配置,设置,偏好,习惯,喜欢"),
-        english("settings?,config,configuration,configured,preferences?,prefer,favou?rite"),
+        chinese_pattern("配置,设置,偏好,习惯,喜欢"),
+        english_pattern("settings?,config,configuration,configured,preferences?,prefer,favou?rite"),
     ),
     "command_output": (
-        chinese("执行,运行,输出结果"),
-        english("ran,run,executed,output"),
+        chinese_pattern("执行,运行,输出结果"),
+        english_pattern("ran,run,executed,output"),
     ),
 }
-ASKING = (
-    chinese("？,什么,怎么,哪,谁,几,多少,吗,呢,何时,为何,如何,是不是,有没有,能不能,是否,啥,咋"),
-    ignoring_case(
+QUESTION_MARKERS = (
+    chinese_pattern(
+        "？,什么,怎么,哪,谁,几,多少,吗,呢,何时,为何,如何,是不是,有没有,能不能,是否,啥,咋"
+    ),
+    pattern_ignoring_case(
         r"\?",
         r"^\W*(?:what|when|where|who|whom|whose|which|why|how|did|do|does|is|are|was|were|have|has"
         r"|can|could|would|will|should)\b",
     ),
 )
-# What is wanted must be done or found, however it is told.
-WANTING = (
-    chinese("想用,想要,我要,要用,需要,帮我,给我,按照,照着,照旧,沿用,继续用,还是用,换成,改成,请"),
-    english(
+# Markers of a request that is not phrased as a question.
+REQUEST_MARKERS = (
+    chinese_pattern(
+        "想用,想要,我要,要用,需要,帮我,给我,按照,照着,照旧,沿用,继续用,还是用,换成,改成,请"
+    ),
+    english_pattern(
         r"""
         want,need,use,would like,i'd like,please,let's,again,same as,the same,like before
         like last time,set up,configure,redo,continue
