@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import (
@@ -215,8 +216,7 @@ class Owners:
         while rows := await self._database.fetch(old.limit(PURGE_SIZE)):
             ids = [row.trace_id for row in rows]
             statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
-            result = await self._database.transact(lambda c, s=statement: c.execute(s))
-            count += result.rowcount
+            count += await self._database.transact(partial(_delete, statement=statement))
         return count
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:

@@ -24,7 +24,7 @@ def at(minute: float) -> datetime:
     return MORNING + timedelta(minutes=minute)
 
 
-def said(message_id: str | None = None, content: str = "hello", **fields: Any) -> NewMessage:
+def new_message(message_id: str | None = None, content: str = "hello", **fields: Any) -> NewMessage:
     """A message of the user's, said in the morning unless told otherwise."""
     fields = {"role": Role.USER, "ts": MORNING, **fields}
     return NewMessage(message_id=message_id, content=content, **fields)
@@ -32,10 +32,10 @@ def said(message_id: str | None = None, content: str = "hello", **fields: Any) -
 
 def numbered(prefix: str, count: int) -> list[NewMessage]:
     """So many messages, a minute apart."""
-    return [said(f"{prefix}{n}", f"{prefix} says {n}", ts=at(n)) for n in range(count)]
+    return [new_message(f"{prefix}{n}", f"{prefix} says {n}", ts=at(n)) for n in range(count)]
 
 
-async def remember(
+async def add_memory(
     store: Store, key: str, content: str = "likes tea", scope: Scope = ANN, **fields: Any
 ) -> None:
     """Store one memory that the user told of."""
@@ -48,7 +48,7 @@ def pending(*rows: RowKey, text: str = "likes tea") -> list[PendingText]:
     return [PendingText(row, text) for row in rows]
 
 
-def recalled(trace_id: str | None = None, query: str = "which tea?", **fields: Any) -> NewTrace:
+def new_trace(trace_id: str | None = None, query: str = "which tea?", **fields: Any) -> NewTrace:
     """A recall that found something."""
     outcome = {"stop_reason": "handoff", "confidence": 0.8, "abstained": False}
     spent = {"iterations": 1, "model_calls": 2, "tool_calls": 3, "seconds": 0.25}
@@ -77,7 +77,7 @@ async def ids(timeline: Timeline, wanted: MessageFilter = EVERYTHING) -> list[st
     return [message.message_id for message in await walk(timeline, wanted)]
 
 
-async def dump(database: Database) -> Rows:
+async def read_tables(database: Database) -> Rows:
     """Every row of every table, past the store's own ways of reading."""
     async with database.read() as connection:
         rows: Rows = {}

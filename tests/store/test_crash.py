@@ -88,16 +88,16 @@ def kill_writers(location: str, kills: int) -> None:
             assert set(stored.values()) == {process.BATCH}, "a batch is torn"
 
 
-def test_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+def test_acknowledged_writes_survive_kill(location: str) -> None:
     kill_writers(location, 5)
 
 
 @pytest.mark.long
-def test_a_hundred_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+def test_acknowledged_writes_survive_a_hundred_kills(location: str) -> None:
     kill_writers(location, 100)
 
 
-def test_a_killed_writer_does_not_hold_up_another(location: str) -> None:
+def test_killed_writer_releases_its_locks(location: str) -> None:
     with Child(process.stream, location, "other", 0.02) as other:
         other.go()
         for number in range(3):

@@ -10,7 +10,7 @@ from memrecall.types import NewMemory, Origin
 from .samples import ANN, BEN
 
 
-async def test_the_latest_relations_come_first_and_are_bounded(store: Store) -> None:
+async def test_latest_returns_newest_relations_within_the_limit(store: Store) -> None:
     graph = store.graph(ANN)
     await graph.add({}, [NewRelation("Ann", "lives_in", "Oslo")])
     await graph.add({}, [NewRelation("Ann", "knows", "Tom")])
@@ -25,7 +25,7 @@ async def test_the_latest_relations_come_first_and_are_bounded(store: Store) -> 
     assert await shown(1) == [("Tom", "Equinor")]
 
 
-async def test_what_is_around_an_entity_can_be_bounded(store: Store) -> None:
+async def test_around_respects_the_limit(store: Store) -> None:
     graph = store.graph(ANN)
     await graph.add({}, [NewRelation("Ann", "knows", name) for name in ("Tom", "Kim", "Lee")])
     (ann,) = await graph.entities(["ann"])
@@ -33,7 +33,7 @@ async def test_what_is_around_an_entity_can_be_bounded(store: Store) -> None:
     assert len(await graph.around([ann.entity_id], limit=2)) == 2
 
 
-async def test_a_memory_is_found_in_whatever_state(store: Store) -> None:
+async def test_memory_list_get_returns_deleted_and_superseded_memories(store: Store) -> None:
     await store.memories(ANN).add(
         [
             NewMemory(memory_key="k", content="tea"),

@@ -13,7 +13,7 @@ from memrecall.types import Message
 
 from . import process
 from .children import run_together
-from .samples import ANN, MORNING, ids, said, walk
+from .samples import ANN, MORNING, ids, new_message, walk
 
 WRITERS = 8
 SESSION = Scope("ann", session_id="tea")
@@ -27,11 +27,11 @@ def assert_numbered(messages: Sequence[Message]) -> None:
     assert times == sorted(set(times))
 
 
-async def test_each_session_counts_for_itself(store: Store) -> None:
+async def test_each_session_has_its_own_sequence(store: Store) -> None:
     tea, work = store.timeline(SESSION), store.timeline(SESSION.with_session("work"))
     for number in range(3):
-        await tea.add([said(f"t{number}")])
-        await work.add([said(f"w{number}a"), said(f"w{number}b")])
+        await tea.add([new_message(f"t{number}")])
+        await work.add([new_message(f"w{number}a"), new_message(f"w{number}b")])
 
     assert_numbered(await tea.get_many([f"t{n}" for n in range(3)]))
     assert_numbered(await work.get_many([f"w{n}{part}" for n in range(3) for part in "ab"]))
@@ -44,7 +44,7 @@ async def test_eight_tasks_write_to_one_session(store: Store) -> None:
     async def write(name: str) -> None:
         for number in range(6):
             size = 1 + number % 3
-            await timeline.add([said(f"{name}-{number}-{part}") for part in range(size)])
+            await timeline.add([new_message(f"{name}-{number}-{part}") for part in range(size)])
 
     await asyncio.gather(*(write(f"task{n}") for n in range(WRITERS)))
 
@@ -69,7 +69,7 @@ async def read_shared(location: str) -> list[Message]:
 
 
 @pytest.mark.concurrent
-async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_other(
+async def test_batches_in_opposite_order_do_not_deadlock(
     store: Store,
 ) -> None:
     scopes = [Scope(f"user{n}", agent_id=f"agent{n}") for n in range(4)]
@@ -77,7 +77,7 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
     async def write(name: str, order: list[Scope]) -> None:
         for number in range(5):
             await store.write_messages(
-                [ScopedMessage(scope, said(f"{name}{number}")) for scope in order]
+                [ScopedMessage(scope, new_message(f"{name}{number}")) for scope in order]
             )
 
     await asyncio.gather(
@@ -91,10 +91,10 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
 
 
 @pytest.mark.concurrent
-async def test_many_first_messages_of_a_user_at_once(store: Store) -> None:
+async def test_concurrent_first_messages_of_a_user(store: Store) -> None:
     await asyncio.gather(
         *(
-            store.timeline(Scope("new", session_id=f"s{n % 3}")).add([said(f"m{n}")])
+            store.timeline(Scope("new", session_id=f"s{n % 3}")).add([new_message(f"m{n}")])
             for n in range(9)
         )
     )
@@ -120,11 +120,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-async def test_two_messages_of_one_microsecond_are_both_kept(store: Store, clock: Clock) -> None:
+async def test_messages_of_one_microsecond_are_both_stored(store: Store, clock: Clock) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m1")])
-    await timeline.add([said("m2"), said("m3")])
-    await store.timeline(ANN.with_session("other")).add([said("m4")])
+    await timeline.add([new_message("m1")])
+    await timeline.add([new_message("m2"), new_message("m3")])
+    await store.timeline(ANN.with_session("other")).add([new_message("m4")])
 
     stored = {m.message_id: m.create_time for m in await walk(timeline)}
 
@@ -136,12 +136,10 @@ async def test_two_messages_of_one_microsecond_are_both_kept(store: Store, clock
     }
 
 
-async def test_a_clock_set_back_does_not_bring_create_times_back(
-    store: Store, clock: Clock
-) -> None:
+async def test_create_times_increase_when_the_clock_is_set_back(store: Store, clock: Clock) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m1")])
+    await timeline.add([new_message("m1")])
     clock.moment = datetime(2020, 1, 1, tzinfo=UTC)
-    await timeline.add([said("m2")])
+    await timeline.add([new_message("m2")])
 
     assert (await timeline.get("m2")).create_time == MORNING + timedelta(microseconds=1)

@@ -85,7 +85,7 @@ async def count_work(database: Database, statement: Executable) -> int:
 
 
 @pytest.mark.parametrize("when", [spread, level])
-async def test_pages_and_neighbours_are_read_from_the_index(
+async def test_pages_and_neighbors_use_the_index(
     store: Store, when: Callable[[int], datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 3_000, when)
@@ -117,7 +117,7 @@ async def test_pages_and_neighbours_are_read_from_the_index(
     assert 0 < late < 1.5 * early, (early, late)
 
 
-async def test_an_old_session_is_read_from_its_own_index(
+async def test_session_page_uses_the_session_index(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sqlite_store

@@ -11,7 +11,7 @@ from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
-from .samples import pending, recalled
+from .samples import new_trace, pending
 
 TABLES = "messages|memories|vectors|sessions|users|traces"
 
@@ -39,7 +39,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
-        await store.traces(Scope("u1", session_id="s1")).add(recalled(), keep_days=1)
+        await store.traces(Scope("u1", session_id="s1")).add(new_trace(), keep_days=1)
         await store.owners.purge_traces(datetime.now(UTC))
         await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
         event.remove(engine, "before_cursor_execute", note)
@@ -53,7 +53,7 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
                     assert "ix_messages_session_ts" in told
 
 
-async def test_many_owners_in_one_batch(store: Store) -> None:
+async def test_batch_of_many_owners_is_stored(store: Store) -> None:
     entries = [
         ScopedMessage(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
         for n in range(1_200)

@@ -223,7 +223,7 @@ VIOLATIONS: list[dict[str, Any]] = [
 ]
 
 
-async def test_constraints_hold_in_the_database_itself(store: Store) -> None:
+async def test_database_enforces_constraints(store: Store) -> None:
     first = message_row("m", create_time=datetime(2026, 1, 1, tzinfo=UTC))
     second = message_row("n", create_time=datetime(2026, 1, 2, tzinfo=UTC), sequence_no=2)
 
@@ -239,9 +239,7 @@ async def test_constraints_hold_in_the_database_itself(store: Store) -> None:
     await store.database.transact(work)
 
 
-async def test_ids_sort_by_their_bytes_whatever_the_servers_language(
-    store: Store, engine: str
-) -> None:
+async def test_ids_sort_by_bytes_in_any_server_locale(store: Store, engine: str) -> None:
     if engine == "sqlite":
         wanted = text("SELECT count(*) FROM sqlite_master WHERE sql LIKE '%COLLATE%'")
         async with store.database.read() as connection:
@@ -283,7 +281,7 @@ def describe_schema(connection: Connection) -> dict[str, Any]:
     }
 
 
-async def test_migrations_lead_to_the_tables_of_the_code(databases: Any) -> None:
+async def test_migrations_create_the_declared_tables(databases: Any) -> None:
     migrated = Database.connect(databases.fresh(migrated=False))
     declared = Database.connect(databases.fresh(migrated=False))
     try:

@@ -19,7 +19,7 @@ from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..databases import Databases
-from .samples import at, recalled, said, walk
+from .samples import at, new_message, new_trace, walk
 
 Result = TypeVar("Result")
 
@@ -85,7 +85,7 @@ def minute_of(name: str) -> int:
 
 
 def to_message(user: str, name: str, word: str) -> NewMessage:
-    return said(name, content_of(user, word), ts=at(minute_of(name)))
+    return new_message(name, content_of(user, word), ts=at(minute_of(name)))
 
 
 class Conversations(RuleBasedStateMachine):
@@ -153,12 +153,14 @@ class Conversations(RuleBasedStateMachine):
         if person is None or not person.messages:
             return
         session = next(iter(person.ended))
-        again = [said(name, spoken.content, ts=None) for name, spoken in person.messages.items()]
+        again = [
+            new_message(name, spoken.content, ts=None) for name, spoken in person.messages.items()
+        ]
         timeline = self._store.timeline(Scope(user, session_id=session))
         self._attempt(timeline.add(again), person.refusal())
 
     @rule(user=USERS, session=SESSIONS, name=NAMES, word=WORDS)
-    def remember(self, user: str, session: str, name: str, word: str) -> None:
+    def add_memory(self, user: str, session: str, name: str, word: str) -> None:
         person = self._person(user)
         content = content_of(user, word)
         expected = person.refusal()
@@ -181,7 +183,7 @@ class Conversations(RuleBasedStateMachine):
         person = self._person(user)
         expected = person.refusal() if user in self._people else NotFound
         traces = self._store.traces(Scope(user, session_id=session))
-        if self._attempt(traces.add(recalled(name, f"{user} asks"), keep_days=30), expected):
+        if self._attempt(traces.add(new_trace(name, f"{user} asks"), keep_days=30), expected):
             person.traces.setdefault(name, session)
 
     @rule(user=USERS, size=st.integers(1, 4))
@@ -291,12 +293,12 @@ def check_conversations(
     )
 
 
-def test_two_users_and_a_plain_dict_agree(databases: Databases, engine: str) -> None:
+def test_store_agrees_with_a_model(databases: Databases, engine: str) -> None:
     check_conversations(databases, examples=12 if engine == "sqlite" else 5, steps=20)
 
 
 @pytest.mark.long
-def test_two_users_and_a_plain_dict_agree_for_long(databases: Databases, engine: str) -> None:
+def test_store_agrees_with_a_model_on_many_examples(databases: Databases, engine: str) -> None:
     check_conversations(
         databases, examples=500 if engine == "sqlite" else 150, steps=40, explore=True
     )

@@ -18,7 +18,7 @@ from memrecall.store.database.statements import new_id
 from memrecall.types import NewMessage
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, at, said
+from .samples import ANN, BEN, at, new_message
 
 TEA = Scope("ann", session_id="tea")
 
@@ -35,42 +35,46 @@ def chain(*links: str) -> list[NewMessage]:
     """Messages a minute apart, written like "child<parent" or "child"."""
     pairs = [link.partition("<") for link in links]
     return [
-        said(name, ts=at(minute), parent_message_id=parent or None)
+        new_message(name, ts=at(minute), parent_message_id=parent or None)
         for minute, (name, _, parent) in enumerate(pairs)
     ]
 
 
 class TestLinear:
-    async def test_the_latest_of_a_session_earliest_first(self, store: Store) -> None:
+    async def test_thread_returns_the_end_of_a_session_oldest_first(self, store: Store) -> None:
         await store.timeline(TEA).add(chain(*"abcdef"))
-        await store.timeline(ANN.with_session("work")).add([said("else", ts=at(3))])
+        await store.timeline(ANN.with_session("work")).add([new_message("else", ts=at(3))])
 
         assert await thread(store) == list("abcdef")
         assert await thread(store, limit=2) == list("ef")
 
-    async def test_what_was_said_before_a_message(self, store: Store) -> None:
+    async def test_thread_before_a_message(self, store: Store) -> None:
         await store.timeline(TEA).add(chain(*"abcdef"))
 
         assert await thread(store, "d") == list("abc")
         assert await thread(store, "d", limit=2) == list("bc")
         assert await thread(store, "a") == []
 
-    async def test_the_order_is_when_it_was_said_and_ties_as_stored(self, store: Store) -> None:
+    async def test_thread_is_sorted_by_time_then_sequence(self, store: Store) -> None:
         timeline = store.timeline(TEA)
-        await timeline.add([said("late", ts=at(9)), said("z"), said("b"), said("a")])
-        await timeline.add([said("early", ts=at(-9))])
+        await timeline.add(
+            [new_message("late", ts=at(9)), new_message("z"), new_message("b"), new_message("a")]
+        )
+        await timeline.add([new_message("early", ts=at(-9))])
 
         assert await thread(store) == ["early", "z", "b", "a", "late"]
         assert await thread(store, "b") == ["early", "z"]
 
-    async def test_whole_messages_come_back(self, store: Store) -> None:
-        await store.timeline(TEA).add([said("m", "我不喝咖啡", speaker="Ann", metadata={"k": 1})])
+    async def test_thread_returns_whole_messages(self, store: Store) -> None:
+        await store.timeline(TEA).add(
+            [new_message("m", "我不喝咖啡", speaker="Ann", metadata={"k": 1})]
+        )
 
         (message,) = await store.timeline(ANN).thread(session_id="tea", limit=1)
 
         assert message == await store.timeline(ANN).get("m")
 
-    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+    async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(limit: int) -> None:
             with pytest.raises(InvalidArgument, match=str(limit)):
                 await thread(store, limit=limit)
@@ -87,46 +91,46 @@ class TestBranches:
         assert await thread(store, "y") == ["a", "x"]
         assert await thread(store, "d", limit=2) == ["b", "c"]
 
-    async def test_without_a_parent_it_is_what_was_said_just_before(self, store: Store) -> None:
+    async def test_message_without_a_parent_follows_the_previous_one(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b", "d"))
 
         assert await thread(store) == ["a", "b", "c", "d"]
 
-    async def test_a_missing_parent_is_none(self, store: Store) -> None:
+    async def test_missing_parent_is_ignored(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<gone", "c<b"))
 
         assert await thread(store) == ["a", "b", "c"]
         assert await thread(store, "b") == ["a"]
 
-    async def test_a_parent_in_another_session_is_none(self, store: Store) -> None:
-        await store.timeline(ANN.with_session("work")).add([said("w")])
+    async def test_parent_in_another_session_is_ignored(self, store: Store) -> None:
+        await store.timeline(ANN.with_session("work")).add([new_message("w")])
         await store.timeline(TEA).add(chain("a", "b<w"))
 
         assert await thread(store) == ["a", "b"]
 
-    async def test_circles_end(self, store: Store) -> None:
+    async def test_circular_parents_terminate(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<c", "c<b", "d<d", "e<c"))
 
         assert await thread(store) == ["a", "b", "c", "e"]
         assert await thread(store, "d") == ["a", "b", "c"]
         assert await thread(store, "b") == ["a", "c"]
 
-    async def test_a_parent_with_a_later_time_is_a_parent(self, store: Store) -> None:
+    async def test_parent_may_have_a_later_time(self, store: Store) -> None:
         """Two clocks: the answer is stamped before its question."""
         await store.timeline(TEA).add(chain("a", "answer<question", "question", "thanks<answer"))
 
         assert await thread(store) == ["a", "question", "answer", "thanks"]
 
-    async def test_a_message_that_is_not_stored_follows_the_latest(self, store: Store) -> None:
+    async def test_unknown_message_follows_the_latest(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b"))
-        await store.timeline(BEN.with_session("tea")).add([said("foreign")])
+        await store.timeline(BEN.with_session("tea")).add([new_message("foreign")])
 
         assert await thread(store, "unknown") == ["a", "b"]
         assert await thread(store, "foreign") == ["a", "b"]
 
 
 class TestScope:
-    async def test_nothing_of_another_user(self, store: Store) -> None:
+    async def test_thread_excludes_other_users(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<shared"))
         await store.timeline(BEN.with_session("tea")).add(chain("shared", "c"))
 
@@ -134,12 +138,14 @@ class TestScope:
         assert await thread(store, scope=BEN) == ["shared", "c"]
         assert await thread(store, scope=Scope("nobody")) == []
 
-    async def test_a_bound_agent_filters(self, store: Store) -> None:
+    async def test_bound_agent_filters(self, store: Store) -> None:
         one = Scope("ann", agent_id="a1", session_id="tea")
         two = Scope("ann", agent_id="a2", session_id="tea")
         await store.timeline(one).add(chain("a", "b", "c<b"))
-        await store.timeline(two).add([said("x", ts=at(5)), said("y<", parent_message_id="c")])
-        await store.timeline(one).add([said("d", ts=at(6), parent_message_id="x")])
+        await store.timeline(two).add(
+            [new_message("x", ts=at(5)), new_message("y<", parent_message_id="c")]
+        )
+        await store.timeline(one).add([new_message("d", ts=at(6), parent_message_id="x")])
 
         assert await thread(store, scope=one) == ["a", "b", "c", "d"]
         assert await thread(store, scope=two) == ["y<", "x"]
@@ -183,7 +189,7 @@ few = settings(
 
 @asked_for
 @few
-async def test_any_conversation_reads_as_the_plainest_walk_does(
+async def test_thread_agrees_with_a_simple_walk(
     store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
     await compare_with_plainest_walk(store, spoken, before, limit, page)
@@ -192,7 +198,7 @@ async def test_any_conversation_reads_as_the_plainest_walk_does(
 @pytest.mark.long
 @asked_for
 @settings(few, max_examples=1_000, derandomize=False)
-async def test_many_conversations_read_as_the_plainest_walk_does(
+async def test_thread_agrees_with_a_simple_walk_on_many_examples(
     store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
     await compare_with_plainest_walk(store, spoken, before, limit, page)
@@ -203,13 +209,15 @@ async def compare_with_plainest_walk(
 ) -> None:
     scope = Scope(new_id("user"), session_id="tea")
     batch = [
-        said(f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}")
+        new_message(
+            f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}"
+        )
         for n, (minute, parent) in enumerate(spoken)
     ]
     await store.timeline(scope).add(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memrecall.store.messages.timeline.PLACES_PER_READ", page)
+        patch.setattr("memrecall.store.messages.timeline.NODES_PER_READ", page)
         found = await thread(
             store, None if before is None else f"{before}", limit=limit, scope=scope
         )
@@ -234,7 +242,7 @@ def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
         event.remove(engine, "before_cursor_execute", note)
 
 
-async def test_a_long_session_costs_no_more_than_a_short_one(store: Store) -> None:
+async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
     async def read(case: tuple[int, bool]) -> None:
         length, linked = case
         scope = Scope(f"user {length} {linked}", session_id="tea")
@@ -253,7 +261,7 @@ async def test_a_long_session_costs_no_more_than_a_short_one(store: Store) -> No
     await check_each_async(product([600, 1800], [False, True]), read)
 
 
-async def test_sqlite_seeks_its_place_in_the_session_by_index(tmp_path: Path) -> None:
+async def test_sqlite_seeks_in_the_session_by_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
         with statements_of(store) as asked:

@@ -32,7 +32,7 @@ from memrecall.store.backup.format import checksum, seal, unseal
 from memrecall.store.backup.restore import Backups, Stage
 from memrecall.store.database.dialects import SQLITE
 from memrecall.store.knowledge import Knowledge
-from memrecall.store.workspaces import when_free
+from memrecall.store.workspaces import retry_while_busy
 
 from ..waiting import wait_until
 from .vaults import AGENT, LARGEST, Place, check_backups, read_state, write_state
@@ -60,9 +60,7 @@ def debris(place: Place) -> list[str]:
 
 
 class TestBackup:
-    async def test_the_file_tells_everything_and_is_private(
-        self, store: Store, place: Place
-    ) -> None:
+    async def test_backup_file_is_complete_and_private(self, store: Store, place: Place) -> None:
         await write_state(store, place, "a")
         (place.home / "root" / "shared-0" / "run.sh").write_text("echo\n")
         (place.home / "root" / "shared-0" / "run.sh").chmod(0o755)
@@ -87,7 +85,7 @@ class TestBackup:
         assert data["manifest"]["agent_id"] == "helper"
         assert (data["manifest"]["entries"], data["manifest"]["workspaces"]) == (3, 3)
 
-    async def test_many_in_one_second_have_names_of_their_own(
+    async def test_backups_of_one_second_have_unique_names(
         self, store: Store, place: Place
     ) -> None:
         vault = place.vault(store)
@@ -96,9 +94,7 @@ class TestBackup:
         check_backups(place)
 
     @pytest.mark.concurrent
-    async def test_backups_while_others_write_are_of_one_moment(
-        self, store: Store, place: Place
-    ) -> None:
+    async def test_backup_during_writes_is_a_snapshot(self, store: Store, place: Place) -> None:
         room, vault = store.knowledge(AGENT), place.vault(store)
         stop = asyncio.Event()
         written = 0
@@ -122,15 +118,13 @@ class TestBackup:
         await writing
         check_backups(place)
 
-    async def test_what_is_too_large_is_refused_and_leaves_nothing(
-        self, store: Store, place: Place
-    ) -> None:
+    async def test_too_large_backup_is_refused(self, store: Store, place: Place) -> None:
         (place.workspaces().create("t") / "big").write_bytes(b"x" * (LARGEST + 1))
         with pytest.raises(InvalidArgument, match="too large"):
             await place.vault(store).backup()
         assert os.listdir(place.home / "backups") == []
 
-    async def test_a_full_disk_leaves_no_file(
+    async def test_full_disk_leaves_no_file(
         self, store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(_file: int) -> None:
@@ -143,7 +137,7 @@ class TestBackup:
 
 
 class TestRestore:
-    async def test_the_state_is_replaced_and_the_former_one_kept(
+    async def test_restore_replaces_the_state_and_saves_the_previous_one(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         vault = place.vault(store)
@@ -156,7 +150,7 @@ class TestRestore:
         assert debris(place) == []
         check_backups(place)
 
-    async def test_times_modes_and_empty_folders_come_back(
+    async def test_restore_keeps_times_modes_and_empty_folders(
         self, store: Store, place: Place
     ) -> None:
         home = place.workspaces().create("t")
@@ -176,7 +170,7 @@ class TestRestore:
         assert (home / "run.sh").stat().st_mode & 0o777 == 0o700
         assert home.stat().st_mode & 0o777 == 0o700
 
-    async def test_a_new_database_takes_an_old_backup(
+    async def test_restore_into_a_new_database(
         self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
     ) -> None:
         other = Place(str(tmp_path / "other.db"), tmp_path / "other")
@@ -187,7 +181,7 @@ class TestRestore:
             await other.vault(fresh).restore(copied.name)
             assert await read_state(fresh, other) == "a"
 
-    async def test_it_needs_the_permission(
+    async def test_restore_needs_the_permission(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         reader = Scope("ops", "helper")
@@ -196,7 +190,7 @@ class TestRestore:
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
 
-    async def test_a_write_that_comes_between_is_not_lost(
+    async def test_concurrent_write_is_not_lost(
         self,
         store: Store,
         place: Place,
@@ -219,7 +213,7 @@ class TestRestore:
         assert len(list((place.home / "backups").iterdir())) == 3
 
     @pytest.mark.concurrent
-    async def test_restores_at_once_come_one_after_the_other(
+    async def test_concurrent_restores_run_in_sequence(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         async with await Store.open(place.location) as other:
@@ -230,24 +224,24 @@ class TestRestore:
         assert debris(place) == []
 
     @pytest.mark.concurrent
-    async def test_it_waits_only_so_long_for_others(
+    async def test_restore_raises_storage_busy_after_the_timeout(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         spaces, folder = place.workspaces(), place.folder()
-        vault = Backups(store, AGENT, spaces, folder, software="test", patience=0.05)
-        with place.workspaces().hold(), pytest.raises(StorageBusy):
+        vault = Backups(store, AGENT, spaces, folder, software="test", lock_timeout=0.05)
+        with place.workspaces().lock(), pytest.raises(StorageBusy):
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
 
     @pytest.mark.concurrent
-    async def test_many_that_wait_keep_nobody_from_going_on(
+    async def test_many_waiting_tasks_do_not_block_each_other(
         self, store: Store, place: Place
     ) -> None:
         """More of them than there are threads."""
         spaces, vault = place.workspaces(), place.vault(store)
         work: list[Any] = [vault.backup() for _ in range(20)]
         work += [
-            when_free(lambda n=n: spaces.create(f"t{n}"), 60)  # type: ignore[misc]
+            retry_while_busy(lambda n=n: spaces.create(f"t{n}"), 60)  # type: ignore[misc]
             for n in range(20)
         ]
         await asyncio.gather(*work)
@@ -255,7 +249,7 @@ class TestRestore:
         check_backups(place)
 
     @pytest.mark.concurrent
-    async def test_who_goes_away_does_not_leave_it_half_done(
+    async def test_cancelled_restore_is_completed(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         steps: list[str] = []
@@ -334,7 +328,7 @@ SPOILED: dict[str, Any] = {
 
 
 class TestFiles:
-    async def test_a_spoiled_file_changes_nothing(
+    async def test_damaged_file_changes_nothing(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         whole = saved[0].read_bytes()
@@ -352,7 +346,7 @@ class TestFiles:
             assert debris(place) == [], how
             assert sorted(os.listdir(place.home)) == ["backups", "root"], how
 
-    async def test_what_was_changed_by_hand_and_sealed_again_is_a_backup(
+    async def test_edited_and_sealed_file_is_a_backup(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         """The checksum finds damage; who may write the folder may also write a new backup."""
@@ -360,7 +354,7 @@ class TestFiles:
         await place.vault(store).restore(saved[0].name)
         assert (place.home / "root" / "t" / "deep" / "x.txt").read_text() == "x"
 
-    async def test_another_agents_backup_is_refused(
+    async def test_backup_of_another_agent_is_refused(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
@@ -369,7 +363,7 @@ class TestFiles:
             await vault.restore(saved[0].name)
         assert await read_state(store, place) == "b"
 
-    async def test_only_files_of_the_folder_are_taken(
+    async def test_only_files_of_the_folder_are_read(
         self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
     ) -> None:
         name = saved[0].name
@@ -410,7 +404,7 @@ class TestFiles:
             await place.vault(store).restore("memory_backup_19990101_000000.json")
         assert await read_state(store, place) == "b"
 
-    async def test_a_path_that_leads_into_the_folder_is_taken(
+    async def test_path_into_the_folder_is_accepted(
         self,
         store: Store,
         place: Place,
@@ -423,14 +417,14 @@ class TestFiles:
         await place.vault(store).restore(f"{place.home}/root/../backups/{saved[1].name}")
         assert await read_state(store, place) == "b"
 
-    def test_a_backup_is_written_as_it_is_read(self, tmp_path: Path) -> None:
+    def test_backup_round_trips(self, tmp_path: Path) -> None:
         folder = BackupFolder(tmp_path / "b", 1_000)
         path = folder.write(b"x")
         assert folder.read(path.name) == (path, b"x")
         with pytest.raises(InvalidArgument):
             folder.write(b"x" * 1_001)
 
-    def test_what_killed_writers_left_is_swept_after_an_hour(self, tmp_path: Path) -> None:
+    def test_stale_temporary_files_are_removed_after_an_hour(self, tmp_path: Path) -> None:
         folder = BackupFolder(tmp_path, 1_000)
         old, new = (tmp_path / f".memory_backup_{n:016x}.tmp" for n in (1, 2))
         for path in (old, new):
@@ -450,7 +444,7 @@ class TestFailures:
         await place.vault(store, seen.append).restore(name)
         return seen
 
-    async def test_a_failure_at_any_step_before_the_decision_changes_nothing(
+    async def test_failure_before_the_decision_changes_nothing(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         steps = await self.steps(store, place, saved[0].name)
@@ -469,7 +463,7 @@ class TestFailures:
             assert debris(place) == []
         assert len(os.listdir(place.home / "backups")) <= len(before) + 1
 
-    async def test_a_failure_after_the_decision_is_made_good(
+    async def test_failure_after_the_decision_is_recovered(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         steps = await self.steps(store, place, saved[0].name)
@@ -487,7 +481,7 @@ class TestFailures:
             assert await read_state(store, place) == "a"
             assert debris(place) == []
 
-    async def test_a_transaction_that_fails_changes_nothing(
+    async def test_failed_transaction_changes_nothing(
         self,
         store: Store,
         place: Place,
@@ -503,7 +497,7 @@ class TestFailures:
         assert await read_state(store, place) == "b"
         assert debris(place) == []
 
-    async def test_a_connection_that_breaks_after_the_decision_is_no_failure(
+    async def test_lost_connection_after_the_decision_is_no_failure(
         self,
         store: Store,
         place: Place,
@@ -520,13 +514,13 @@ class TestFailures:
         await place.vault(store).restore(saved[0].name)
         assert await read_state(store, place) == "a"
 
-    async def test_a_stage_of_another_database_is_left_alone(
+    async def test_stage_of_another_database_is_left_alone(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         spaces = place.workspaces()
         stage = Stage(spaces.root, "1")
         backup = unseal(saved[0].read_bytes())
-        with spaces.hold(alone=True) as root:
+        with spaces.lock(exclusive=True) as root:
             said = {"agent_id": "helper", "database_id": "another"}
             stage.prepare(root, backup, said, lambda _step: None)
         for refused in (place.vault(store).recover(), place.vault(store).backup()):
@@ -534,7 +528,7 @@ class TestFailures:
                 await refused
         assert stage.plan() is not None
 
-    async def test_a_workspace_made_meanwhile_gives_way(
+    async def test_workspace_created_meanwhile_is_replaced(
         self, store: Store, place: Place, saved: tuple[Path, Path]
     ) -> None:
         def fail(step: str) -> None:
@@ -597,7 +591,7 @@ async def check_after_death(place: Place, expected: tuple[str, ...]) -> str:
 
 
 @pytest.mark.concurrent
-async def test_killed_at_every_step(
+async def test_kill_at_every_step(
     store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     seen: list[str] = []
@@ -626,7 +620,7 @@ async def kill_often(place: Place, saved: tuple[Path, Path], forker: Forker, tim
 
 
 @pytest.mark.concurrent
-async def test_killed_at_random_moments(
+async def test_kill_at_random_moments(
     store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     del store
@@ -634,14 +628,14 @@ async def test_killed_at_random_moments(
 
 
 @pytest.mark.long
-async def test_two_hundred_killed_at_random_moments(
+async def test_kill_at_two_hundred_random_moments(
     store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     del store
     await kill_often(place, saved, forker, 200)
 
 
-def test_a_seal_fits_what_it_seals() -> None:
+def test_checksum_matches_its_content() -> None:
     content = {"b": 1, "a": [1.5, "测"], "manifest": {"x": None}}
     sealed = json.loads(seal(content))
     assert sealed["manifest"]["sha256"] == checksum(sealed)

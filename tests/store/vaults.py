@@ -30,7 +30,7 @@ class Place:
 
     def vault(self, store: Store, at: Callable[[str], None] = lambda _step: None) -> Backups:
         spaces, folder = self.workspaces(), self.folder()
-        return Backups(store, AGENT, spaces, folder, software="test", patience=20, at=at)
+        return Backups(store, AGENT, spaces, folder, software="test", lock_timeout=20, on_step=at)
 
     def workspaces(self) -> Workspaces:
         return Workspaces(self.home / "root")

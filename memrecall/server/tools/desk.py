@@ -15,7 +15,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups
-from memrecall.store.workspaces import Workspaces, when_free
+from memrecall.store.workspaces import Workspaces, retry_while_busy
 
 Result = TypeVar("Result")
 
@@ -50,7 +50,7 @@ class ToolService:
         """
         spaces = await asyncio.to_thread(self._open_workspaces)
         await self._vault(spaces).recover()
-        return await when_free(lambda: work(spaces), self.library.settings.lock_timeout)
+        return await retry_while_busy(lambda: work(spaces), self.library.settings.lock_timeout)
 
     async def vault(self) -> Backups:
         """The backups."""
@@ -70,8 +70,8 @@ class ToolService:
             self._folder(settings.backups_dir, "backups"), settings.backup_mb * _MEGABYTE
         )
         scope = self._scope()
-        store, patience = self.library.store, settings.lock_timeout
-        return Backups(store, scope, spaces, folder, software=__version__, patience=patience)
+        store, timeout = self.library.store, settings.lock_timeout
+        return Backups(store, scope, spaces, folder, software=__version__, lock_timeout=timeout)
 
     def _scope(self) -> Scope:
         may = self.may_change_knowledge or self.is_operator

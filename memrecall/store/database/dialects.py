@@ -53,8 +53,7 @@ Comparison = Callable[[Any, Any], ColumnElement[bool]]
 
 INVALID_TEXT = "22021"  # SQLSTATE: a character that the encoding does not have
 BYTE_ORDER = "C"  # the collation that sorts like Python's strings and like SQLite
-SUPPORTED_LOCATIONS = "a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
-
+_LOCATION_HINT = "Use a file path, sqlite:///FILE or postgresql+asyncpg://USER@HOST/NAME"
 _BEGIN = "memrecall_begin"  # the execution option that names the statement to begin with
 _CONNECT_SECONDS = 10
 _WAIT_HINT = "Another process is writing; try again"
@@ -95,7 +94,7 @@ class DatabaseDialect(ABC):
 
     @abstractmethod
     def get_error_code(self, error: BaseException) -> str:
-        """Return the code that the driver gave an error; empty if it gave none."""
+        """Return the code that the driver gave an error, or an empty text."""
 
     @abstractmethod
     def insert(self, target: Table) -> Any:
@@ -289,10 +288,12 @@ class PostgresqlDialect(DatabaseDialect):
 
     def get_error_code(self, error: BaseException) -> str:
         """Return the SQLSTATE, or that of a wrong encoding for text that asyncpg refused."""
-        if isinstance(error, UnicodeError):
+        chain = [error]
+        while chain[-1].__cause__ is not None:
+            chain.append(chain[-1].__cause__)
+        if isinstance(chain[-1], UnicodeError):
             return INVALID_TEXT
-        code: str = getattr(error, "sqlstate", None) or ""
-        return code if code or error.__cause__ is None else self.get_error_code(error.__cause__)
+        return next((code for e in chain if (code := getattr(e, "sqlstate", None))), "")
 
     def insert(self, target: Table) -> Any:
         """Return PostgreSQL's INSERT."""
@@ -304,9 +305,9 @@ class PostgresqlDialect(DatabaseDialect):
 
     def estimate_rows(self, tables: Sequence[str]) -> Select[Any] | None:
         """Return a query of the planner's statistics."""
-        known = table("pg_class", column("relname"), column("reltuples"))
-        columns = (known.c.relname.label("name"), known.c.reltuples.label("rows"))
-        return select(*columns).where(known.c.relname.in_(tables))
+        classes = table("pg_class", column("relname"), column("reltuples"))
+        columns = (classes.c.relname.label("name"), classes.c.reltuples.label("rows"))
+        return select(*columns).where(classes.c.relname.in_(tables))
 
     def require_pgvector(self) -> None:
         """Accept: whether the extension is installed shows when its tables are created."""
@@ -352,19 +353,17 @@ _BY_NAME = {dialect.name: dialect for dialect in _DIALECTS}
 def parse_location(location: str) -> tuple[DatabaseDialect, URL]:
     """Return the dialect and the URL of a path (`chat.db`), a SQLite or a PostgreSQL URL."""
     if not location.strip():
-        raise InvalidArgument("the database location is empty", hint=f"Use {SUPPORTED_LOCATIONS}")
+        raise InvalidArgument("the database location is empty", hint=_LOCATION_HINT)
     if "://" not in location:
         return SQLITE, URL.create(SQLITE.driver, database=str(Path(location).expanduser()))
     try:
         url = make_url(location)
     except (ArgumentError, ValueError):
-        raise InvalidArgument(
-            "the database URL cannot be parsed", hint=f"Use {SUPPORTED_LOCATIONS}"
-        ) from None
+        raise InvalidArgument("the database URL cannot be parsed", hint=_LOCATION_HINT) from None
     dialect = _BY_SCHEME.get(url.drivername)
     if dialect is None:
         raise InvalidArgument(
-            f"the database {url.drivername!r} is not supported", hint=f"Use {SUPPORTED_LOCATIONS}"
+            f"the database {url.drivername!r} is not supported", hint=_LOCATION_HINT
         )
     return dialect, url.set(drivername=dialect.driver)
 

@@ -25,7 +25,7 @@ from memrecall.store.messages.records import WriteResult
 from memrecall.store.texts import memory_search_text, truncate
 from memrecall.types import NewMemory, Origin, Provenance
 
-Row = Mapping[str, Any]
+Row = Mapping[Any, Any]  # of values by column name
 
 
 class MemoryWriter:
@@ -204,10 +204,10 @@ class MemoryWriter:
         keys = [str(memory.memory_key) for memory in batch]
         statement = select(messages.c.message_id)
         statement = statement.where(messages.c.user_id == self._scope.user_id)
-        taken = await self._select_by_keys(statement, messages.c.message_id, keys)
-        if taken:
+        conflicts = await self._select_by_keys(statement, messages.c.message_id, keys)
+        if conflicts:
             raise Conflict(
-                f"memory_key {taken[0]['message_id']!r} is the id of a message",
+                f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
                 hint="Give the memory another key",
             )
         statement = select(memories).where(memories.c.user_id == self._scope.user_id)

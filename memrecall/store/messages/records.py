@@ -111,13 +111,13 @@ async def _find_stored(
     """Return the rows that have ids of the batch; Conflict if a memory has one."""
     keys = sorted({_key_of(entry) for entry in entries})
     columns = [memories.c.user_id, memories.c.memory_key]
-    taken = await select_by_keys(connection, select(*columns), columns, keys)
-    if taken:
+    conflicts = await select_by_keys(connection, select(*columns), columns, keys)
+    if conflicts:
         raise Conflict(
-            f"message_id {taken[0]['memory_key']!r} is the key of a memory",
+            f"message_id {conflicts[0]['memory_key']!r} is the key of a memory",
             hint="Give the message another id",
-            user_id=taken[0]["user_id"],
-            message_id=taken[0]["memory_key"],
+            user_id=conflicts[0]["user_id"],
+            message_id=conflicts[0]["memory_key"],
         )
     columns = [messages.c.user_id, messages.c.message_id]
     values = (messages.c.content, messages.c.ts, messages.c.role, messages.c.speaker)

@@ -109,8 +109,8 @@ class ThreadWalk:
         if node is None:
             self._read_ahead = await self._read(self._in_session)
             return self._read_ahead
-        known = self._read_ahead
-        self._read_ahead = known[known.index(node) if node in known else len(known) :]
+        nodes = self._read_ahead
+        self._read_ahead = nodes[nodes.index(node) if node in nodes else len(nodes) :]
         if len(self._read_ahead) < 2:
             # Compared as one value: an index seeks it even where an import has one time for all.
             is_earlier = tuple_(*_SESSION_ORDER) < (node.ts, node.sequence_no)
@@ -167,10 +167,10 @@ class Timeline:
 
     async def get(self, message_id: str) -> Message:
         """Return one message; NotFound if the scope has none of that id."""
-        found = await self.get_many([message_id])
-        if not found:
+        items = await self.get_many([message_id])
+        if not items:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
-        return found[0]
+        return items[0]
 
     async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
         """Return the messages that exist, in no particular order."""
@@ -202,13 +202,13 @@ class Timeline:
             tie = self._database.dialect.avoid_index(tie)
         order = [messages.c.ts.desc(), tie]
         if cursor is None:
-            found = await self._fetch(statement.order_by(*order).limit(count))
+            rows = await self._fetch(statement.order_by(*order).limit(count))
         else:
             ts, message_id = open_cursor(self._secret, binding, cursor)
             last = (parse_time(ts), message_id)
-            found = await self._fetch(_select_after_cursor(statement, last, order, count))
-        items = tuple(found[:page_size])
-        if len(found) <= page_size:
+            rows = await self._fetch(_select_after_cursor(statement, last, order, count))
+        items = tuple(rows[:page_size])
+        if len(rows) <= page_size:
             return StoredMessagePage(items)
         position = [items[-1].ts.isoformat(), items[-1].message_id]
         return StoredMessagePage(items, seal_cursor(self._secret, binding, position))
@@ -262,8 +262,8 @@ class Timeline:
 
     async def _get_in_order(self, message_ids: list[str]) -> list[Message]:
         """Return messages in the order of their ids, without those erased meanwhile."""
-        found = {message.message_id: message for message in await self.get_many(message_ids)}
-        return [found[name] for name in message_ids if name in found]
+        by_id = {message.message_id: message for message in await self.get_many(message_ids)}
+        return [by_id[name] for name in message_ids if name in by_id]
 
     def _select(self) -> Select[Any]:
         return select_messages(self._scope)

@@ -67,8 +67,8 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
             await _index_knowledge(connection)
     if version == 0:
         await connection.execute(insert(meta), _initial_meta())
-    statement = update(meta).where(meta.c.name == "schema_version")
-    await connection.execute(statement.values(value=str(target)))
+    set_version = update(meta).where(meta.c.name == "schema_version")
+    await connection.execute(set_version.values(value=str(target)))
 
 
 def _read_script(step: int, dialect: str) -> list[str]:
