@@ -122,7 +122,9 @@ class Keys:
         now = datetime.now(UTC)
         _check_name(name)
         if expires_at is not None and expires_at <= now:
-            raise InvalidArgument(f"expires_at {expires_at} has passed", hint="Name a later time")
+            raise InvalidArgument(
+                f"a key until {expires_at} would have expired already", hint="Name a later time"
+            )
         secret = secrets.token_urlsafe(32)
         key = Key(
             key_id=secrets.token_hex(8),

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 
 from memrecall import dashboard
+from memrecall.dashboard.application import PAGES
 from memrecall.dashboard.auth import (
-    MOST_SESSIONS,
+    MAX_SESSIONS,
     SESSION_SECONDS,
-    Sessions,
-    language_of,
+    BrowserSessions,
+    choose_language,
+    choose_theme,
     local_path,
     read_cookies,
-    theme_of,
 )
-from memrecall.dashboard.mounting import PAGES
 from memrecall.dashboard.words import WORDS
 from tests.cases import check_each
 
@@ -33,26 +33,26 @@ class Clock:
 
 def test_a_token_stands_for_its_key_until_it_is_old_or_ended() -> None:
     clock = Clock()
-    sessions = Sessions(clock)
-    first, second = sessions.begin("one"), sessions.begin("two")
-    assert [sessions.key_of(token) for token in (first, second, "", "other")] == [
+    sessions = BrowserSessions(clock)
+    first, second = sessions.start("one"), sessions.start("two")
+    assert [sessions.find_key(token) for token in (first, second, "", "other")] == [
         "one",
         "two",
         None,
         None,
     ]
     sessions.end(first)
-    assert sessions.key_of(first) is None
+    assert sessions.find_key(first) is None
     clock.now = SESSION_SECONDS
-    assert sessions.key_of(second) is None
+    assert sessions.find_key(second) is None
 
 
 def test_the_oldest_sessions_give_way() -> None:
-    sessions = Sessions(Clock())
-    oldest = sessions.begin("old")
-    tokens = [sessions.begin(str(number)) for number in range(MOST_SESSIONS)]
-    assert sessions.key_of(oldest) is None
-    assert sessions.key_of(tokens[0]) == "0"
+    sessions = BrowserSessions(Clock())
+    oldest = sessions.start("old")
+    tokens = [sessions.start(str(number)) for number in range(MAX_SESSIONS)]
+    assert sessions.find_key(oldest) is None
+    assert sessions.find_key(tokens[0]) == "0"
 
 
 LANGUAGES = [
@@ -69,22 +69,22 @@ def test_language() -> None:
     def check(case: tuple[str, str, str]) -> None:
         accepted, cookie, language = case
         headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
-        assert language_of(headers) == language
+        assert choose_language(headers) == language
 
     check_each(LANGUAGES, check)
 
 
 def test_theme() -> None:
-    assert theme_of({}) == "auto"
-    assert theme_of({b"cookie": b"memrecall_theme=dark"}) == "dark"
-    assert theme_of({b"cookie": b"memrecall_theme=pink"}) == "auto"
+    assert choose_theme({}) == "auto"
+    assert choose_theme({b"cookie": b"memrecall_theme=dark"}) == "dark"
+    assert choose_theme({b"cookie": b"memrecall_theme=pink"}) == "auto"
 
 
 @given(st.binary(max_size=200))
 def test_any_cookie_header_can_be_read(sent: bytes) -> None:
     headers = {b"cookie": sent}
     assert isinstance(read_cookies(headers), dict)
-    assert language_of(headers | {b"accept-language": sent}) in ("en", "zh")
+    assert choose_language(headers | {b"accept-language": sent}) in ("en", "zh")
 
 
 @given(st.text(max_size=60))
@@ -100,7 +100,7 @@ def test_every_page_is_registered_and_in_two_languages() -> None:
     modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
     assert modules == set(PAGES)
     sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
-    said = {name for text in sources for name in re.findall(r"\bsay\(\s*\"(\w+)\"", text)}
+    said = {name for text in sources for name in re.findall(r"\btext\(\s*\"(\w+)\"", text)}
     assert said <= WORDS.keys()
     for english, chinese in WORDS.values():
         assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", chinese))
@@ -119,6 +119,6 @@ def test_nothing_is_shown_as_html() -> None:
 
 @pytest.mark.concurrent
 def test_the_service_does_not_load_the_pages_before_they_are_asked_for() -> None:
-    code = "import sys, memrecall.server.running; print('nicegui' in sys.modules)"
+    code = "import sys, memrecall.server.runner; print('nicegui' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -8,8 +8,14 @@ import pytest
 from hypothesis import given
 
 from memrecall.errors import StorageBusy
-from memrecall.server import counters as tally_module
-from memrecall.server.counters import BOUNDS, Tally, class_of, percentile, tenth_of
+from memrecall.server import metrics as metrics_module
+from memrecall.server.metrics import (
+    BOUNDS,
+    CounterBuffer,
+    confidence_label,
+    estimate_percentile,
+    latency_label,
+)
 from memrecall.store import Store
 from memrecall.store.counters import HOUR
 
@@ -20,32 +26,32 @@ times = st.lists(st.floats(0.0, 119.0), min_size=1, max_size=60)
 def test_a_percentile_lies_in_the_class_of_the_true_one(seconds: list[float], share: float) -> None:
     counts: dict[str, int] = {}
     for each in seconds:
-        counts[class_of(each)] = counts.get(class_of(each), 0) + 1
+        counts[latency_label(each)] = counts.get(latency_label(each), 0) + 1
     true = sorted(seconds)[max(math.ceil(share * len(seconds)) - 1, 0)]
-    told = percentile(counts, share)
+    told = estimate_percentile(counts, share)
     assert told is not None
-    upper = float(class_of(true))
+    upper = float(latency_label(true))
     lower = max([0.0, *(bound for bound in BOUNDS if bound < upper)])
     assert lower <= told <= upper
 
 
 def test_percentiles_of_nothing_and_of_ages() -> None:
-    assert percentile({}, 0.5) is None
-    assert percentile({class_of(1e6): 3}, 0.5) == BOUNDS[-1]
+    assert estimate_percentile({}, 0.5) is None
+    assert estimate_percentile({latency_label(1e6): 3}, 0.5) == BOUNDS[-1]
 
 
 @given(st.floats(0.0, 1.0))
 def test_tenths(value: float) -> None:
-    low = float(tenth_of(value))
+    low = float(confidence_label(value))
     assert low - 1e-6 <= value <= low + 0.1 + 1e-6
     assert low <= 0.9
 
 
 async def test_what_is_counted_is_written_when_flushed(store: Store) -> None:
-    tally = Tally(store.counters, 30)
+    tally = CounterBuffer(store.counters, 30)
     tally.add("searches", "lexical")
     tally.add("searches", "lexical")
-    tally.add_time("recall_seconds", 0.3)
+    tally.add_duration("recall_seconds", 0.3)
     await tally.flush()
     await tally.flush()
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))
@@ -58,7 +64,7 @@ async def test_what_is_counted_is_written_when_flushed(store: Store) -> None:
 async def test_what_cannot_be_written_is_kept(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tally = Tally(store.counters, 30)
+    tally = CounterBuffer(store.counters, 30)
     tally.add("searches", "lexical")
 
     async def busy(*_: object) -> None:
@@ -76,8 +82,8 @@ async def test_what_cannot_be_written_is_kept(
 async def test_while_it_runs_it_writes_and_measures(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tally_module, "FLUSH_SECONDS", 60.0)
-    tally = Tally(store.counters, 30)
+    monkeypatch.setattr(metrics_module, "FLUSH_SECONDS", 60.0)
+    tally = CounterBuffer(store.counters, 30)
     async with tally.running():
         tally.add("recalls", "handoff")
     rows = await store.counters.read(HOUR, datetime.now(UTC) - timedelta(hours=2))

@@ -1,4 +1,4 @@
-"""What the memory endpoints give, as the OpenAPI document describes it."""
+"""Responses of the memory endpoints, as OpenAPI documents them."""
 
 from datetime import datetime
 from typing import Any, Literal
@@ -40,7 +40,7 @@ class MemoryItem(BaseModel):
 
 
 class FoundMemory(BaseModel):
-    """Something that a search found; a message has fewer fields, and its `role`."""
+    """A search result; a message has fewer fields, and its `role`."""
 
     id: str
     memory: str
@@ -58,14 +58,14 @@ class FoundMemory(BaseModel):
 
 
 class MemoryPage(BaseModel):
-    """A page of memories; `next_cursor` is null on the last one."""
+    """A page of memories; `next_cursor` is null on the last page."""
 
     results: list[MemoryItem]
     next_cursor: str | None
 
 
 class FoundMemories(BaseModel):
-    """The best memories first; `message` says why there is nothing, or what else is to be said."""
+    """The best results first; `message` explains an empty or incomplete list."""
 
     results: list[FoundMemory]
     total_found: int
@@ -73,7 +73,7 @@ class FoundMemories(BaseModel):
 
 
 class MemoryEvent(BaseModel):
-    """What an add did with one memory; UPDATE names the one whose place it took."""
+    """The change of one memory by an add; UPDATE names the memory that it replaced."""
 
     id: str | None
     memory: str
@@ -84,7 +84,7 @@ class MemoryEvent(BaseModel):
 
 
 class ToldRelation(BaseModel):
-    """A relation that messages tell of; `ended`: that it holds no longer."""
+    """A relation found in messages; `ended` if it no longer holds."""
 
     source: str
     relationship: str
@@ -93,14 +93,14 @@ class ToldRelation(BaseModel):
 
 
 class JobState(BaseModel):
-    """Work that goes on after its answer."""
+    """A background job."""
 
     job_id: str
     state: Literal["running", "done", "failed"]
 
 
 class Added(BaseModel):
-    """What an add did. The messages are stored; `problems` says what could not be made of them."""
+    """The result of an add. The messages are stored; `problems` lists the stages that failed."""
 
     results: list[MemoryEvent]
     messages: list[str]
@@ -111,13 +111,13 @@ class Added(BaseModel):
 
 
 class Job(JobState):
-    """The state of background work, and at its end what it did."""
+    """The state of a background job, and its result when it is done."""
 
     result: Added | None
 
 
 class Changed(BaseModel):
-    """A memory was changed."""
+    """The change of a memory."""
 
     id: str
     event: Literal["DELETE", "UNDO"]
@@ -125,14 +125,14 @@ class Changed(BaseModel):
 
 
 class UpdatedMemory(MemoryItem):
-    """The memory as it is now."""
+    """The memory after the update."""
 
     event: Literal["UPDATE"]
     message: str
 
 
 class DeletedMemories(BaseModel):
-    """How many memories were found, and how many of them are hidden now."""
+    """The number of memories that matched, and of those that were hidden."""
 
     found: int
     deleted: int
@@ -142,7 +142,7 @@ class DeletedMemories(BaseModel):
 
 
 class HistoryStep(BaseModel):
-    """One step in the life of a memory."""
+    """One change of a memory."""
 
     id: str
     memory_id: str
@@ -158,13 +158,13 @@ class HistoryStep(BaseModel):
 
 
 class MemoryHistory(BaseModel):
-    """What became of a memory, from its adding on."""
+    """The change history of a memory, the oldest change first."""
 
     results: list[HistoryStep]
 
 
 class GraphEntity(BaseModel):
-    """Somebody or something, with all its names."""
+    """An entity and its names."""
 
     name: str
     type: str
@@ -172,7 +172,7 @@ class GraphEntity(BaseModel):
 
 
 class GraphRelation(BaseModel):
-    """A relation of two entities, and the messages that told of it."""
+    """A relation between two entities, and its source messages."""
 
     id: str
     source: str
@@ -184,7 +184,7 @@ class GraphRelation(BaseModel):
 
 
 class GraphAnswer(BaseModel):
-    """Entities, the relations of one, or the ways between two: whichever was asked for."""
+    """The requested entities, relations of an entity, or paths between two entities."""
 
     entities: list[GraphEntity] | None = None
     relations: list[GraphRelation] | None = None
@@ -193,7 +193,7 @@ class GraphAnswer(BaseModel):
 
 
 class SessionStateAnswer(BaseModel):
-    """A session within a number of tokens: its summaries, then its last words."""
+    """A session within a token budget: its summaries, then its last messages."""
 
     text: str
     tokens: int

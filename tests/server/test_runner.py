@@ -19,7 +19,7 @@ import pytest
 from memrecall.cli.serve import try_it
 from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
 from memrecall.scope import Scope
-from memrecall.server.running import Listening, serve
+from memrecall.server.runner import ServerInfo, serve
 from memrecall.settings import Settings
 from memrecall.store import Grant, Store
 from memrecall.types import NewMessage, Role
@@ -47,9 +47,9 @@ class Stop:
 @asynccontextmanager
 async def running(
     folder: Path, stop: Stop | None = None, **settings: Any
-) -> AsyncIterator[Listening]:
+) -> AsyncIterator[ServerInfo]:
     """The real thing in this process, stopped at the end as an operating system does it."""
-    told: asyncio.Queue[Listening] = asyncio.Queue()
+    told: asyncio.Queue[ServerInfo] = asyncio.Queue()
     given = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
     chosen = Settings(**{**given, "dashboard": False, **settings})
     work = asyncio.create_task(serve(chosen, told.put_nowait))
@@ -86,7 +86,7 @@ async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
         assert listening.is_open
         assert (await in_a_shell(try_it(listening)))["stored"] == 1
     async with running(tmp_path) as listening:  # now there is somebody to read
-        assert listening.a_user == "me"
+        assert listening.sample_user == "me"
         (item,) = (await in_a_shell(try_it(listening)))["items"]
         assert item["user_id"] == "me"
     key = await make_key(tmp_path, "me")
@@ -100,7 +100,7 @@ async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
 
 def test_odd_names_are_quoted_for_the_shell() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
-        words = shlex.split(try_it(Listening("http://127.0.0.1:1", True, name, "x.db")))
+        words = shlex.split(try_it(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
         assert words[0] == "curl"
         assert len(words) == 2
         assert " " not in words[1]
