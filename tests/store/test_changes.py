@@ -15,9 +15,9 @@ from memrecall.store import EDITABLE_FIELDS, PlanStep, ScopedMessage, Store
 from memrecall.store.database.dialects import POSTGRESQL
 from memrecall.types import Keyword, NewMemory, Origin
 
+from .backup_samples import AGENT
 from .contention import open_transaction, wait_for_blocked
 from .samples import ANN, add_memory, at, new_message
-from .vaults import AGENT
 
 TEA = NewMemory(memory_key="new", content="drinks green tea")
 

@@ -14,7 +14,7 @@ from memrecall.store.database.dialects import SQLITE
 from ..waiting import wait_until
 from . import process
 from .children import Child
-from .samples import walk
+from .samples import read_pages
 from .test_numbering import assert_numbered
 
 pytestmark = pytest.mark.concurrent
@@ -31,11 +31,11 @@ Batches = dict[str, dict[int, int]]
 def kill_a_writer(location: str, name: str) -> int:
     """Start a writer and kill it at some moment; the number of batches it acknowledged."""
     with Child(process.stream, location, name) as child:
-        child.go()
-        acknowledged = [child.hear() for _ in range(CHANCE.randint(1, 6))]
+        child.start()
+        acknowledged = [child.receive() for _ in range(CHANCE.randint(1, 6))]
         time.sleep(CHANCE.uniform(0, 0.03))
         child.kill()
-        acknowledged += child.hear_out()
+        acknowledged += child.receive_all()
     assert acknowledged == list(range(len(acknowledged)))
     return len(acknowledged)
 
@@ -45,7 +45,7 @@ async def read_batches(location: str) -> Batches:
     found: Batches = defaultdict(lambda: defaultdict(int))
     async with await Store.open(location, lock_timeout=60) as store:
         await wait_until(lambda: is_alone(store))
-        messages = await walk(store.timeline(process.SCOPE), page_size=200)
+        messages = await read_pages(store.timeline(process.SCOPE), page_size=200)
         mark = await store.feed("ann").version()
         await require_sound(store)
     assert_numbered(messages)
@@ -99,10 +99,10 @@ def test_acknowledged_writes_survive_a_hundred_kills(location: str) -> None:
 
 def test_killed_writer_releases_its_locks(location: str) -> None:
     with Child(process.stream, location, "other", 0.02) as other:
-        other.go()
+        other.start()
         for number in range(3):
             kill_a_writer(location, f"run{number}")
-            last = other.hear_next()
+            last = other.receive_new()
         other.kill()
 
     found = asyncio.run(read_batches(location))

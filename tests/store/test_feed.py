@@ -140,7 +140,7 @@ async def test_every_write_appears_exactly_once(
     for step in [*steps, "read"]:
         await reader.take(step)
 
-    assert Counter(reader.heard) == Counter(reader.written)
+    assert Counter(reader.reports) == Counter(reader.written)
     assert reader.numbers == list(range(1, len(reader.written) + 1))
 
 
@@ -153,7 +153,7 @@ class Reader:
         self._read_size = read_size
         self._names: list[str] = []
         self.written: list[str] = []
-        self.heard: list[str] = []
+        self.reports: list[str] = []
         self.numbers: list[int] = []
 
     async def take(self, step: str) -> None:
@@ -188,7 +188,7 @@ class Reader:
             through = min(after + self._read_size, await version(self._store, user))
             for number, kind, key in await changes(self._store, after, through, user):
                 self.numbers.append(number)
-                self.heard.append(f"vector {key}" if kind == "vector" else key)
+                self.reports.append(f"vector {key}" if kind == "vector" else key)
 
 
 async def test_long_feeds_are_read_in_batches(

@@ -343,6 +343,6 @@ async def test_concurrent_opens_of_an_empty_database(empty_location: str) -> Non
 
 @pytest.mark.concurrent
 def test_concurrent_processes_open_an_empty_database(empty_location: str) -> None:
-    heard = run_together(process.open_only, [[empty_location]] * 6)
+    reports = run_together(process.open_only, [[empty_location]] * 6)
 
-    assert heard == [[LATEST]] * 6
+    assert reports == [[LATEST]] * 6

@@ -13,7 +13,7 @@ from memrecall.types import Message
 
 from . import process
 from .children import run_together
-from .samples import ANN, MORNING, ids, new_message, walk
+from .samples import ANN, MORNING, ids, new_message, read_pages
 
 WRITERS = 8
 SESSION = Scope("ann", session_id="tea")
@@ -48,16 +48,16 @@ async def test_eight_tasks_write_to_one_session(store: Store) -> None:
 
     await asyncio.gather(*(write(f"task{n}") for n in range(WRITERS)))
 
-    messages = await walk(timeline)
+    messages = await read_pages(timeline)
     assert len(messages) == WRITERS * 12
     assert_numbered(messages)
 
 
 @pytest.mark.concurrent
 def test_eight_processes_write_to_one_session(location: str) -> None:
-    heard = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
+    reports = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
 
-    assert heard == [[1, 2, 3, 1, 2, 3]] * WRITERS
+    assert reports == [[1, 2, 3, 1, 2, 3]] * WRITERS
     messages = asyncio.run(read_shared(location))
     assert len(messages) == WRITERS * 12
     assert_numbered(messages)
@@ -65,7 +65,7 @@ def test_eight_processes_write_to_one_session(location: str) -> None:
 
 async def read_shared(location: str) -> list[Message]:
     async with await Store.open(location) as store:
-        return await walk(store.timeline(process.SCOPE))
+        return await read_pages(store.timeline(process.SCOPE))
 
 
 @pytest.mark.concurrent
@@ -86,7 +86,7 @@ async def test_batches_in_opposite_order_do_not_deadlock(
     )
 
     for scope in scopes:
-        assert_numbered(await walk(store.timeline(scope)))
+        assert_numbered(await read_pages(store.timeline(scope)))
     assert (await store.count())["messages"] == 4 * 8 * 5
 
 
@@ -126,7 +126,7 @@ async def test_messages_of_one_microsecond_are_both_stored(store: Store, clock: 
     await timeline.add([new_message("m2"), new_message("m3")])
     await store.timeline(ANN.with_session("other")).add([new_message("m4")])
 
-    stored = {m.message_id: m.create_time for m in await walk(timeline)}
+    stored = {m.message_id: m.create_time for m in await read_pages(timeline)}
 
     assert stored == {
         "m1": MORNING,

@@ -19,7 +19,7 @@ from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..databases import Databases
-from .samples import at, new_message, new_trace, walk
+from .samples import at, new_message, new_trace, read_pages
 
 Result = TypeVar("Result")
 
@@ -188,7 +188,7 @@ class Conversations(RuleBasedStateMachine):
 
     @rule(user=USERS, size=st.integers(1, 4))
     def read_pages(self, user: str, size: int) -> None:
-        walked = self._run(walk(self._store.timeline(Scope(user)), page_size=size))
+        walked = self._run(read_pages(self._store.timeline(Scope(user)), page_size=size))
 
         assert [message.message_id for message in walked] == self._person(user).timeline()
 

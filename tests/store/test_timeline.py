@@ -14,7 +14,7 @@ from memrecall.store import MessageFilter, Store, Timeline, seal_cursor
 from memrecall.types import Role
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, MORNING, at, ids, new_message, numbered, walk
+from .samples import ANN, BEN, MORNING, at, ids, new_message, numbered, read_pages
 
 # Bytes decide: capitals before small letters, and an emoji after a full-width letter.
 MIXED_IDS = ["10", "9", "A", "Zoë", "a", "b", "zoe", "乙", "甲", "Ａ", "😀", "𠀀"]
@@ -44,14 +44,16 @@ class TestPages:
         # And not by the grace of an index:
         await store.database.transact(lambda c: c.exec_driver_sql("DROP INDEX ix_messages_ts"))
         assert await ids(store.timeline(ANN)) == expected
-        assert [m.message_id for m in await walk(store.timeline(ANN), page_size=2)] == expected
+        assert [
+            m.message_id for m in await read_pages(store.timeline(ANN), page_size=2)
+        ] == expected
 
     async def test_every_page_size_gives_the_same_list(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         expected = await write_ties(timeline)
 
         for size in (*range(1, 8), 16, 17, 18, 200):
-            walked = await walk(timeline, page_size=size)
+            walked = await read_pages(timeline, page_size=size)
             assert [m.message_id for m in walked] == expected, f"page size {size}"
 
     async def test_last_full_page_has_no_cursor(self, store: Store) -> None:
@@ -114,7 +116,7 @@ class TestPages:
         timeline = store.timeline(ANN)
         await timeline.add([new_message(message_id) for message_id in reversed(MIXED_IDS)])
 
-        walked = [m.message_id for m in await walk(timeline, page_size=1)]
+        walked = [m.message_id for m in await read_pages(timeline, page_size=1)]
 
         assert walked == sorted(MIXED_IDS, key=str.encode) == MIXED_IDS
 
@@ -233,7 +235,7 @@ class TestFilters:
         await store.timeline(ANN).add([new_message("else", ts=at(4))])
         wanted = MessageFilter(since=at(2), until=at(8), role=Role.USER, session_id="tea")
 
-        walked = [m.message_id for m in await walk(timeline, wanted, page_size=2)]
+        walked = [m.message_id for m in await read_pages(timeline, wanted, page_size=2)]
 
         assert walked == ["m6", "m4", "m2"]
 

@@ -126,10 +126,16 @@ class DatabaseDialect(ABC):
         return key
 
     @abstractmethod
+    def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
+        """Return the entries of an object as a table, and the type of their values."""
+
     def has_json_key(
         self, document: ColumnElement[Any], key: str, *, with_null: bool = False
     ) -> ColumnElement[bool]:
         """Return the condition that an object has a key, optionally with the value null."""
+        entries, json_type = self._read_json(document)
+        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
+        return exists(rows.where(json_type == "null") if with_null else rows)
 
     @abstractmethod
     def compare_json(
@@ -229,24 +235,20 @@ class SqliteDialect(DatabaseDialect):
         """Return the key as an expression, which no index is sorted by."""
         return key + ""
 
-    def has_json_key(
-        self, document: ColumnElement[Any], key: str, *, with_null: bool = False
-    ) -> ColumnElement[bool]:
-        """Return the condition that `json_each` gives the key."""
-        each = func.json_each(document).table_valued("key", "type")
-        rows = select(literal(1)).select_from(each).where(each.c.key == key)
-        return exists(rows.where(each.c.type == "null") if with_null else rows)
+    def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
+        entries = func.json_each(document).table_valued("key", "type", "atom")
+        return entries, entries.c.type
 
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
         """Return the condition on the value that `json_each` gives for the key."""
-        each = func.json_each(document).table_valued("key", "type", "atom")
-        rows = select(literal(1)).select_from(each).where(each.c.key == key)
+        entries, json_type = self._read_json(document)
+        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
         if isinstance(value, bool):
-            return exists(rows.where(each.c.type == str(value).lower()))
+            return exists(rows.where(json_type == str(value).lower()))
         types = ["text"] if isinstance(value, str) else ["integer", "real"]
-        return exists(rows.where(each.c.type.in_(types), compare(each.c.atom, value)))
+        return exists(rows.where(json_type.in_(types), compare(entries.c.atom, value)))
 
 
 class PostgresqlDialect(DatabaseDialect):
@@ -316,30 +318,25 @@ class PostgresqlDialect(DatabaseDialect):
         """Return the column with the collation C."""
         return text.collate(BYTE_ORDER)
 
-    def has_json_key(
-        self, document: ColumnElement[Any], key: str, *, with_null: bool = False
-    ) -> ColumnElement[bool]:
-        """Return the condition that `json_each` gives the key."""
-        each = func.json_each(document).table_valued("key", "value")
-        rows = select(literal(1)).select_from(each).where(each.c.key == key)
-        return exists(rows.where(func.json_typeof(each.c.value) == "null") if with_null else rows)
+    def _read_json(self, document: ColumnElement[Any]) -> tuple[Any, ColumnElement[str]]:
+        entries = func.json_each(document).table_valued("key", "value")
+        return entries, func.json_typeof(entries.c.value)
 
     def compare_json(
         self, document: ColumnElement[Any], key: str, compare: Comparison, value: Any
     ) -> ColumnElement[bool]:
         """Return the condition on the value that `json_each` gives for the key."""
-        each = func.json_each(document).table_valued("key", "value")
-        json_type = func.json_typeof(each.c.value)
-        content = each.c.value.op("#>>", return_type=Text())(literal([], postgresql.ARRAY(Text)))
-        rows = select(literal(1)).select_from(each).where(each.c.key == key)
+        entries, json_type = self._read_json(document)
+        no_path = literal([], postgresql.ARRAY(Text))
+        text = entries.c.value.op("#>>", return_type=Text())(no_path)
+        rows = select(literal(1)).select_from(entries).where(entries.c.key == key)
         if isinstance(value, bool):
-            return exists(rows.where(json_type == "boolean", content == str(value).lower()))
+            return exists(rows.where(json_type == "boolean", text == str(value).lower()))
         if isinstance(value, str):
-            return exists(
-                rows.where(json_type == "string", compare(self.sort_by_bytes(content), value))
-            )
+            matches = compare(self.sort_by_bytes(text), value)
+            return exists(rows.where(json_type == "string", matches))
         # Only CASE guarantees the order: text that is no number must not be cast to one.
-        number = cast(case((json_type == "number", content), else_=None), Numeric)
+        number = cast(case((json_type == "number", text), else_=None), Numeric)
         return exists(rows.where(compare(number, _to_decimal(value))))
 
 

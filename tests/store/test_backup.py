@@ -35,43 +35,45 @@ from memrecall.store.knowledge import Knowledge
 from memrecall.store.workspaces import retry_while_busy
 
 from ..waiting import wait_until
-from .vaults import AGENT, LARGEST, Place, check_backups, read_state, write_state
+from .backup_samples import AGENT, LARGEST, BackupSite, check_backups, read_state, write_state
 
 ROOT = Path(__file__).parents[2]
 CHANCE = random.Random(20260126)  # noqa: S311 -- nothing is kept secret
 
 
 @pytest.fixture
-def place(location: str, tmp_path: Path) -> Place:
-    return Place(location, tmp_path / "home")
+def site(location: str, tmp_path: Path) -> BackupSite:
+    return BackupSite(location, tmp_path / "home")
 
 
 @pytest.fixture
-async def saved(store: Store, place: Place) -> tuple[Path, Path]:
+async def saved(store: Store, site: BackupSite) -> tuple[Path, Path]:
     """Backups of the states a and b; b is the present one."""
-    await write_state(store, place, "a")
-    first = await place.vault(store).backup()
-    await write_state(store, place, "b")
-    return first, await place.vault(store).backup()
+    await write_state(store, site, "a")
+    first = await site.backups(store).backup()
+    await write_state(store, site, "b")
+    return first, await site.backups(store).backup()
 
 
-def debris(place: Place) -> list[str]:
-    return [name for name in os.listdir(place.home / "root") if name.startswith((".r", ".t"))]
+def debris(site: BackupSite) -> list[str]:
+    return [name for name in os.listdir(site.home / "root") if name.startswith((".r", ".t"))]
 
 
 class TestBackup:
-    async def test_backup_file_is_complete_and_private(self, store: Store, place: Place) -> None:
-        await write_state(store, place, "a")
-        (place.home / "root" / "shared-0" / "run.sh").write_text("echo\n")
-        (place.home / "root" / "shared-0" / "run.sh").chmod(0o755)
-        (place.home / "root" / "shared-0" / "link").symlink_to("/etc/passwd")
-        (place.home / "root" / "shared-0" / "empty").mkdir()
+    async def test_backup_file_is_complete_and_private(
+        self, store: Store, site: BackupSite
+    ) -> None:
+        await write_state(store, site, "a")
+        (site.home / "root" / "shared-0" / "run.sh").write_text("echo\n")
+        (site.home / "root" / "shared-0" / "run.sh").chmod(0o755)
+        (site.home / "root" / "shared-0" / "link").symlink_to("/etc/passwd")
+        (site.home / "root" / "shared-0" / "empty").mkdir()
 
-        path = await place.vault(store).backup()
+        path = await site.backups(store).backup()
         data = json.loads(path.read_bytes())
 
         assert path.is_absolute()
-        assert path.parent == place.home / "backups"
+        assert path.parent == site.home / "backups"
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700
         assert list(data) == ["format", "version", "knowledge", "workspaces", "manifest"]
@@ -86,16 +88,16 @@ class TestBackup:
         assert (data["manifest"]["entries"], data["manifest"]["workspaces"]) == (3, 3)
 
     async def test_backups_of_one_second_have_unique_names(
-        self, store: Store, place: Place
+        self, store: Store, site: BackupSite
     ) -> None:
-        vault = place.vault(store)
-        paths = [await vault.backup() for _ in range(5)]
+        backups = site.backups(store)
+        paths = [await backups.backup() for _ in range(5)]
         assert len(set(paths)) == 5
-        check_backups(place)
+        check_backups(site)
 
     @pytest.mark.concurrent
-    async def test_backup_during_writes_is_a_snapshot(self, store: Store, place: Place) -> None:
-        room, vault = store.knowledge(AGENT), place.vault(store)
+    async def test_backup_during_writes_is_a_snapshot(self, store: Store, site: BackupSite) -> None:
+        knowledge, backups = store.knowledge(AGENT), site.backups(store)
         stop = asyncio.Event()
         written = 0
 
@@ -104,66 +106,66 @@ class TestBackup:
             while not stop.is_set():  # always a pair: the second says what the first says
                 pair = [NewKnowledge(str(written), key=f"kb-{name}") for name in "xy"]
                 for entry in pair:
-                    await room.add(entry)
+                    await knowledge.add(entry)
                 written += 1
 
         writing = asyncio.create_task(write())
         await wait_until(lambda: written or writing.done())
         for _ in range(6):
-            kept = json.loads((await vault.backup()).read_bytes())["knowledge"]
+            kept = json.loads((await backups.backup()).read_bytes())["knowledge"]
             first, second = (int(kept.get(f"kb-{n}", {"content": -1})["content"]) for n in "xy")
             assert first - second in (0, 1)
         await wait_until(lambda: written > 1 or writing.done())
         stop.set()
         await writing
-        check_backups(place)
+        check_backups(site)
 
-    async def test_too_large_backup_is_refused(self, store: Store, place: Place) -> None:
-        (place.workspaces().create("t") / "big").write_bytes(b"x" * (LARGEST + 1))
+    async def test_too_large_backup_is_refused(self, store: Store, site: BackupSite) -> None:
+        (site.workspaces().create("t") / "big").write_bytes(b"x" * (LARGEST + 1))
         with pytest.raises(InvalidArgument, match="too large"):
-            await place.vault(store).backup()
-        assert os.listdir(place.home / "backups") == []
+            await site.backups(store).backup()
+        assert os.listdir(site.home / "backups") == []
 
     async def test_full_disk_leaves_no_file(
-        self, store: Store, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, store: Store, site: BackupSite, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def full(_file: int) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         monkeypatch.setattr("memrecall.store.backup.folder.os.fsync", full)
         with pytest.raises(StorageFull):
-            await place.vault(store).backup()
-        assert os.listdir(place.home / "backups") == []
+            await site.backups(store).backup()
+        assert os.listdir(site.home / "backups") == []
 
 
 class TestRestore:
     async def test_restore_replaces_the_state_and_saves_the_previous_one(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        vault = place.vault(store)
-        former = await vault.restore(str(saved[0]))
-        assert await read_state(store, place) == "a"
+        backups = site.backups(store)
+        previous = await backups.restore(str(saved[0]))
+        assert await read_state(store, site) == "a"
 
-        assert former not in saved
-        await vault.restore(former.name)
-        assert await read_state(store, place) == "b"
-        assert debris(place) == []
-        check_backups(place)
+        assert previous not in saved
+        await backups.restore(previous.name)
+        assert await read_state(store, site) == "b"
+        assert debris(site) == []
+        check_backups(site)
 
     async def test_restore_keeps_times_modes_and_empty_folders(
-        self, store: Store, place: Place
+        self, store: Store, site: BackupSite
     ) -> None:
-        home = place.workspaces().create("t")
+        home = site.workspaces().create("t")
         (home / "empty").mkdir()
         (home / "run.sh").write_text("echo\n")
         (home / "run.sh").chmod(0o755)
         key = await store.knowledge(AGENT).add(NewKnowledge("x", "s", ("t",), {"a": 1.5}))
         before = await store.knowledge(AGENT).get(key)
-        path = await place.vault(store).backup()
+        path = await site.backups(store).backup()
         await store.knowledge(AGENT).delete(key)
-        place.workspaces().remove("t")
+        site.workspaces().remove("t")
 
-        await place.vault(store).restore(str(path))
+        await site.backups(store).restore(str(path))
 
         assert await store.knowledge(AGENT).get(key) == before
         assert (home / "empty").is_dir()
@@ -171,97 +173,97 @@ class TestRestore:
         assert home.stat().st_mode & 0o777 == 0o700
 
     async def test_restore_into_a_new_database(
-        self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path], tmp_path: Path
     ) -> None:
-        other = Place(str(tmp_path / "other.db"), tmp_path / "other")
+        other = BackupSite(str(tmp_path / "other.db"), tmp_path / "other")
         other.folder()
         copied = other.home / "backups" / saved[0].name
         copied.write_bytes(saved[0].read_bytes())
         async with await Store.open(other.location) as fresh:
-            await other.vault(fresh).restore(copied.name)
+            await other.backups(fresh).restore(copied.name)
             assert await read_state(fresh, other) == "a"
 
     async def test_restore_needs_the_permission(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         reader = Scope("ops", "helper")
-        vault = Backups(store, reader, place.workspaces(), place.folder(), software="test")
+        backups = Backups(store, reader, site.workspaces(), site.folder(), software="test")
         with pytest.raises(Disabled):
-            await vault.restore(saved[0].name)
-        assert await read_state(store, place) == "b"
+            await backups.restore(saved[0].name)
+        assert await read_state(store, site) == "b"
 
     async def test_concurrent_write_is_not_lost(
         self,
         store: Store,
-        place: Place,
+        site: BackupSite,
         saved: tuple[Path, Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         replace = Knowledge.replace
 
-        async def late(room: Knowledge, *given: Any, **named: Any) -> None:
+        async def late(knowledge: Knowledge, *arguments: Any, **options: Any) -> None:
             monkeypatch.setattr(Knowledge, "replace", replace)
-            await room.add(NewKnowledge("late", "late"))
-            await replace(room, *given, **named)
+            await knowledge.add(NewKnowledge("late", "late"))
+            await replace(knowledge, *arguments, **options)
 
         monkeypatch.setattr(Knowledge, "replace", late)
-        former = await place.vault(store).restore(saved[0].name)
+        previous = await site.backups(store).restore(saved[0].name)
 
-        assert await read_state(store, place) == "a"
-        kept = json.loads(former.read_bytes())["knowledge"].values()
+        assert await read_state(store, site) == "a"
+        kept = json.loads(previous.read_bytes())["knowledge"].values()
         assert "late" in {entry["content"] for entry in kept}
-        assert len(list((place.home / "backups").iterdir())) == 3
+        assert len(list((site.home / "backups").iterdir())) == 3
 
     @pytest.mark.concurrent
     async def test_concurrent_restores_run_in_sequence(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        async with await Store.open(place.location) as other:
+        async with await Store.open(site.location) as other:
             await asyncio.gather(
-                *(place.vault(s).restore(p.name) for p in saved for s in (store, other))
+                *(site.backups(s).restore(p.name) for p in saved for s in (store, other))
             )
-        assert await read_state(store, place) in ("a", "b")
-        assert debris(place) == []
+        assert await read_state(store, site) in ("a", "b")
+        assert debris(site) == []
 
     @pytest.mark.concurrent
     async def test_restore_raises_storage_busy_after_the_timeout(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        spaces, folder = place.workspaces(), place.folder()
-        vault = Backups(store, AGENT, spaces, folder, software="test", lock_timeout=0.05)
-        with place.workspaces().lock(), pytest.raises(StorageBusy):
-            await vault.restore(saved[0].name)
-        assert await read_state(store, place) == "b"
+        spaces, folder = site.workspaces(), site.folder()
+        backups = Backups(store, AGENT, spaces, folder, software="test", lock_timeout=0.05)
+        with site.workspaces().lock(), pytest.raises(StorageBusy):
+            await backups.restore(saved[0].name)
+        assert await read_state(store, site) == "b"
 
     @pytest.mark.concurrent
     async def test_many_waiting_tasks_do_not_block_each_other(
-        self, store: Store, place: Place
+        self, store: Store, site: BackupSite
     ) -> None:
         """More of them than there are threads."""
-        spaces, vault = place.workspaces(), place.vault(store)
-        work: list[Any] = [vault.backup() for _ in range(20)]
+        spaces, backups = site.workspaces(), site.backups(store)
+        work: list[Any] = [backups.backup() for _ in range(20)]
         work += [
             retry_while_busy(lambda n=n: spaces.create(f"t{n}"), 60)  # type: ignore[misc]
             for n in range(20)
         ]
         await asyncio.gather(*work)
         assert len(spaces.names()) == 20
-        check_backups(place)
+        check_backups(site)
 
     @pytest.mark.concurrent
     async def test_cancelled_restore_is_completed(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         steps: list[str] = []
-        await place.vault(store, steps.append).restore(saved[0].name)
+        await site.backups(store, steps.append).restore(saved[0].name)
         assert "decided" in steps
         for number, step in enumerate(dict.fromkeys(steps)):
-            await leave_at(step, store, place, saved[number % 2])
-            assert await read_state(store, place) == "ab"[number % 2], step
-            assert debris(place) == [], step
+            await leave_at(step, store, site, saved[number % 2])
+            assert await read_state(store, site) == "ab"[number % 2], step
+            assert debris(site) == [], step
 
 
-async def leave_at(wanted: str, store: Store, place: Place, backup: Path) -> None:
+async def leave_at(wanted: str, store: Store, site: BackupSite, backup: Path) -> None:
     """Restore a backup, and be gone at that step."""
     loop = asyncio.get_running_loop()
 
@@ -269,7 +271,7 @@ async def leave_at(wanted: str, store: Store, place: Place, backup: Path) -> Non
         if step == wanted:  # some steps are taken in threads
             loop.call_soon_threadsafe(task.cancel)
 
-    task = asyncio.create_task(place.vault(store, leave).restore(backup.name))
+    task = asyncio.create_task(site.backups(store, leave).restore(backup.name))
     (outcome,) = await asyncio.gather(task, return_exceptions=True)
     assert isinstance(outcome, asyncio.CancelledError)
 
@@ -329,60 +331,60 @@ SPOILED: dict[str, Any] = {
 
 class TestFiles:
     async def test_damaged_file_changes_nothing(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         whole = saved[0].read_bytes()
-        before = sorted(os.listdir(place.home / "backups"))
+        before = sorted(os.listdir(site.home / "backups"))
         for how, spoil in SPOILED.items():  # in one test: making the states is what takes time
             saved[0].write_bytes(spoil(whole))
             try:
-                await place.vault(store).restore(saved[0].name)
+                await site.backups(store).restore(saved[0].name)
             except InvalidArgument:
                 pass
             else:
                 pytest.fail(f"{how} was restored")
-            assert await read_state(store, place) == "b", how
-            assert sorted(os.listdir(place.home / "backups")) == before, how
-            assert debris(place) == [], how
-            assert sorted(os.listdir(place.home)) == ["backups", "root"], how
+            assert await read_state(store, site) == "b", how
+            assert sorted(os.listdir(site.home / "backups")) == before, how
+            assert debris(site) == [], how
+            assert sorted(os.listdir(site.home)) == ["backups", "root"], how
 
     async def test_edited_and_sealed_file_is_a_backup(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         """The checksum finds damage; who may write the folder may also write a new backup."""
         saved[0].write_bytes(with_file(saved[0].read_bytes(), "t", "deep/x.txt"))
-        await place.vault(store).restore(saved[0].name)
-        assert (place.home / "root" / "t" / "deep" / "x.txt").read_text() == "x"
+        await site.backups(store).restore(saved[0].name)
+        assert (site.home / "root" / "t" / "deep" / "x.txt").read_text() == "x"
 
     async def test_backup_of_another_agent_is_refused(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         other = Scope("ops", "other", permissions=frozenset({Permission.KNOWLEDGE}))
-        vault = Backups(store, other, place.workspaces(), place.folder(), software="test")
+        backups = Backups(store, other, site.workspaces(), site.folder(), software="test")
         with pytest.raises(InvalidArgument, match="helper"):
-            await vault.restore(saved[0].name)
-        assert await read_state(store, place) == "b"
+            await backups.restore(saved[0].name)
+        assert await read_state(store, site) == "b"
 
     async def test_only_files_of_the_folder_are_read(
-        self, store: Store, place: Place, saved: tuple[Path, Path], tmp_path: Path
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path], tmp_path: Path
     ) -> None:
         name = saved[0].name
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / name).write_bytes(saved[0].read_bytes())
-        (place.home / "backups" / "sub").mkdir()
-        (place.home / "backups" / "sub" / name).write_bytes(saved[0].read_bytes())
-        link = place.home / "backups" / "memory_backup_20200101_000000.json"
+        (site.home / "backups" / "sub").mkdir()
+        (site.home / "backups" / "sub" / name).write_bytes(saved[0].read_bytes())
+        link = site.home / "backups" / "memory_backup_20200101_000000.json"
         link.symlink_to(outside / name)
-        folder = place.home / "backups" / "memory_backup_20200101_000001.json"
+        folder = site.home / "backups" / "memory_backup_20200101_000001.json"
         folder.mkdir()
-        os.mkfifo(place.home / "backups" / "memory_backup_20200101_000002.json")
+        os.mkfifo(site.home / "backups" / "memory_backup_20200101_000002.json")
         refused = [
             str(outside / name),
-            f"{place.home}/backups/../../outside/{name}",
+            f"{site.home}/backups/../../outside/{name}",
             f"../../outside/{name}",
             f"sub/{name}",
-            str(place.home / "backups" / "sub" / name),
+            str(site.home / "backups" / "sub" / name),
             str(link),
             link.name,
             folder.name,
@@ -397,25 +399,25 @@ class TestFiles:
             "\ud800.json",
             "x" * 10_000,
         ]
-        for named in refused:
+        for name in refused:
             with pytest.raises(InvalidArgument):
-                await place.vault(store).restore(named)
+                await site.backups(store).restore(name)
         with pytest.raises(NotFound):
-            await place.vault(store).restore("memory_backup_19990101_000000.json")
-        assert await read_state(store, place) == "b"
+            await site.backups(store).restore("memory_backup_19990101_000000.json")
+        assert await read_state(store, site) == "b"
 
     async def test_path_into_the_folder_is_accepted(
         self,
         store: Store,
-        place: Place,
+        site: BackupSite,
         saved: tuple[Path, Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.chdir(place.home)
-        await place.vault(store).restore(f"backups/{saved[0].name}")
-        assert await read_state(store, place) == "a"
-        await place.vault(store).restore(f"{place.home}/root/../backups/{saved[1].name}")
-        assert await read_state(store, place) == "b"
+        monkeypatch.chdir(site.home)
+        await site.backups(store).restore(f"backups/{saved[0].name}")
+        assert await read_state(store, site) == "a"
+        await site.backups(store).restore(f"{site.home}/root/../backups/{saved[1].name}")
+        assert await read_state(store, site) == "b"
 
     def test_backup_round_trips(self, tmp_path: Path) -> None:
         folder = BackupFolder(tmp_path / "b", 1_000)
@@ -439,52 +441,52 @@ class Broken(StorageError):
 
 
 class TestFailures:
-    async def steps(self, store: Store, place: Place, name: str) -> list[str]:
-        seen: list[str] = []
-        await place.vault(store, seen.append).restore(name)
-        return seen
+    async def steps(self, store: Store, site: BackupSite, name: str) -> list[str]:
+        steps: list[str] = []
+        await site.backups(store, steps.append).restore(name)
+        return steps
 
     async def test_failure_before_the_decision_changes_nothing(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        steps = await self.steps(store, place, saved[0].name)
-        await place.vault(store).restore(saved[1].name)
-        before = sorted(os.listdir(place.home / "backups"))
+        steps = await self.steps(store, site, saved[0].name)
+        await site.backups(store).restore(saved[1].name)
+        before = sorted(os.listdir(site.home / "backups"))
         for number in range(steps.index("decided")):
-            seen = count()
+            counter = count()
 
-            def fail(_step: str, number: int = number, seen: "count[int]" = seen) -> None:
-                if next(seen) == number:
+            def fail(_step: str, number: int = number, counter: "count[int]" = counter) -> None:
+                if next(counter) == number:
                     raise OSError(errno.ENOSPC, "No space left on device")
 
             with pytest.raises(StorageFull):
-                await place.vault(store, fail).restore(saved[0].name)
-            assert await read_state(store, place) == "b"
-            assert debris(place) == []
-        assert len(os.listdir(place.home / "backups")) <= len(before) + 1
+                await site.backups(store, fail).restore(saved[0].name)
+            assert await read_state(store, site) == "b"
+            assert debris(site) == []
+        assert len(os.listdir(site.home / "backups")) <= len(before) + 1
 
     async def test_failure_after_the_decision_is_recovered(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        steps = await self.steps(store, place, saved[0].name)
+        steps = await self.steps(store, site, saved[0].name)
         for number in range(steps.index("decided"), len(steps)):
-            await place.vault(store).restore(saved[1].name)
-            seen = count()
+            await site.backups(store).restore(saved[1].name)
+            counter = count()
 
-            def fail(_step: str, number: int = number, seen: "count[int]" = seen) -> None:
-                if next(seen) == number:
+            def fail(_step: str, number: int = number, counter: "count[int]" = counter) -> None:
+                if next(counter) == number:
                     raise OSError(errno.EIO, "Input/output error")
 
             with pytest.raises(StorageError):
-                await place.vault(store, fail).restore(saved[0].name)
-            await place.vault(store).recover()
-            assert await read_state(store, place) == "a"
-            assert debris(place) == []
+                await site.backups(store, fail).restore(saved[0].name)
+            await site.backups(store).recover()
+            assert await read_state(store, site) == "a"
+            assert debris(site) == []
 
     async def test_failed_transaction_changes_nothing(
         self,
         store: Store,
-        place: Place,
+        site: BackupSite,
         saved: tuple[Path, Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
@@ -493,54 +495,54 @@ class TestFailures:
 
         monkeypatch.setattr(Knowledge, "replace", fail)
         with pytest.raises(Broken):
-            await place.vault(store).restore(saved[0].name)
-        assert await read_state(store, place) == "b"
-        assert debris(place) == []
+            await site.backups(store).restore(saved[0].name)
+        assert await read_state(store, site) == "b"
+        assert debris(site) == []
 
     async def test_lost_connection_after_the_decision_is_no_failure(
         self,
         store: Store,
-        place: Place,
+        site: BackupSite,
         saved: tuple[Path, Path],
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         replace = Knowledge.replace
 
-        async def fail(room: Knowledge, *given: Any, **named: Any) -> None:
-            await replace(room, *given, **named)
+        async def fail(knowledge: Knowledge, *arguments: Any, **options: Any) -> None:
+            await replace(knowledge, *arguments, **options)
             raise Broken("the connection broke")
 
         monkeypatch.setattr(Knowledge, "replace", fail)
-        await place.vault(store).restore(saved[0].name)
-        assert await read_state(store, place) == "a"
+        await site.backups(store).restore(saved[0].name)
+        assert await read_state(store, site) == "a"
 
     async def test_stage_of_another_database_is_left_alone(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
-        spaces = place.workspaces()
+        spaces = site.workspaces()
         stage = Stage(spaces.root, "1")
         backup = unseal(saved[0].read_bytes())
         with spaces.lock(exclusive=True) as root:
-            said = {"agent_id": "helper", "database_id": "another"}
-            stage.prepare(root, backup, said, lambda _step: None)
-        for refused in (place.vault(store).recover(), place.vault(store).backup()):
+            plan = {"agent_id": "helper", "database_id": "another"}
+            stage.prepare(root, backup, plan, lambda _step: None)
+        for refused in (site.backups(store).recover(), site.backups(store).backup()):
             with pytest.raises(Conflict, match="another database"):
                 await refused
         assert stage.plan() is not None
 
     async def test_workspace_created_meanwhile_is_replaced(
-        self, store: Store, place: Place, saved: tuple[Path, Path]
+        self, store: Store, site: BackupSite, saved: tuple[Path, Path]
     ) -> None:
         def fail(step: str) -> None:
             if step == "placing":
                 raise OSError(errno.EIO, "Input/output error")
 
         with pytest.raises(StorageError):
-            await place.vault(store, fail).restore(saved[0].name)
-        (place.home / "root" / "shared-0").mkdir()
-        (place.home / "root" / "shared-0" / "new").write_text("x")
-        await place.vault(store).recover()
-        assert await read_state(store, place) == "a"
+            await site.backups(store, fail).restore(saved[0].name)
+        (site.home / "root" / "shared-0").mkdir()
+        (site.home / "root" / "shared-0" / "new").write_text("x")
+        await site.backups(store).recover()
+        assert await read_state(store, site) == "a"
 
 
 class Forker:
@@ -548,23 +550,23 @@ class Forker:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.store.vaults"],
+            [sys.executable, "-m", "tests.store.backup_samples"],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
 
-    def start(self, place: Place, kill_at: int, *backups: Path) -> int:
+    def start(self, site: BackupSite, kill_at: int, *backups: Path) -> int:
         """Start a worker; its process id."""
         assert self._process.stdin is not None
-        named = [path.name for path in backups]
-        line = "\t".join([place.location, str(place.home), str(kill_at), *named])
+        names = [path.name for path in backups]
+        line = "\t".join([site.location, str(site.home), str(kill_at), *names])
         self._process.stdin.write(line + "\n")
         self._process.stdin.flush()
-        return int(self.hear())
+        return int(self.receive())
 
-    def hear(self) -> str:
+    def receive(self) -> str:
         assert self._process.stdout is not None
         return self._process.stdout.readline()
 
@@ -575,64 +577,66 @@ class Forker:
 @pytest.fixture(scope="module")
 def forker() -> Iterator[Forker]:
     """One for all tests: its start takes as long as dozens of workers."""
-    made = Forker()
-    yield made
-    made.close()
+    forker = Forker()
+    yield forker
+    forker.close()
 
 
-async def check_after_death(place: Place, expected: tuple[str, ...]) -> str:
-    async with await Store.open(place.location) as store:
-        await place.vault(store).recover()
-        name = await read_state(store, place)
+async def check_after_death(site: BackupSite, expected: tuple[str, ...]) -> str:
+    async with await Store.open(site.location) as store:
+        await site.backups(store).recover()
+        name = await read_state(store, site)
         assert name in expected
-        assert debris(place) == []
-        check_backups(place)
+        assert debris(site) == []
+        check_backups(site)
         return name
 
 
 @pytest.mark.concurrent
 async def test_kill_at_every_step(
-    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+    store: Store, site: BackupSite, saved: tuple[Path, Path], forker: Forker
 ) -> None:
-    seen: list[str] = []
-    await place.vault(store, seen.append).restore(saved[0].name)
-    decided = seen.index("decided") + 1
-    for number in range(1, len(seen) + 1):
+    steps: list[str] = []
+    await site.backups(store, steps.append).restore(saved[0].name)
+    decided = steps.index("decided") + 1
+    for number in range(1, len(steps) + 1):
         if store.database.dialect is not SQLITE and abs(number - decided) > 2 and number % 3:
             continue  # far from the decision the database plays no part
-        await place.vault(store).restore(saved[1].name)
-        forker.start(place, number, saved[0])
-        assert int(forker.hear()) == -signal.SIGKILL
+        await site.backups(store).restore(saved[1].name)
+        forker.start(site, number, saved[0])
+        assert int(forker.receive()) == -signal.SIGKILL
         expected = "b" if number < decided else "a"
-        assert await check_after_death(place, (expected,)) == expected
+        assert await check_after_death(site, (expected,)) == expected
 
 
-async def kill_often(place: Place, saved: tuple[Path, Path], forker: Forker, times: int) -> None:
+async def kill_often(
+    site: BackupSite, saved: tuple[Path, Path], forker: Forker, times: int
+) -> None:
     for _ in range(times):
-        child = forker.start(place, 0, *saved)
+        child = forker.start(site, 0, *saved)
         await asyncio.sleep(CHANCE.uniform(0.0, 0.25))
         os.kill(child, signal.SIGKILL)
-        assert int(forker.hear()) == -signal.SIGKILL
-        await check_after_death(place, ("a", "b"))
-        for path in (place.home / "backups").iterdir():
+        assert int(forker.receive()) == -signal.SIGKILL
+        await check_after_death(site, ("a", "b"))
+        for path in (site.home / "backups").iterdir():
             if path not in saved:
                 path.unlink()
 
 
 @pytest.mark.concurrent
 async def test_kill_at_random_moments(
-    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+    store: Store, site: BackupSite, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     del store
-    await kill_often(place, saved, forker, 6)
+    await kill_often(site, saved, forker, 6)
 
 
 @pytest.mark.long
 async def test_kill_at_two_hundred_random_moments(
-    store: Store, place: Place, saved: tuple[Path, Path], forker: Forker
+    store: Store, site: BackupSite, saved: tuple[Path, Path], forker: Forker
 ) -> None:
     del store
-    await kill_often(place, saved, forker, 200)
+    await kill_often(site, saved, forker, 200)
 
 
 def test_checksum_matches_its_content() -> None:
