@@ -99,23 +99,23 @@ class TestBackup:
     async def test_backup_during_writes_is_a_snapshot(self, store: Store, site: BackupSite) -> None:
         knowledge, backups = store.knowledge(AGENT), site.backups(store)
         stop = asyncio.Event()
-        written = 0
+        is_written = 0
 
         async def write() -> None:
-            nonlocal written
+            nonlocal is_written
             while not stop.is_set():  # always a pair: the second says what the first says
-                pair = [NewKnowledge(str(written), key=f"kb-{name}") for name in "xy"]
+                pair = [NewKnowledge(str(is_written), key=f"kb-{name}") for name in "xy"]
                 for entry in pair:
                     await knowledge.add(entry)
-                written += 1
+                is_written += 1
 
         writing = asyncio.create_task(write())
-        await wait_until(lambda: written or writing.done())
+        await wait_until(lambda: is_written or writing.done())
         for _ in range(6):
-            kept = json.loads((await backups.backup()).read_bytes())["knowledge"]
-            first, second = (int(kept.get(f"kb-{n}", {"content": -1})["content"]) for n in "xy")
+            entries = json.loads((await backups.backup()).read_bytes())["knowledge"]
+            first, second = (int(entries.get(f"kb-{n}", {"content": -1})["content"]) for n in "xy")
             assert first - second in (0, 1)
-        await wait_until(lambda: written > 1 or writing.done())
+        await wait_until(lambda: is_written > 1 or writing.done())
         stop.set()
         await writing
         check_backups(site)
@@ -210,8 +210,8 @@ class TestRestore:
         previous = await site.backups(store).restore(saved[0].name)
 
         assert await read_state(store, site) == "a"
-        kept = json.loads(previous.read_bytes())["knowledge"].values()
-        assert "late" in {entry["content"] for entry in kept}
+        entries = json.loads(previous.read_bytes())["knowledge"].values()
+        assert "late" in {entry["content"] for entry in entries}
         assert len(list((site.home / "backups").iterdir())) == 3
 
     @pytest.mark.concurrent
@@ -263,12 +263,12 @@ class TestRestore:
             assert debris(site) == [], step
 
 
-async def leave_at(wanted: str, store: Store, site: BackupSite, backup: Path) -> None:
+async def leave_at(stop_at: str, store: Store, site: BackupSite, backup: Path) -> None:
     """Restore a backup, and be gone at that step."""
     loop = asyncio.get_running_loop()
 
     def leave(step: str) -> None:
-        if step == wanted:  # some steps are taken in threads
+        if step == stop_at:  # some steps are taken in threads
             loop.call_soon_threadsafe(task.cancel)
 
     task = asyncio.create_task(site.backups(store, leave).restore(backup.name))

@@ -39,10 +39,10 @@ async def test_old_buckets_are_dropped_by_resolution(store: Store) -> None:
         await store.counters.add(counted, NOW - age, 30)
     await store.counters.add(counted, NOW, 30)
 
-    async def kept(resolution: int) -> int:
+    async def read_counts(resolution: int) -> int:
         return len(await store.counters.read(resolution, LONG_AGO))
 
-    assert [await kept(resolution) for resolution in (MINUTE, QUARTER, HOUR)] == [1, 2, 3]
+    assert [await read_counts(resolution) for resolution in (MINUTE, QUARTER, HOUR)] == [1, 2, 3]
 
 
 async def test_read_returns_buckets_since_a_time(store: Store) -> None:

@@ -46,11 +46,11 @@ async def read_batches(location: str) -> Batches:
     async with await Store.open(location, lock_timeout=60) as store:
         await wait_until(lambda: is_alone(store))
         messages = await read_pages(store.timeline(process.SCOPE), page_size=200)
-        mark = await store.feed("ann").version()
+        version = await store.feed("ann").version()
         await require_sound(store)
     assert_numbered(messages)
-    assert mark is not None
-    assert mark.version == len(messages)
+    assert version is not None
+    assert version.version == len(messages)
     for message in messages:
         name, number, _ = message.message_id.split("-")
         found[name][int(number)] += 1

@@ -64,9 +64,9 @@ async def derive(store: Store, scope: Scope) -> None:
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
-    mark = await store.feed(user_id).version()
-    assert mark is not None
-    return mark.epoch
+    version = await store.feed(user_id).version()
+    assert version is not None
+    return version.epoch
 
 
 class TestUser:
@@ -118,8 +118,8 @@ class TestSession:
             messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8
         )
         for table in ("messages", "memories", "sessions"):
-            kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
-            assert rows_of(after, "ann")[table] == kept
+            rows_before = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
+            assert rows_of(after, "ann")[table] == rows_before
         assert [r["key"] for r in rows_of(after, "ann")["vectors"]] == ["memory-work", "work0"]
         assert not rows_of(after, "ann").get("traces")  # any of them may have quoted the session
         assert rows_of(after, "ben") == rows_of(before, "ben")
@@ -227,8 +227,8 @@ CANARY = "zqcanaryzq"
 
 def files_with(word: str, file: Path) -> list[str]:
     """Which of the database's files still contain the word."""
-    found = file.parent.glob(f"{file.name}*")
-    return [path.name for path in found if word.encode() in path.read_bytes()]
+    leftovers = file.parent.glob(f"{file.name}*")
+    return [path.name for path in leftovers if word.encode() in path.read_bytes()]
 
 
 async def derive_canaries(store: Store) -> None:

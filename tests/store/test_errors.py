@@ -25,7 +25,7 @@ from .test_crash import require_sound
 only_postgresql = pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 
 
-async def tell(store: Store, statement: str) -> None:
+async def execute_raw(store: Store, statement: str) -> None:
     """Say something to the one connection that writes so far."""
     if store.database.dialect is SQLITE:
         with store.database.write_engine.connect() as direct:
@@ -35,7 +35,7 @@ async def tell(store: Store, statement: str) -> None:
         await connection.exec_driver_sql(statement)
 
 
-async def fill_up(store: Store) -> int:
+async def write_until_full(store: Store) -> int:
     """Write until the disk is full; how many batches went in."""
     for number in range(1_000):
         try:
@@ -49,12 +49,12 @@ async def fill_up(store: Store) -> int:
 
 async def test_full_disk_raises_storage_full_and_changes_nothing(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "memrecall.db")) as store:
-        await tell(store, "PRAGMA max_page_count = 120")
+        await execute_raw(store, "PRAGMA max_page_count = 120")
 
-        written = await fill_up(store)
+        batches = await write_until_full(store)
 
-        assert written > 3
-        assert (await store.count("ann"))["messages"] == 5 * written
+        assert batches > 3
+        assert (await store.count("ann"))["messages"] == 5 * batches
         await require_sound(store)
         before = await read_tables(store.database)
         with pytest.raises(StorageFull, match=str(store.location)) as full:
@@ -62,9 +62,9 @@ async def test_full_disk_raises_storage_full_and_changes_nothing(tmp_path: Path)
         assert "Free some space" in full.value.hint
         assert await read_tables(store.database) == before
 
-        await tell(store, "PRAGMA max_page_count = 100000")
+        await execute_raw(store, "PRAGMA max_page_count = 100000")
         assert (await store.timeline(ANN).add(numbered("later", 3))).stored == 3
-        assert (await store.timeline(ANN).get("later0")).sequence_no == 5 * written + 1
+        assert (await store.timeline(ANN).get("later0")).sequence_no == 5 * batches + 1
 
 
 @pytest.mark.concurrent
@@ -107,7 +107,7 @@ async def test_read_only_database_raises_storage_read_only(store: Store) -> None
     await store.timeline(ANN).add([new_message("m")])
     before = await read_tables(store.database)
     sqlite, postgresql = "PRAGMA query_only = ON", "SET default_transaction_read_only = on"
-    await tell(store, sqlite if store.database.dialect is SQLITE else postgresql)
+    await execute_raw(store, sqlite if store.database.dialect is SQLITE else postgresql)
 
     with pytest.raises(StorageReadOnly, match=r"read-?only"):
         await store.timeline(ANN).add([new_message("n")])
@@ -129,11 +129,11 @@ async def test_damaged_file_raises_storage_error(tmp_path: Path) -> None:
     assert "restore a backup" in damage.value.hint
 
 
-def hang_up(server: PostgresqlServer, store: Store) -> None:
+def disconnect_clients(server: PostgresqlServer, store: Store) -> None:
     """Let the server end all connections of a store, as a restart would, and wait for it."""
     name = store.database._engine.url.database
-    wanted = f"FROM pg_stat_activity WHERE datname = '{name}'"
-    server.run(f"SELECT pg_terminate_backend(pid, 60000) {wanted}")
+    connections = f"FROM pg_stat_activity WHERE datname = '{name}'"
+    server.run(f"SELECT pg_terminate_backend(pid, 60000) {connections}")
 
 
 @pytest.mark.concurrent
@@ -142,7 +142,7 @@ async def test_write_reconnects_after_the_server_hung_up(
     store: Store, postgresql_server: PostgresqlServer
 ) -> None:
     await store.timeline(ANN).add([new_message("m")])
-    hang_up(postgresql_server, store)
+    disconnect_clients(postgresql_server, store)
 
     assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
     assert await ids(store.timeline(ANN)) == ["m", "n"]
@@ -158,7 +158,7 @@ async def test_lost_connection_during_a_write_changes_nothing(
 
     def interfere(_: Any, __: Any, statement: str, *___: Any) -> None:
         if statement.startswith("INSERT INTO messages"):
-            hang_up(postgresql_server, store)
+            disconnect_clients(postgresql_server, store)
 
     engine = store.database.write_engine
     event.listen(engine, "before_cursor_execute", interfere)

@@ -76,10 +76,10 @@ async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
 async def test_replaced_vector_is_a_new_change(store: Store) -> None:
     await store.timeline(ANN).add([new_message("m")])
     await embed(store, RowKey("ann", "message", "m"))
-    seen = await version(store)
+    numbers = await version(store)
     await embed(store, RowKey("ann", "message", "m"))
 
-    assert await changes(store, seen, await version(store)) == [(3, "vector", "m")]
+    assert await changes(store, numbers, await version(store)) == [(3, "vector", "m")]
 
 
 async def test_changes_returns_rows_of_the_range(store: Store) -> None:
@@ -206,7 +206,7 @@ async def test_long_feeds_are_read_in_batches(
 
 @pytest.mark.concurrent
 async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
-    seen: list[Change] = []
+    numbers: list[Change] = []
     writing = True
 
     async def write(name: str) -> None:
@@ -220,7 +220,7 @@ async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
         while writing or last < await version(store):
             through = await version(store)
             if through > last:
-                seen.extend(await changes(store, last, through))
+                numbers.extend(await changes(store, last, through))
                 last = through
             await asyncio.sleep(0)
 
@@ -229,5 +229,5 @@ async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
     writing = False
     await reader
 
-    assert [number for number, _, _ in seen] == list(range(1, 8 * 6 * 2 + 1))
-    assert len({key for _, _, key in seen}) == 8 * 6 * 2
+    assert [number for number, _, _ in numbers] == list(range(1, 8 * 6 * 2 + 1))
+    assert len({key for _, _, key in numbers}) == 8 * 6 * 2

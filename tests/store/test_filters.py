@@ -83,11 +83,11 @@ async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[s
     scope = Scope(new_id("user"))
     for number, row in enumerate(rows):
         await add_memory(store, f"k{number}", scope=scope, **row)
-    for written in filters:
-        wanted = read_filter(written)
-        expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
-        found = await store.memory_list(scope).keys(MemoryQuery(wanted, superseded=True))
-        assert found == expected, written
+    for data in filters:
+        condition = read_filter(data)
+        expected = [f"k{n}" for n, row in enumerate(rows) if matches(condition, row)]
+        keys = await store.memory_list(scope).keys(MemoryQuery(condition, superseded=True))
+        assert keys == expected, data
 
 
 REFUSED: list[tuple[Any, str]] = [
@@ -113,8 +113,8 @@ REFUSED: list[tuple[Any, str]] = [
 
 def test_invalid_filters_are_refused_by_name() -> None:
     def refuse(case: tuple[Any, str]) -> None:
-        wrong, named = case
-        with pytest.raises(InvalidArgument, match=named):
+        wrong, pattern = case
+        with pytest.raises(InvalidArgument, match=pattern):
             read_filter(wrong)
 
     check_each(REFUSED, refuse)

@@ -96,10 +96,10 @@ async def state(store: Store) -> Rows:
 def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
     """Do something just before the database gets its n-th statement from now on."""
     engine = database.write_engine
-    seen = count(1)
+    statements = count(1)
 
     def hook(*_: Any) -> None:
-        if next(seen) == number:
+        if next(statements) == number:
             action()
 
     event.listen(engine, "before_cursor_execute", hook)
@@ -195,13 +195,13 @@ async def test_cancellation_at_any_statement_of_a_write(store: Store) -> None:
         with at_statement(store.database, number, cancel):
             (outcome,) = await asyncio.gather(writing, return_exceptions=True)
 
-        found = await timeline.get_many([str(message.message_id) for message in batch])
-        assert len(found) == 3
+        tables = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(tables) == 3
         assert connections_out(store) == 0
         if not isinstance(outcome, asyncio.CancelledError):
             break
     assert number > 4
-    assert sorted(m.sequence_no for m in found) == [3 * number - 2, 3 * number - 1, 3 * number]
+    assert sorted(m.sequence_no for m in tables) == [3 * number - 2, 3 * number - 1, 3 * number]
 
 
 @pytest.mark.concurrent
@@ -225,8 +225,8 @@ async def test_cancellation_at_any_moment(store: Store) -> None:
 
         raised = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
         assert set(raised) <= {asyncio.CancelledError}
-        found = await timeline.get_many([str(message.message_id) for message in batch])
-        assert len(found) in (0, 3)
+        tables = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(tables) in (0, 3)
         # A cancelled read's thread may still be reading.
         await wait_until(lambda: connections_out(store) == 0)
 

@@ -17,11 +17,11 @@ FOR_ANN = Grant(frozenset({"ann"}))
 
 async def test_verify_returns_the_key_with_its_grant(store: Store) -> None:
     grant = Grant(frozenset({"ann", "ben"}), "helper", read_only=True, permissions=SENSITIVE)
-    made, text = await store.keys.create(grant, name="the phone")
+    created, text = await store.keys.create(grant, name="the phone")
 
     found = await store.keys.verify(text)
 
-    assert found == made
+    assert found == created
     assert found.users == frozenset({"ann", "ben"})
     assert (found.agent_id, found.read_only, found.permissions) == ("helper", True, SENSITIVE)
     assert found.name == "the phone"
@@ -74,9 +74,9 @@ async def test_revoke_accepts_the_id_or_the_whole_text(store: Store) -> None:
 async def test_error_does_not_repeat_the_secret(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     secret = text.removeprefix(f"mr_{key.key_id}_")
-    for named in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
+    for reference in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
         with pytest.raises(NotFound) as caught:
-            await store.keys.revoke(named)
+            await store.keys.revoke(reference)
         assert secret[:8] not in str(caught.value)
     assert await store.keys.verify(text) is not None
 
@@ -105,14 +105,14 @@ async def test_expired_key_is_refused(store: Store, monkeypatch: pytest.MonkeyPa
 
 async def test_list_returns_pages_of_keys(store: Store) -> None:
     assert not await store.keys.exist()
-    made = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
+    created = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
     listed: list[Key] = []
     after: str | None = ""
     while after is not None:
         page = await store.keys.list(after, limit=2)
         listed += page.items
         after = page.next_after
-    assert listed == made  # in the order they were made
+    assert listed == created  # in the order they were made
     with pytest.raises(NotFound):
         await store.keys.list("0123456789abcdef")
     with pytest.raises(InvalidArgument, match="limit 0"):
@@ -128,8 +128,8 @@ async def test_list_returns_pages_of_keys(store: Store) -> None:
         ({"users": None, "agent_id": ""}, "agent_id"),
     ],
 )
-def test_invalid_grant_is_refused(grant: dict[str, object], said_so: str) -> None:
-    with pytest.raises(InvalidArgument, match=said_so):
+def test_invalid_grant_is_refused(grant: dict[str, object], pattern: str) -> None:
+    with pytest.raises(InvalidArgument, match=pattern):
         Grant(**grant)  # type: ignore[arg-type]
 
 
@@ -162,9 +162,9 @@ class TestErasure:
         assert (await store.owners.erase_user("ann")).keys == 1
 
         assert await store.keys.verify(text) is None
-        (left,) = (await store.keys.list()).items
-        assert (left.users, left.name) == (frozenset(), "")
-        assert left.revoked_at is not None
+        (remaining,) = (await store.keys.list()).items
+        assert (remaining.users, remaining.name) == (frozenset(), "")
+        assert remaining.revoked_at is not None
         assert await store.keys.exist()  # the service does not fall open
 
     async def test_erasing_a_user_removes_them_from_shared_keys(self, store: Store) -> None:

@@ -34,10 +34,10 @@ async def test_every_field_round_trips(store: Store) -> None:
     await store.timeline(scope).add([new_message("m1"), new_message("m2")])
 
     before = datetime.now(UTC)
-    written = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
+    result = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
     memory = await store.memories(scope).get("drinks")
 
-    assert (written.ids, written.created) == (("drinks",), (True,))
+    assert (result.ids, result.created) == (("drinks",), (True,))
     assert memory.model_dump(include=set(NewMemory.model_fields)) == FULL.model_dump()
     assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
     assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
@@ -57,9 +57,9 @@ async def test_provenance_is_stored(store: Store) -> None:
 
 
 async def test_defaults(store: Store) -> None:
-    written = await store.memories(ANN).add([NewMemory(content="likes tea")], origin=Origin.USER)
+    result = await store.memories(ANN).add([NewMemory(content="likes tea")], origin=Origin.USER)
 
-    memory = await store.memories(ANN).get(written.ids[0])
+    memory = await store.memories(ANN).get(result.ids[0])
 
     assert (memory.memory_type, memory.layer, memory.sensitive) == ("general", "long", False)
     assert (memory.agent_id, memory.session_id) == ("default", None)
@@ -73,9 +73,9 @@ async def test_equal_memory_is_not_stored_twice(store: Store) -> None:
 
     again = NewMemory(memory_key="k", content="likes tea")
     fresh = NewMemory(memory_key="n", content="likes rain")
-    written = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
+    result = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
 
-    assert written.created == (False, True, False)
+    assert result.created == (False, True, False)
     after = rows_of(await read_tables(store.database), "ann")["memories"]
     assert [row for row in after if row["memory_key"] == "k"] == before
 
@@ -136,12 +136,12 @@ async def test_long_memory_is_truncated_between_characters(store: Store) -> None
     }
 
     async def keep(key: str) -> None:
-        content, kept = long[key]
+        content, stored = long[key]
         await add_memory(store, key, content)
         memory = await store.memories(ANN).get(key)
-        assert memory.content == content[:kept]
+        assert memory.content == content[:stored]
         assert len(memory.content.encode()) <= MEMORY_BYTES
-        assert memory.truncated is (kept < len(content))
+        assert memory.truncated is (stored < len(content))
         assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
 
     await check_each_async(long, keep)
@@ -152,9 +152,9 @@ async def test_truncated_memory_is_compared_by_its_whole_content(store: Store) -
     await add_memory(store, "long", long + "one end")
 
     again = NewMemory(memory_key="long", content=long + "one end")
-    written = await store.memories(ANN).add([again], origin=Origin.USER)
+    result = await store.memories(ANN).add([again], origin=Origin.USER)
 
-    assert written.stored == 0
+    assert result.stored == 0
     with pytest.raises(Conflict, match="'long'"):
         await add_memory(store, "long", long + "another end")
 
@@ -166,8 +166,8 @@ class TestSensitive:
 
         with pytest.raises(NotFound):
             await store.memories(ANN).get("secret")
-        seen = await store.memories(ANN).get_many(["secret", "plain"])
-        assert [memory.memory_key for memory in seen] == ["plain"]
+        visible = await store.memories(ANN).get_many(["secret", "plain"])
+        assert [memory.memory_key for memory in visible] == ["plain"]
         assert (await store.memories(TRUSTED).get("secret")).sensitive is True
 
     async def test_repeated_add_must_keep_the_sensitive_flag(self, store: Store) -> None:

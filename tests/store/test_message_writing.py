@@ -28,18 +28,18 @@ from .samples import (
 async def test_batch_is_stored_in_order(store: Store) -> None:
     timeline = store.timeline(ANN)
 
-    written = await timeline.add([new_message("b"), new_message("a"), new_message("c")])
+    result = await timeline.add([new_message("b"), new_message("a"), new_message("c")])
 
-    assert written.ids == ("b", "a", "c")
-    assert written.created == (True, True, True)
-    assert written.stored == 3
+    assert result.ids == ("b", "a", "c")
+    assert result.created == (True, True, True)
+    assert result.stored == 3
     numbers = {m.message_id: m.sequence_no for m in await timeline.get_many(["a", "b", "c"])}
     assert numbers == {"b": 1, "a": 2, "c": 3}
 
 
 async def test_every_field_round_trips(store: Store) -> None:
     timeline = store.timeline(Scope("ann", agent_id="helper", session_id="tea"))
-    given = NewMessage(
+    fields_set = NewMessage(
         content="看图 🍵\n\ttwo lines",
         role=Role.TOOL,
         message_id="m",
@@ -51,10 +51,10 @@ async def test_every_field_round_trips(store: Store) -> None:
     )
 
     before = datetime.now(UTC)
-    await timeline.add([given])
+    await timeline.add([fields_set])
     message = await timeline.get("m")
 
-    assert message.model_dump(include=set(NewMessage.model_fields)) == given.model_dump()
+    assert message.model_dump(include=set(NewMessage.model_fields)) == fields_set.model_dump()
     assert (message.user_id, message.agent_id, message.session_id) == ("ann", "helper", "tea")
     assert message.sequence_no == 1
     assert before <= message.create_time <= datetime.now(UTC)
@@ -65,11 +65,11 @@ async def test_message_without_id_and_time_gets_both(store: Store) -> None:
     untimed = NewMessage(content="now", role=Role.USER)
 
     before = datetime.now(UTC)
-    written = await timeline.add([untimed, untimed])
+    result = await timeline.add([untimed, untimed])
 
-    assert written.stored == 2
-    assert len(set(written.ids)) == 2
-    for message in await timeline.get_many(written.ids):
+    assert result.stored == 2
+    assert len(set(result.ids)) == 2
+    for message in await timeline.get_many(result.ids):
         assert before <= message.ts <= datetime.now(UTC)
 
 
@@ -105,9 +105,9 @@ async def test_equal_message_is_not_stored_twice(store: Store) -> None:
     await timeline.add(numbered("a", 3))
     before = rows_of(await read_tables(store.database), "ann")
 
-    written = await timeline.add([*numbered("a", 3), new_message("new", ts=at(9))])
+    result = await timeline.add([*numbered("a", 3), new_message("new", ts=at(9))])
 
-    assert written.created == (False, False, False, True)
+    assert result.created == (False, False, False, True)
     after = rows_of(await read_tables(store.database), "ann")
     assert [row for row in after["messages"] if row["message_id"] != "new"] == before["messages"]
     assert (await timeline.get("new")).sequence_no == 4
@@ -162,10 +162,10 @@ async def test_id_may_repeat_between_users(store: Store) -> None:
 async def test_id_may_repeat_in_a_batch_with_equal_content(store: Store) -> None:
     timeline = store.timeline(ANN)
 
-    written = await timeline.add([new_message("m"), new_message("m"), new_message("n")])
+    result = await timeline.add([new_message("m"), new_message("m"), new_message("n")])
 
-    assert written.ids == ("m", "m", "n")
-    assert written.created == (True, False, True)
+    assert result.ids == ("m", "m", "n")
+    assert result.created == (True, False, True)
     assert [m.sequence_no for m in await timeline.get_many(["m", "n"])] == [1, 2]
 
 
@@ -286,9 +286,11 @@ EXTREMES: list[Any] = [
 
 async def test_times_round_trip_in_utc_to_the_microsecond(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([new_message(f"m{n}", ts=given) for n, (given, _) in enumerate(EXTREMES)])
+    await timeline.add(
+        [new_message(f"m{n}", ts=fields_set) for n, (fields_set, _) in enumerate(EXTREMES)]
+    )
 
-    for number, (_, kept) in enumerate(EXTREMES):
+    for number, (_, stored) in enumerate(EXTREMES):
         message = await timeline.get(f"m{number}")
-        assert message.ts == kept
+        assert message.ts == stored
         assert message.ts.utcoffset() == timedelta(0)

@@ -251,9 +251,9 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
         assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]
         assert np.frombuffer(run.vectors[0].vector, VECTOR_DTYPE).tolist() == [1.0, 2.0]
-        room = store.knowledge(Scope("ann", "helper"))
-        assert (await room.get("dose")).tags == ["药"]
-        assert await room.was_restored("re1")
+        graph = store.knowledge(Scope("ann", "helper"))
+        assert (await graph.get("dose")).tags == ["药"]
+        assert await graph.was_restored("re1")
 
 
 async def memories_are_changed_and_changed_back(store: Store) -> None:

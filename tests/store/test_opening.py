@@ -101,7 +101,7 @@ class TestFiles:
         self, tmp_path: Path, durability: str, level: int
     ) -> None:
         file = str(tmp_path / "memrecall.db")
-        wanted = {
+        expected = {
             "journal_mode": "wal",
             "synchronous": level,
             "foreign_keys": 1,
@@ -115,7 +115,7 @@ class TestFiles:
             await Store.open(file, durability=durability, lock_timeout=1.5) as store,  # type: ignore[arg-type]
             store.database.autocommit() as connection,
         ):
-            for name, value in wanted.items():
+            for name, value in expected.items():
                 found = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
                 assert (name, found) == (name, value)
 
@@ -210,7 +210,7 @@ class TestServer:
         assert "nobody" in str(error)
 
     async def test_connections_have_timeouts(self, postgresql_server: PostgresqlServer) -> None:
-        wanted = {
+        expected = {
             "lock_timeout": "1500ms",
             "idle_in_transaction_session_timeout": "1min",
             "TimeZone": "UTC",
@@ -221,7 +221,7 @@ class TestServer:
             await Store.open(location, lock_timeout=1.5) as store,
             store.database.autocommit() as connection,
         ):
-            for name, value in wanted.items():
+            for name, value in expected.items():
                 found = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
                 assert (name, found) == (name, value)
 

@@ -137,15 +137,15 @@ class TestStatus:
             with pytest.raises(InvalidArgument):
                 await store.owners.set_time_zone("ann", unknown)
 
-        mark = await store.feed("ann").version()
-        assert mark is not None
-        assert mark.time_zone == "Asia/Shanghai"
+        version = await store.feed("ann").version()
+        assert version is not None
+        assert version.time_zone == "Asia/Shanghai"
 
 
 async def require_active(store: Store, scope: Scope) -> None:
-    mark = await store.feed(scope.user_id).version()
-    assert mark is not None
-    await store.require_active(mark, scope)
+    version = await store.feed(scope.user_id).version()
+    assert version is not None
+    await store.require_active(version, scope)
 
 
 async def test_unknown_owner_is_not_found_and_not_created(store: Store) -> None:

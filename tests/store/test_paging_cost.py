@@ -89,23 +89,23 @@ async def test_pages_and_neighbors_use_the_index(
     store: Store, when: Callable[[int], datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 3_000, when)
-    asked: list[Any] = []
+    statements: list[Any] = []
     fetch = Database.fetch
 
-    async def note(self: Database, statement: Executable, given: Any = None) -> Any:
-        asked.append((statement, given))
-        return await fetch(self, statement, given)
+    async def note(self: Database, statement: Executable, parameters: Any = None) -> Any:
+        statements.append((statement, parameters))
+        return await fetch(self, statement, parameters)
 
     monkeypatch.setattr(Database, "fetch", note)
     timeline = store.timeline(ANN)
     page = await timeline.page()
     while page.next_cursor is not None:
         page = await timeline.page(cursor=page.next_cursor)
-    pages = [statement for statement, given in asked if given is None]
-    asked.clear()
+    pages = [statement for statement, parameters in statements if parameters is None]
+    statements.clear()
     await timeline.neighbors("0001500", before=20, after=20)
     monkeypatch.undo()
-    around = [statement for statement, given in asked if given is None]
+    around = [statement for statement, parameters in statements if parameters is None]
 
     assert (len(pages), len(around)) == (3_000 // 50, 2)
     for statement in (*pages[:2], *around):
@@ -130,14 +130,14 @@ async def test_session_page_uses_the_session_index(
     plans: list[str] = []
     fetch = Database.fetch
 
-    async def explained(self: Database, statement: Executable, given: Any = None) -> Any:
+    async def explained(self: Database, statement: Executable, parameters: Any = None) -> Any:
         plans.append(await explain(self, statement))
-        return await fetch(self, statement, given)
+        return await fetch(self, statement, parameters)
 
     monkeypatch.setattr(Database, "fetch", explained)
-    wanted = MessageFilter(session_id="old")
-    page = await store.timeline(Scope("ann")).page(wanted, page_size=15)
-    rest = await store.timeline(Scope("ann")).page(wanted, page_size=15, cursor=page.next_cursor)
+    condition = MessageFilter(session_id="old")
+    page = await store.timeline(Scope("ann")).page(condition, page_size=15)
+    rest = await store.timeline(Scope("ann")).page(condition, page_size=15, cursor=page.next_cursor)
     assert [m.message_id for m in (*page.items, *rest.items)] == [
         f"old{n:05}" for n in reversed(range(20))
     ]

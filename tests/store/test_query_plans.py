@@ -24,9 +24,9 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         engine = store.database.write_engine
 
         @event.listens_for(engine, "before_cursor_execute")
-        def note(_c: Any, _u: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
+        def note(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, many: bool) -> None:
             if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE")):
-                statements.append((statement, given[0] if many else given))
+                statements.append((statement, parameters[0] if many else parameters))
 
         entries = [
             ScopedMessage(
@@ -34,8 +34,8 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
             )
             for n in range(6)
         ]
-        written = await store.write_messages(entries)
-        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(written.ids)]
+        result = await store.write_messages(entries)
+        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(result.ids)]
         await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
@@ -45,12 +45,14 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         event.remove(engine, "before_cursor_execute", note)
         assert len(statements) > 10
         async with store.database.autocommit() as connection:
-            for statement, given in statements:
-                plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
-                told = " / ".join(row[-1] for row in plan)
-                assert not re.search(rf"SCAN ({TABLES})\b", told), (statement, told)
+            for statement, parameters in statements:
+                plan = await connection.exec_driver_sql(
+                    f"EXPLAIN QUERY PLAN {statement}", parameters
+                )
+                details = " / ".join(row[-1] for row in plan)
+                assert not re.search(rf"SCAN ({TABLES})\b", details), (statement, details)
                 if "CAST" in statement:  # what looks into the metadata walks back by the index
-                    assert "ix_messages_session_ts" in told
+                    assert "ix_messages_session_ts" in details
 
 
 async def test_batch_of_many_owners_is_stored(store: Store) -> None:

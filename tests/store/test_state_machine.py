@@ -139,11 +139,11 @@ class Conversations(RuleBasedStateMachine):
     ) -> type[MemrecallError] | None:
         if any(name in person.memories for name, _ in batch):
             return Conflict
-        known = {name: spoken.content for name, spoken in person.messages.items()}
+        stored = {name: spoken.content for name, spoken in person.messages.items()}
         for name, word in batch:
-            if name not in known and (closed := person.closed(session)):
+            if name not in stored and (closed := person.closed(session)):
                 return closed
-            if known.setdefault(name, content_of(user, word)) != content_of(user, word):
+            if stored.setdefault(name, content_of(user, word)) != content_of(user, word):
                 return Conflict
         return None
 
@@ -213,9 +213,9 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS, session=SESSIONS)
     def erase_session(self, user: str, session: str) -> None:
         person = self._person(user)
-        known = session in person.ended or session in person.traces.values()
+        stored = session in person.ended or session in person.traces.values()
         erasing = self._store.owners.erase_session(user, session)
-        if not self._attempt(erasing, None if known else NotFound):
+        if not self._attempt(erasing, None if stored else NotFound):
             return
         person.ended.pop(session, None)
         person.counters.pop(session, None)
@@ -249,9 +249,9 @@ class Conversations(RuleBasedStateMachine):
 
     async def _compare(self, user: str) -> None:
         person = self._person(user)
-        found = (await self._store.timeline(Scope(user)).page(page_size=200)).items
-        told = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in found}
-        assert told == {
+        page = (await self._store.timeline(Scope(user)).page(page_size=200)).items
+        changed = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in page}
+        assert changed == {
             name: (spoken.content, spoken.session, spoken.sequence_no)
             for name, spoken in person.messages.items()
         }
@@ -264,12 +264,12 @@ class Conversations(RuleBasedStateMachine):
         assert sorted(keys["messages"]) == sorted(person.messages)
         assert sorted(keys["memories"]) == sorted(person.memories)
         # What the other has remembered is not there, even by its name.
-        known = {name for other in self._people.values() for name in other.memories}
-        records = await self._store.memories(Scope(user)).get_many(sorted(known))
+        stored = {name for other in self._people.values() for name in other.memories}
+        records = await self._store.memories(Scope(user)).get_many(sorted(stored))
         assert {r.memory_key: (r.content, r.session_id) for r in records} == person.memories
         traces = (await self._store.traces(Scope(user)).page(200)).items
         assert {trace.trace_id: trace.session_id for trace in traces} == person.traces
-        texts = [message.content for message in found] + [record.content for record in records]
+        texts = [message.content for message in page] + [record.content for record in records]
         texts += [trace.query for trace in traces]
         assert all(text.startswith(user) for text in texts)
 

@@ -27,8 +27,8 @@ async def thread(
     store: Store, before: str | None = None, *, limit: int = 1000, scope: Scope = TEA
 ) -> list[str]:
     """The ids of a thread of the session that is about tea."""
-    found = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
-    return [message.message_id for message in found]
+    messages = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
+    return [message.message_id for message in messages]
 
 
 def chain(*links: str) -> list[NewMessage]:
@@ -139,16 +139,16 @@ class TestScope:
         assert await thread(store, scope=Scope("nobody")) == []
 
     async def test_bound_agent_filters(self, store: Store) -> None:
-        one = Scope("ann", agent_id="a1", session_id="tea")
-        two = Scope("ann", agent_id="a2", session_id="tea")
-        await store.timeline(one).add(chain("a", "b", "c<b"))
-        await store.timeline(two).add(
+        first_agent = Scope("ann", agent_id="a1", session_id="tea")
+        second_agent = Scope("ann", agent_id="a2", session_id="tea")
+        await store.timeline(first_agent).add(chain("a", "b", "c<b"))
+        await store.timeline(second_agent).add(
             [new_message("x", ts=at(5)), new_message("y<", parent_message_id="c")]
         )
-        await store.timeline(one).add([new_message("d", ts=at(6), parent_message_id="x")])
+        await store.timeline(first_agent).add([new_message("d", ts=at(6), parent_message_id="x")])
 
-        assert await thread(store, scope=one) == ["a", "b", "c", "d"]
-        assert await thread(store, scope=two) == ["y<", "x"]
+        assert await thread(store, scope=first_agent) == ["a", "b", "c", "d"]
+        assert await thread(store, scope=second_agent) == ["y<", "x"]
         assert await thread(store, scope=ANN) == ["a", "y<", "b", "c", "x", "d"]
 
 
@@ -158,14 +158,14 @@ CONVERSATIONS = st.lists(
 )
 
 
-def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> list[int]:
+def expected_thread(conversation: list[Spoken], before: int | None, limit: int) -> list[int]:
     """The same in the plainest words: all messages at hand, one step back at a time."""
-    order = sorted(range(len(spoken)), key=lambda number: (spoken[number][0], number))
-    stored = before is not None and before < len(spoken)
-    at_, passed, found = before if stored else None, {before}, list[int]()
-    while len(found) < limit:
-        parent = None if at_ is None else spoken[at_][1]
-        if parent is None or parent in passed or parent >= len(spoken):
+    order = sorted(range(len(conversation)), key=lambda number: (conversation[number][0], number))
+    stored = before is not None and before < len(conversation)
+    at_, passed, messages = before if stored else None, {before}, list[int]()
+    while len(messages) < limit:
+        parent = None if at_ is None else conversation[at_][1]
+        if parent is None or parent in passed or parent >= len(conversation):
             earlier = order if at_ is None else order[: order.index(at_)]
             rest = [number for number in earlier if number not in passed]
             if not rest:
@@ -173,8 +173,8 @@ def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> lis
             parent = rest[-1]
         at_ = parent
         passed.add(at_)
-        found.append(at_)
-    return found[::-1]
+        messages.append(at_)
+    return messages[::-1]
 
 
 asked_for = given(
@@ -190,39 +190,39 @@ few = settings(
 @asked_for
 @few
 async def test_thread_agrees_with_a_simple_walk(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, spoken, before, limit, page)
+    await compare_with_plainest_walk(store, conversation, before, limit, page)
 
 
 @pytest.mark.long
 @asked_for
 @settings(few, max_examples=1_000, derandomize=False)
 async def test_thread_agrees_with_a_simple_walk_on_many_examples(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, spoken, before, limit, page)
+    await compare_with_plainest_walk(store, conversation, before, limit, page)
 
 
 async def compare_with_plainest_walk(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
     scope = Scope(new_id("user"), session_id="tea")
     batch = [
         new_message(
             f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}"
         )
-        for n, (minute, parent) in enumerate(spoken)
+        for n, (minute, parent) in enumerate(conversation)
     ]
     await store.timeline(scope).add(batch)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("memrecall.store.messages.timeline.NODES_PER_READ", page)
-        found = await thread(
+        messages = await thread(
             store, None if before is None else f"{before}", limit=limit, scope=scope
         )
 
-    assert found == [f"{number}" for number in expected_thread(spoken, before, limit)]
+    assert messages == [f"{number}" for number in expected_thread(conversation, before, limit)]
 
 
 @contextmanager
@@ -230,14 +230,14 @@ def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """What the database is asked meanwhile."""
     database = store.database
     engine: Engine = database.write_engine
-    asked: list[tuple[str, Any]] = []
+    reads: list[tuple[str, Any]] = []
 
     def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
-        asked.append((statement, given_))
+        reads.append((statement, given_))
 
     event.listen(engine, "before_cursor_execute", note)
     try:
-        yield asked
+        yield reads
     finally:
         event.remove(engine, "before_cursor_execute", note)
 
@@ -249,14 +249,14 @@ async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
         links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
         await store.timeline(scope).add(chain(*links))
 
-        with statements_of(store) as asked:
-            found = await thread(store, f"{length - 1}", limit=500, scope=scope)
+        with statements_of(store) as reads:
+            messages = await thread(store, f"{length - 1}", limit=500, scope=scope)
 
-        assert found == [f"{n}" for n in range(length - 501, length - 1)]
-        places = [said_ for said_, _ in asked if "messages.content" not in said_]
+        assert messages == [f"{n}" for n in range(length - 501, length - 1)]
+        places = [said_ for said_, _ in reads if "messages.content" not in said_]
         # The message itself, pages of two hundred, and the words of all.
         assert len(places) == 1 + 3
-        assert len(asked) == len(places) + 1
+        assert len(reads) == len(places) + 1
 
     await check_each_async(product([600, 1800], [False, True]), read)
 
@@ -264,11 +264,11 @@ async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
 async def test_sqlite_seeks_in_the_session_by_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
-        with statements_of(store) as asked:
+        with statements_of(store) as reads:
             await thread(store, "c", limit=2)
         async with store.database.autocommit() as connection:
             plans = []
-            for statement, given_ in asked:
+            for statement, given_ in reads:
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given_)
                 plans.append(" / ".join(row[-1] for row in plan))
 

@@ -78,17 +78,17 @@ class TestPages:
             timeline = store.timeline(Scope(f"user {size}"))
             expected = await write_ties(timeline)
 
-            seen: list[str] = []
+            pages: list[str] = []
             cursor = None
             for number in count():
                 page = await timeline.page(page_size=size, cursor=cursor)
-                seen.extend(message.message_id for message in page.items)
+                pages.extend(message.message_id for message in page.items)
                 cursor = page.next_cursor
                 if cursor is None:
                     break
                 await timeline.add([new_message(f"new{number}", ts=at(60 + number))])
 
-            assert seen == expected
+            assert pages == expected
 
     async def test_cursor_survives_erasure_of_its_message(self, store: Store) -> None:
         await store.timeline(ANN.with_session("gone")).add([new_message("m1", ts=at(9))])
@@ -136,9 +136,9 @@ class TestCursors:
             (store.timeline(ANN), MessageFilter(until=at(0))),
         ]
 
-        for timeline, wanted in others:
+        for timeline, condition in others:
             with pytest.raises(InvalidArgument, match="cursor"):
-                await timeline.page(wanted, cursor=cursor)
+                await timeline.page(condition, cursor=cursor)
 
     async def test_cursor_distinguishes_since_from_until(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered("a", 4))
@@ -188,18 +188,20 @@ class TestFilters:
         await timeline.add(numbered("a", 5))
         shanghai = timezone(timedelta(hours=8))
 
-        wanted = MessageFilter(since=at(1).astimezone(shanghai), until=at(3).astimezone(shanghai))
+        condition = MessageFilter(
+            since=at(1).astimezone(shanghai), until=at(3).astimezone(shanghai)
+        )
 
-        assert await ids(timeline, wanted) == ["a2", "a1"]
+        assert await ids(timeline, condition) == ["a2", "a1"]
 
     @pytest.mark.usefixtures("computer_in_shanghai")
     async def test_bounds_without_a_zone_are_utc(self, store: Store) -> None:
         timeline = store.timeline(ANN)
         await timeline.add(numbered("a", 5))
 
-        wanted = MessageFilter(since=datetime(2026, 1, 26, 10, 3))  # noqa: DTZ001
+        condition = MessageFilter(since=datetime(2026, 1, 26, 10, 3))  # noqa: DTZ001
 
-        assert await ids(timeline, wanted) == ["a4", "a3"]
+        assert await ids(timeline, condition) == ["a4", "a3"]
 
     async def test_filter_by_role(self, store: Store) -> None:
         timeline = store.timeline(ANN)
@@ -233,9 +235,9 @@ class TestFilters:
         roles = [Role.USER, Role.ASSISTANT]
         await timeline.add([new_message(f"m{n}", ts=at(n), role=roles[n % 2]) for n in range(10)])
         await store.timeline(ANN).add([new_message("else", ts=at(4))])
-        wanted = MessageFilter(since=at(2), until=at(8), role=Role.USER, session_id="tea")
+        condition = MessageFilter(since=at(2), until=at(8), role=Role.USER, session_id="tea")
 
-        walked = [m.message_id for m in await read_pages(timeline, wanted, page_size=2)]
+        walked = [m.message_id for m in await read_pages(timeline, condition, page_size=2)]
 
         assert walked == ["m6", "m4", "m2"]
 
@@ -306,15 +308,15 @@ class TestNotFound:
 
     async def test_get_many_accepts_many_ids(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered("a", 3))
-        wanted = [f"a{n}" for n in range(40_000)]
+        condition = [f"a{n}" for n in range(40_000)]
 
         # Gathered, because a driver's complaint would carry all forty thousand.
-        (found,) = await asyncio.gather(
-            store.timeline(ANN).get_many(wanted), return_exceptions=True
+        (items,) = await asyncio.gather(
+            store.timeline(ANN).get_many(condition), return_exceptions=True
         )
 
-        assert not isinstance(found, BaseException), str(found)
-        assert sorted(m.message_id for m in found) == ["a0", "a1", "a2"]
+        assert not isinstance(items, BaseException), str(items)
+        assert sorted(m.message_id for m in items) == ["a0", "a1", "a2"]
 
 
 def test_fingerprint_contains_every_field() -> None:
@@ -326,7 +328,7 @@ def test_fingerprint_contains_every_field() -> None:
         MessageFilter(session_id="user"),
     ]
 
-    prints = {str(wanted.fingerprint()) for wanted in fields}
+    prints = {str(condition.fingerprint()) for condition in fields}
 
     assert len(prints) == len(fields)
 
@@ -354,9 +356,9 @@ class TestLabelled:
         timeline = await self.written(store)
 
         async def look(case: tuple[str, list[str]]) -> None:
-            label, found = case
+            label, items = case
             messages = await timeline.find_labelled(label, session_id="s", depth=100)
-            assert [message.message_id for message in messages] == found
+            assert [message.message_id for message in messages] == items
 
         cases = {"bot": ["m3", "m0"], "小深": ["m1"], "a_b": ["m1"], "nobody": [], "%": []}
         await check_each_async(cases.items(), look)
@@ -365,5 +367,5 @@ class TestLabelled:
         timeline = await self.written(store)
         near = await timeline.find_labelled("bot", session_id="s", depth=4)
         assert [message.message_id for message in near] == ["m3"]
-        one = await timeline.find_labelled("bot", session_id="s", depth=100, limit=1)
-        assert [message.message_id for message in one] == ["m3"]
+        latest = await timeline.find_labelled("bot", session_id="s", depth=100, limit=1)
+        assert [message.message_id for message in latest] == ["m3"]

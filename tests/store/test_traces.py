@@ -47,13 +47,15 @@ class TestAdd:
     async def test_trace_round_trips(self, store: Store) -> None:
         await meet(store, ANN)
         body = {"events": [{"kind": "搜索", "score": 1e23, "n": 2**63, "none": None}], "ok": True}
-        given = new_trace("t", "我喝什么 ☕？", body=body, confidence=1, created_at=days_ago(1))
+        fields_set = new_trace(
+            "t", "我喝什么 ☕？", body=body, confidence=1, created_at=days_ago(1)
+        )
 
-        told = await store.traces(Scope("ann", session_id="unwritten")).add(given, KEPT)
+        listed = await store.traces(Scope("ann", session_id="unwritten")).add(fields_set, KEPT)
 
-        assert told == "t"
+        assert listed == "t"
         assert asdict(await store.traces(ANN).get("t")) == {
-            **given.model_dump(),
+            **fields_set.model_dump(),
             "agent_id": "default",
             "session_id": "unwritten",
         }
@@ -63,22 +65,22 @@ class TestAdd:
         await meet(store, ANN)
 
         before = datetime.now(UTC)
-        told = await store.traces(ANN).add(new_trace(), KEPT)
+        listed = await store.traces(ANN).add(new_trace(), KEPT)
 
-        trace = await store.traces(ANN).get(told)
+        trace = await store.traces(ANN).get(listed)
         assert trace.session_id is None
         assert before <= trace.created_at <= datetime.now(UTC)
 
     async def test_add_updates_activity_but_not_the_version(self, store: Store) -> None:
         await meet(store, ANN)
-        mark = await store.feed("ann").version()
+        version = await store.feed("ann").version()
 
         before = datetime.now(UTC)
         await store.traces(ANN).add(new_trace(), KEPT)
 
         (user,) = (await store.owners.list_users()).items
         assert user["last_active_time"] >= before
-        assert await store.feed("ann").version() == mark
+        assert await store.feed("ann").version() == version
 
     async def test_add_creates_the_agent(self, store: Store) -> None:
         await meet(store, ANN)
@@ -151,9 +153,9 @@ class TestAdd:
         )
 
         assert sorted(await names(store)) == [f"t{n}" for n in range(8)]
-        mark = await store.feed("ann").version()
-        assert mark is not None
-        assert mark.version == 9
+        version = await store.feed("ann").version()
+        assert version is not None
+        assert version.version == 9
 
 
 IMPOSSIBLE: list[dict[str, Any]] = [
@@ -181,8 +183,8 @@ class TestInput:
     async def test_body_is_limited_to_one_megabyte(self, store: Store, filler: str) -> None:
         await meet(store, ANN)
         size = measure_body({"k": filler}) - measure_body({"k": ""})
-        room = BODY_BYTES - measure_body({"k": ""})
-        largest = {"k": "y" * (room % size) + filler * (room // size)}
+        headroom = BODY_BYTES - measure_body({"k": ""})
+        largest = {"k": "y" * (headroom % size) + filler * (headroom // size)}
         assert measure_body(largest) == BODY_BYTES
 
         await store.traces(ANN).add(new_trace("t", body=largest), KEPT)
@@ -246,16 +248,16 @@ class TestRead:
         assert await names(store, Scope("nobody")) == []
 
     async def test_bound_agent_filters_and_bound_session_does_not(self, store: Store) -> None:
-        one, two = Scope("ann", agent_id="a1", session_id="s1"), Scope("ann", agent_id="a2")
+        first, two = Scope("ann", agent_id="a1", session_id="s1"), Scope("ann", agent_id="a2")
         await meet(store, ANN)
-        for scope in (one, two):
+        for scope in (first, two):
             await store.traces(scope).add(new_trace(str(scope.agent_id)), KEPT)
 
-        assert await names(store, one) == ["a1"]
+        assert await names(store, first) == ["a1"]
         assert await names(store, two) == ["a2"]
         assert sorted(await names(store, Scope("ann", session_id="s1"))) == ["a1", "a2"]
         with pytest.raises(NotFound):
-            await store.traces(one).get("a2")
+            await store.traces(first).get("a2")
 
     async def test_cursor_of_another_list_is_refused(self, store: Store) -> None:
         await meet(store, ANN, BEN)
@@ -327,13 +329,13 @@ class TestPurge:
                 old = new_trace(f"{age}", created_at=days_ago(age))
                 await store.traces(scope).add(old, KEPT)
         await store.owners.set_user_enabled("u1", False)
-        marks = [await store.feed(scope.user_id).version() for scope in scopes]
+        versions = [await store.feed(scope.user_id).version() for scope in scopes]
 
         assert await store.owners.purge_traces(days_ago(2.5)) == 15
 
         for scope in scopes[:3]:
             assert await names(store, scope) == ["1", "2"]
-        assert [await store.feed(scope.user_id).version() for scope in scopes] == marks
+        assert [await store.feed(scope.user_id).version() for scope in scopes] == versions
         assert await store.owners.purge_traces(days_ago(2.5)) == 0
 
     async def test_purge_of_an_empty_database(self, store: Store) -> None:
@@ -349,15 +351,15 @@ async def test_count_includes_traces(store: Store) -> None:
 
 async def test_find_mentions_returns_recalls_that_name_a_key(store: Store) -> None:
     await meet(store, ANN, BEN)
-    kept = store.traces(ANN)
-    spoken = {"keys": ["m_1", '记忆"%_']}
-    for number, body in enumerate([spoken, {"keys": ["m_10"]}, spoken]):
+    traces = store.traces(ANN)
+    mentioned = {"keys": ["m_1", '记忆"%_']}
+    for number, body in enumerate([mentioned, {"keys": ["m_10"]}, mentioned]):
         trace = new_trace(f"t{number}", body=body, created_at=days_ago(3 - number))
-        await kept.add(trace, KEPT)
-    await store.traces(BEN).add(new_trace("bens", body=spoken), KEPT)
+        await traces.add(trace, KEPT)
+    await store.traces(BEN).add(new_trace("bens", body=mentioned), KEPT)
 
     async def found(key: str, **more: int) -> list[str]:
-        return [trace.trace_id for trace in await kept.find_mentions(key, **more)]
+        return [trace.trace_id for trace in await traces.find_mentions(key, **more)]
 
     assert await found("m_1") == ["t2", "t0"]
     assert await found('记忆"%_') == ["t2", "t0"]

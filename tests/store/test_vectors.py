@@ -22,19 +22,19 @@ def matrix(*rows: list[float]) -> npt.NDArray[np.float32]:
 
 async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict[str, list[float]]:
     """The vectors of a user as the change feed gives them."""
-    mark = await store.feed(user_id).version()
-    assert mark is not None
+    version = await store.feed(user_id).version()
+    assert version is not None
     found: dict[str, list[float]] = {}
-    async for changes in store.feed(user_id).changes(0, mark.version, model):
+    async for changes in store.feed(user_id).changes(0, version.version, model):
         for row in changes.vectors:
             found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, VECTOR_DTYPE).tolist()
     return found
 
 
 async def versions(store: Store) -> int:
-    mark = await store.feed("ann").version()
-    assert mark is not None
-    return mark.version
+    version = await store.feed("ann").version()
+    assert version is not None
+    return version.version
 
 
 class TestModel:
@@ -96,8 +96,8 @@ class TestWriting:
 
         await store.vectors(MODEL).write(pending(HELLO), matrix([0.1, -0.5, 1.0]))
 
-        kept = (await stored(store))["message m"]
-        assert kept == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
+        remaining = (await stored(store))["message m"]
+        assert remaining == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
 
     async def test_second_vector_replaces_the_first(self, store: Store) -> None:
         await store.timeline(ANN).add([new_message("m")])
@@ -207,19 +207,19 @@ class TestPending:
         await store.timeline(ANN).add(numbered("a", 7))
         vectors = store.vectors(MODEL)
 
-        done: list[Any] = []
+        processed: list[Any] = []
         while batch := await vectors.pending(3):
             await vectors.write(batch, matrix(*([1.0] for _ in batch)))
-            done += [p.row.key for p in batch]
+            processed += [p.row.key for p in batch]
 
-        assert sorted(done) == [f"a{n}" for n in range(7)]
+        assert sorted(processed) == [f"a{n}" for n in range(7)]
 
 
 async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:
     await store.timeline(ANN).add([new_message("m", "Coffee beans")])
     await add_memory(store, "k", "likes tea")
     before = await read_tables(store.database)
-    marks = await store.feed("ann").version()
+    version = await store.feed("ann").version()
 
     counts = [count async for count in store.rebuild_search_text()]
 
@@ -227,4 +227,4 @@ async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:
     after = await read_tables(store.database)
     assert after["messages"] == before["messages"]
     assert after["memories"] == before["memories"]
-    assert (await store.feed("ann").version()) != marks
+    assert (await store.feed("ann").version()) != version

@@ -169,10 +169,12 @@ class TestLife:
 class TestReading:
     @pytest.fixture
     def filled(self, spaces: Workspaces, tmp_path: Path) -> Workspaces:
-        one, two = spaces.create("one"), spaces.create("two")
-        (one / "notes").mkdir()
-        (one / "notes" / "plan.md").write_text("# Plan\nFirst tea.\nThen the red Needle in hay.\n")
-        (one / "笔记.txt").write_text("第一行\n今天天气很好，我们去爬山。\n")
+        entry, two = spaces.create("one"), spaces.create("two")
+        (entry / "notes").mkdir()
+        (entry / "notes" / "plan.md").write_text(
+            "# Plan\nFirst tea.\nThen the red Needle in hay.\n"
+        )
+        (entry / "笔记.txt").write_text("第一行\n今天天气很好，我们去爬山。\n")
         (two / "log.txt").write_text("needle\nno hay here, but a needle: red needle in hay\n")
         (two / "binary.bin").write_bytes(b"needle\0needle")
         (two / "latin.txt").write_bytes("needle caf\xe9".encode("latin-1"))
@@ -244,14 +246,14 @@ class TestReading:
         (tmp_path / "secret").write_text("secret")
         (spaces.create("t") / "f").write_text("plain")
         with spaces.lock() as root:
-            for found in walk(root, "t"):
+            for entry in walk(root, "t"):
                 (spaces.root / "t" / "f").unlink()
                 (spaces.root / "t" / "f").symlink_to(tmp_path / "secret")
-                assert found.read(100) is None
+                assert entry.read(100) is None
 
     def test_pipe_does_not_block_reading(self, spaces: Workspaces) -> None:
         os.mkfifo(spaces.create("t") / "pipe")
         with spaces.lock() as root:
-            (found,) = walk(root, "t")
-            assert not found.is_file
-            assert found.read(10) is None
+            (entry,) = walk(root, "t")
+            assert not entry.is_file
+            assert entry.read(10) is None
