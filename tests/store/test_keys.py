@@ -120,7 +120,7 @@ async def test_list_returns_pages_of_keys(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grant", "said_so"),
+    ("grant", "pattern"),
     [
         ({"users": frozenset()}, "0 users"),
         ({"users": frozenset(map(str, range(MAX_USERS + 1)))}, f"{MAX_USERS + 1} users"),
