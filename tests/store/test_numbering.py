@@ -116,7 +116,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(MORNING)
-    monkeypatch.setattr("memrecall.store.messages.records.datetime", clock)
+    monkeypatch.setattr("memrecall.store.database.locks.datetime", clock)
     return clock
 
 
