@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from memrecall.errors import InvalidArgument
@@ -178,7 +178,7 @@ def _read_file(
 def _convert(name: str, value: Any, source: str) -> Any:
     expected = type(getattr(Settings(), name))
     try:
-        converted = _as_bool(value) if expected is bool else expected(value)
+        converted: Any = _as_bool(value) if expected is bool else expected(value)
     except (TypeError, ValueError):
         raise InvalidArgument(
             f"{name} = {value!r} (from {source}) is not a {expected.__name__}"
@@ -186,16 +186,11 @@ def _convert(name: str, value: Any, source: str) -> Any:
     if name in CHOICES and converted not in CHOICES[name]:
         hint = f"Use {' or '.join(CHOICES[name])}"
         raise InvalidArgument(f"{name} {value!r} is not known", hint=hint)
-    if expected in (int, float):
-        _check_minimum(name, cast(float, converted), source)
-    return converted
-
-
-def _check_minimum(name: str, number: float, source: str) -> None:
     may_be_zero = name in ZERO_MEANS_OFF
-    if not (number >= 0 if may_be_zero else number > 0):
+    if expected in (int, float) and not (converted >= 0 if may_be_zero else converted > 0):
         minimum = "0 or more" if may_be_zero else "above 0"
-        raise InvalidArgument(f"{name} = {number!r} (from {source}) must be {minimum}")
+        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {minimum}")
+    return converted
 
 
 def _as_bool(value: Any) -> bool:
