@@ -1,6 +1,6 @@
 """The end of a chat turn in a notebook."""
 
-from memrecall.chat import Final, LeakTold
+from memrecall.chat import Final, LeakReport
 
 from ..inert import EVIL, assert_harmless
 
@@ -12,7 +12,7 @@ def test_an_answer_with_its_cost() -> None:
 
 
 def test_what_went_wrong_is_told_in_the_language_of_the_turn() -> None:
-    leak = LeakTold("deepseek_dsml", "recall_memory")
+    leak = LeakReport("deepseek_dsml", "recall_memory")
     final = Final("抱歉", None, degraded=True, language="zh", leaks=(leak,))
     text = assert_harmless(final._repr_html_()).text
     assert "模型没有给出完整的回答" in text
@@ -24,5 +24,5 @@ def test_silence_is_said() -> None:
 
 
 def test_nothing_that_a_model_wrote_is_html() -> None:
-    final = Final(EVIL, EVIL, model=EVIL, leaks=(LeakTold(EVIL, EVIL),))
+    final = Final(EVIL, EVIL, model=EVIL, leaks=(LeakReport(EVIL, EVIL),))
     assert assert_harmless(final._repr_html_()).text.count(EVIL) == 5

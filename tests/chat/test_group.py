@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.chat import GroupChat, Member
-from memrecall.chat.history import read_view
+from memrecall.chat.history import load_view
 from memrecall.errors import InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -163,7 +163,7 @@ class TestView:
         assert any("4711-QX" in event["text"] for event in events)
 
     async def test_nobody_answers_to_nothing(self, lite: Library) -> None:
-        with pytest.raises(InvalidArgument, match="nobody has said anything"):
+        with pytest.raises(InvalidArgument, match="no other member has posted"):
             await group(lite).answer("bot")
 
     async def test_strangers_are_refused(self, lite: Library) -> None:
@@ -267,7 +267,7 @@ class TestOldMentions:
     async def test_the_search_has_a_bound(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memrecall.chat.history.FURTHEST", 50)
+        monkeypatch.setattr("memrecall.chat.history.MENTION_DEPTH", 50)
         chat = await self.chatted(lite, 5, 60)
         played = await play(chat.stream("bot"))
         assert played.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
@@ -373,14 +373,14 @@ class TestCost:
         for count in (150, 1_000):
             timeline = await self.grown(library, count, after)
             read.clear()
-            view = await read_view(timeline, "s", "m3", most=100, before=10)
+            view = await load_view(timeline, "s", "m3", most=100, before=10)
             costs.append(sum(read))
             assert [m.content for m in view.others] == [
                 f"message {number}" for number in range(count - after, count)
             ]
             assert view.before[-1].metadata["member_id"] == "m3"
             assert len(view.before) == 10
-            assert not view.cut
+            assert not view.is_cut
         assert costs[0] == costs[1] <= 4 * (after + 10 + 16)
 
     async def test_a_turn_of_a_long_chat_sends_the_view_alone(self, lite: Library) -> None:

@@ -1,6 +1,6 @@
 """The language of a chat is that of what was said, not of the names in it."""
 
-from memrecall.chat.phrases import chat_language, tell_language
+from memrecall.chat.phrases import chat_language, detect_language
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each
@@ -27,7 +27,7 @@ def test_a_text_tells_its_language_or_little() -> None:
 
     def check(case: tuple[str, str | None]) -> None:
         text, language = case
-        assert tell_language(text) == language
+        assert detect_language(text) == language
 
     check_each(cases, check)
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.chat import Member, find_mentions
-from memrecall.chat.mentions import without_mentions
+from memrecall.chat.mentions import remove_mentions
 from tests.cases import check_each
 
 GROUP = [
@@ -99,7 +99,7 @@ def test_a_name_behind_an_at_is_always_found(named: tuple[str, str], before: str
     member_id, name = named
     text = f"{before} @{name} ok"
     assert member_id in find_mentions(text, GROUP)
-    assert f"@{name}" not in without_mentions(text, GROUP)
+    assert f"@{name}" not in remove_mentions(text, GROUP)
 
 
 def test_a_search_goes_without_mentions() -> None:
@@ -114,7 +114,7 @@ def test_a_search_goes_without_mentions() -> None:
 
     def check(case: tuple[str, str]) -> None:
         text, rest = case
-        assert without_mentions(text, GROUP) == rest
+        assert remove_mentions(text, GROUP) == rest
 
     check_each(cases, check)
 
@@ -128,7 +128,7 @@ def test_four_times_the_text_takes_about_four_times_as_long() -> None:
         def once() -> float:
             started = time.process_time()
             find_mentions(text, GROUP)
-            without_mentions(text, GROUP)
+            remove_mentions(text, GROUP)
             return time.process_time() - started
 
         return min(once() for _ in range(5))

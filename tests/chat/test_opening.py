@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.chat.visible_text import Opening, Speech
+from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each
@@ -16,12 +16,14 @@ NAMES = ("bot", "小助手", "Helper", "[B]")
 
 def heard(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
     """What is shown of an answer that comes in pieces, and whether it is silence."""
-    speech = Speech(["recall_memory"], "m", opening=Opening(NAMES, may_pass=may_pass))
+    speech = VisibleText(
+        ["recall_memory"], "m", prefix_filter=PrefixFilter(NAMES, may_pass=may_pass)
+    )
     speech.begin()
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
     shown = "".join(speech.feed(text[start:end]) for start, end in bounds) + speech.end()
     assert shown == speech.text
-    return shown, speech.passed
+    return shown, speech.is_silent
 
 
 def test_near_misses_of_silence_are_silence_for_who_need_not_speak() -> None:

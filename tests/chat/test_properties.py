@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.chat import Final, SingleChat, ToolResult
-from memrecall.chat.visible_text import Speech
+from memrecall.chat.visible_text import VisibleText
 from memrecall.testing import (
     ScriptedClient,
     call,
@@ -63,10 +63,10 @@ def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> N
 @given(st.lists(PIECES, max_size=6), st.data())
 def test_speech_does_not_depend_on_how_it_is_cut(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
-    whole = Speech(["recall_memory"], "m")
+    whole = VisibleText(["recall_memory"], "m")
     shown = whole.feed(text) + whole.end()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pieces = Speech(["recall_memory"], "m")
+    pieces = VisibleText(["recall_memory"], "m")
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
     streamed = "".join(pieces.feed(text[start:end]) for start, end in bounds) + pieces.end()
     assert streamed == shown == whole.text == pieces.text
