@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrecall.cli.serve import try_it
+from memrecall.cli.serve import example_request
 from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
 from memrecall.scope import Scope
 from memrecall.server.runner import ServerInfo, serve
@@ -84,15 +84,15 @@ async def in_a_shell(line: str) -> Any:
 async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
     async with running(tmp_path) as listening:
         assert listening.is_open
-        assert (await in_a_shell(try_it(listening)))["stored"] == 1
+        assert (await in_a_shell(example_request(listening)))["stored"] == 1
     async with running(tmp_path) as listening:  # now there is somebody to read
         assert listening.sample_user == "me"
-        (item,) = (await in_a_shell(try_it(listening)))["items"]
+        (item,) = (await in_a_shell(example_request(listening)))["items"]
         assert item["user_id"] == "me"
     key = await make_key(tmp_path, "me")
     async with running(tmp_path) as listening:
         assert not listening.is_open
-        line = try_it(listening)
+        line = example_request(listening)
         assert '-H "Authorization: Bearer KEY"' in line
         (item,) = (await in_a_shell(line.replace("KEY", key)))["items"]
         assert item["user_id"] == "me"
@@ -100,7 +100,7 @@ async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
 
 def test_odd_names_are_quoted_for_the_shell() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
-        words = shlex.split(try_it(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
+        words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
         assert words[0] == "curl"
         assert len(words) == 2
         assert " " not in words[1]

@@ -1,4 +1,4 @@
-"""Asking a question through the production path: one search, or a whole recall."""
+"""Evaluators answer one question through the production code path: by search or by recall."""
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
@@ -19,19 +19,19 @@ from memrecall.types import format_time
 if TYPE_CHECKING:
     from memrecall.agent import RecallResult
 
-_DIGITS = 6  # of a score: enough to rank by, the same on every run
+_DIGITS = 6  # of a score: enough to rank by, and equal on every run
 
 
-class Asker(Protocol):
-    """A way to ask."""
+class Evaluator(Protocol):
+    """A way to answer questions."""
 
     async def ask(self, question: Question) -> QuestionResult:
-        """Ask one question."""
+        """Answer one question."""
         ...
 
 
-class SearchAsker:
-    """Asks the search engine, with the question as it stands."""
+class SearchEvaluator:
+    """Answers with one search for the question's text."""
 
     def __init__(self, library: Library, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
         self._library = library
@@ -40,7 +40,7 @@ class SearchAsker:
         self._mode = mode
 
     async def ask(self, question: Question) -> QuestionResult:
-        """One search with nothing left out but what is later than `as_of`."""
+        """Run one search over everything up to the question's `as_of`."""
         horizon = question.horizon
         request = SearchRequest(
             question.query,
@@ -50,42 +50,42 @@ class SearchAsker:
             now=horizon or self._corpus.now(question.user_id),
         )
         page = await self._library.search(_scope(question), request)
-        chances = [getattr(hit, "probability", None) for hit in page.results]
-        known = [round(chance, _DIGITS) for chance in chances if chance is not None]
+        probabilities = [
+            round(hit.probability, _DIGITS) for hit in page.results if hit.probability is not None
+        ]
+        is_complete = probabilities and len(probabilities) == len(page.results)
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
             retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
-            probabilities=tuple(known) if known and len(known) == len(chances) else None,
+            probabilities=tuple(probabilities) if is_complete else None,
         )
 
 
-class Tapes:
-    """Cassettes of a run's recalls: one file a question, to be written or to be played."""
+class CassetteFolder:
+    """The cassettes of a run, one per question, recorded or replayed."""
 
     def __init__(self, folder: Path, *, replay: bool) -> None:
         self.folder = folder
         self.replay = replay
 
     def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
-        """Refuse what could not be replayed, and to record over another run's cassettes."""
-        timeless = [line for line, one in corpus.memories if one.memory.valid_from is None]
-        if timeless:
+        """Reject a corpus that cannot be replayed, and a folder with other cassettes."""
+        undated = [line for line, item in corpus.memories if item.memory.valid_from is None]
+        if undated:
             raise InvalidArgument(
-                f"{corpus.path} line {timeless[0]}: a recall that sees this memory cannot "
-                "be replayed, because it carries the time at which it was stored",
-                hint="Give it a valid_from, or leave out --record and --replay",
+                f"{corpus.path} line {undated[0]}: a memory without valid_from carries the time of "
+                "the import, so that recalls of it cannot be replayed",
+                hint="Add a valid_from, or drop --record and --replay",
             )
         if self.replay:
             return
         if not resumed and self.folder.exists() and any(self.folder.iterdir()):
-            raise InvalidArgument(
-                f"{self.folder} is not empty", hint="Record into a folder of its own"
-            )
+            raise InvalidArgument(f"{self.folder} is not empty", hint="Record into an empty folder")
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def client(self, question: Question, inner: Any, moment: datetime) -> Any:
-        """The client for one question."""
+        """Return the recording or replaying client of one question."""
         from memrecall.model import RecordingClient, ReplayClient
 
         path = self.folder / f"{quote(question.query_id, safe='')}.jsonl"
@@ -95,8 +95,8 @@ class Tapes:
         return RecordingClient(inner, path, overwrite=True, about=about)
 
 
-class RecallAsker:
-    """Asks through the whole recall loop."""
+class RecallEvaluator:
+    """Answers with the whole recall loop."""
 
     def __init__(
         self,
@@ -104,44 +104,44 @@ class RecallAsker:
         corpus: Corpus,
         depth: int,
         client: Any,
-        tapes: Tapes | None = None,
-        without: Sequence[str] = (),
+        cassettes: CassetteFolder | None = None,
+        disabled: Sequence[str] = (),
     ) -> None:
-        self._without = without
         self._library = library
         self._corpus = corpus
         self._depth = depth
         self._client = client
-        self._tapes = tapes
+        self._cassettes = cassettes
+        self._disabled = disabled
 
     async def ask(self, question: Question) -> QuestionResult:
-        """One recall with nothing kept from the one before."""
+        """Run one recall, independent of the previous one."""
         from memrecall.agent import Recaller, RecallOptions
 
         horizon = question.horizon
         moment = horizon or self._corpus.now(question.user_id)
         client = self._client
-        if self._tapes is not None:
-            client = self._tapes.client(question, client, moment)
+        if self._cassettes is not None:
+            client = self._cassettes.client(question, client, moment)
         recaller = Recaller(
             self._library,
             _scope(question),
             client,
             RecallOptions(
                 keep_traces_days=0,
-                grow_window="grow_window" not in self._without,
-                expand_queries="expand_queries" not in self._without,
+                grow_window="grow_window" not in self._disabled,
+                expand_queries="expand_queries" not in self._disabled,
             ),
             clock=lambda: moment,
         )
         result = await recaller.recall(question.conversation, as_of=horizon)
-        if self._tapes is not None and self._tapes.replay:
+        if self._cassettes is not None and self._cassettes.replay:
             client.assert_exhausted()
         return QuestionResult(
             query_id=question.query_id,
             category=question.category,
-            retrieved=_rank_seen(result)[: self._depth],
-            recalled=_recalled(result),
+            retrieved=_rank_keys(result)[: self._depth],
+            recalled=_record(result),
         )
 
 
@@ -149,17 +149,17 @@ def _scope(question: Question) -> Scope:
     return Scope(question.user_id, session_id=question.session_id)
 
 
-def _rank_seen(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
-    """The keys handed off, then all others that were seen by the best score they had."""
-    scores = _scores_seen(result)
-    handed = list(dict.fromkeys(result.handoff.relevant_memory_keys))
-    others = [key for key in dict.fromkeys(result.keys_seen) if key not in set(handed)]
-    others.sort(key=lambda key: -scores.get(key, -1.0))  # keeps the order of those without one
-    return tuple((key, scores.get(key)) for key in [*handed, *others])
+def _rank_keys(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
+    """Return the keys handed off, then the other keys seen, by their best score."""
+    scores = _best_scores(result)
+    handed_off = list(dict.fromkeys(result.handoff.relevant_memory_keys))
+    others = [key for key in dict.fromkeys(result.keys_seen) if key not in set(handed_off)]
+    others.sort(key=lambda key: -scores.get(key, -1.0))  # stable for keys without a score
+    return tuple((key, scores.get(key)) for key in [*handed_off, *others])
 
 
-def _scores_seen(result: "RecallResult") -> dict[str, float]:
-    """The best score of every key that a search brought."""
+def _best_scores(result: "RecallResult") -> dict[str, float]:
+    """Return the best score of every key that a search returned."""
     from memrecall.agent.trace import ResultEvent
 
     best: dict[str, float] = {}
@@ -171,7 +171,7 @@ def _scores_seen(result: "RecallResult") -> dict[str, float]:
     return best
 
 
-def _recalled(result: "RecallResult") -> RecallRecord:
+def _record(result: "RecallResult") -> RecallRecord:
     usage = result.usage
     return RecallRecord(
         relevant_memory_keys=tuple(dict.fromkeys(result.handoff.relevant_memory_keys)),
