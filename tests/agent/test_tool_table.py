@@ -25,7 +25,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.methods import dispatcher
 
-from .stage import ANN, play
+from .recall_helpers import ANN, play
 
 SNAPSHOT = json.loads(Path(__file__).with_name("tool_schemas.json").read_text("utf-8"))
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -234,7 +234,7 @@ class TestSixthTool:
     async def test_recall_loop(self, library: Library, sixth_tool: str) -> None:
         from memrecall.testing import call
 
-        from .stage import hand_off, results
+        from .recall_helpers import hand_off, results
 
         names = [schema["name"] for schema in function_schemas(Interface.RECALL, "zh")]
         assert names[-1] == sixth_tool
