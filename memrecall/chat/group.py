@@ -9,6 +9,8 @@ from functools import partial
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import IS_MENTIONED, MAX_QUERY, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools.models import TextAnswer
 from memrecall.chat.base import (
     Chat,
     answer_id,
@@ -31,8 +33,7 @@ from memrecall.chat.history import (
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
-from memrecall.chat.recalls import LONGEST_QUERY, ToolAnswer
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
+from memrecall.chat.tools import Toolbox
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
@@ -208,11 +209,11 @@ class GroupChat(Chat):
         request = self._to_request(view.request)
         mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
-            OTHERS: ToolAnswer(view.to_json(language), results=len(view.others)),
-            MENTIONED: ToolAnswer(mentioned, results=1),
+            OTHER_MESSAGES: TextAnswer(content=view.to_json(language), results=len(view.others)),
+            IS_MENTIONED: TextAnswer(content=mentioned, results=1),
         }
-        query = to_json({"query": request.text[:LONGEST_QUERY]})
-        calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
+        query = to_json({"query": request.text[:MAX_QUERY]})
+        calls = ((OTHER_MESSAGES, "{}"), (IS_MENTIONED, "{}"), (RECALL_MEMORY, query))
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
         visible = [
             *untruncated(view.before, history),

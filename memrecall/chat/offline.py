@@ -15,8 +15,8 @@ from autogen_core.models import (
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
+from memrecall.agent.tools.chat import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
-from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
@@ -55,7 +55,7 @@ def single_answer(request: RuleRequest) -> RuleAnswer:
 
 def group_answer(request: RuleRequest) -> RuleAnswer:
     """Answer the prompt `chat_group` the same way if mentioned, else stay silent."""
-    result = _tool_results(request.messages).get(MENTIONED)
+    result = _tool_results(request.messages).get(IS_MENTIONED)
     if result is None or result.content != say(request.language, "mentioned"):
         return RuleAnswer(text=SILENCE)
     return RuleAnswer(text=_answer(request))
@@ -67,7 +67,7 @@ RULES: dict[str, Rule] = {"chat_single": single_answer, "chat_group": group_answ
 def _answer(request: RuleRequest) -> str:
     language = request.language
     query = _recall_query(request.messages)
-    result = _tool_results(request.messages).get(RECALL)
+    result = _tool_results(request.messages).get(RECALL_MEMORY)
     events = _load(result.content).get("events") if result is not None else None
     if events and (_is_question(query) or needs_recall(query, ()).needed):
         return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
@@ -90,7 +90,7 @@ def _recall_query(messages: Sequence[LLMMessage]) -> str:
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
-                if call.name == RECALL:
+                if call.name == RECALL_MEMORY:
                     return str(_load(call.arguments).get("query", ""))
     return ""
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from autogen_core.models import ChatCompletionClient
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import MAX_QUERY, RECALL_MEMORY
 from memrecall.chat.base import (
     Chat,
     answer_id,
@@ -20,8 +21,7 @@ from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, untruncated
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language
-from memrecall.chat.recalls import LONGEST_QUERY
-from memrecall.chat.tools import RECALL, Toolbox
+from memrecall.chat.tools import Toolbox
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -116,12 +116,12 @@ class SingleChat(Chat):
         texts = fit_texts([m.content for m in history], self._options.history_characters, _SHORTEST)
         messages += [to_model_message(m.role, text) for m, text in zip(history, texts, strict=True)]
         messages.append(to_model_message(Role.USER, request.text))
-        arguments = to_json({"query": request.text[:LONGEST_QUERY]})
+        arguments = to_json({"query": request.text[:MAX_QUERY]})
         recalls = self._recalls(untruncated(history, texts), request, language)
         return TurnStart(
             messages=messages,
             tools=Toolbox(recalls, language, log_contents=self._options.log_contents),
-            forged=[forge_call(request_id, RECALL, arguments)],
+            forged=[forge_call(request_id, RECALL_MEMORY, arguments)],
             language=language,
         )
 

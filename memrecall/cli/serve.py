@@ -46,17 +46,18 @@ def rpc(
 
 
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
+    from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
+    from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
     from memrecall.server.runner import log_to_stderr
-    from memrecall.server.tools import ToolService, dispatcher
 
     log_to_stderr()
     settings = options.read_settings(db=db, **folders)
     async with await Library.open(settings) as library:
-        service = ToolService(library, agent)
-        await service.recover()
-        await StdioServer(dispatcher(service, trusted=True)).run()
+        context = ToolContext.for_operator(library, agent)
+        await context.recover()
+        await StdioServer(dispatcher(context)).run()
 
 
 def mcp(
@@ -81,31 +82,33 @@ def mcp(
     The client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md shows its
     configuration.
     """
+    from memrecall.scope import Permission, Scope
+
     rights = {
-        "may_write": not read_only,
-        "may_change_knowledge": allow_knowledge,
-        "is_operator": operator,
+        Permission.SENSITIVE: allow_sensitive,
+        Permission.KNOWLEDGE: allow_knowledge,
+        Permission.OPERATOR: operator,
     }
     arguments = {"db": db, "workspaces_dir": workspaces, "backups_dir": backups}
-    scope = options.build_scope(user, agent, sensitive=allow_sensitive)
-    options.run(_serve_mcp(arguments, scope, rights))
+    scope = Scope(user, agent, permissions=frozenset(name for name in rights if rights[name]))
+    options.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
-async def _serve_mcp(arguments: dict[str, str | None], scope: Any, rights: dict[str, bool]) -> None:
+async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
     from memrecall.memory import Library, client_of
+    from memrecall.scope import Permission
     from memrecall.server.runner import log_to_stderr
-    from memrecall.server.tools import ToolService
 
-    guest_class, serve_stdio = _load_mcp()
+    make_context, serve_stdio = _load_mcp()
     log_to_stderr()
     settings = options.read_settings(**arguments)
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
-            service = ToolService(library, scope.agent_id, **rights)
-            if service.is_operator:
-                await service.recover()
-            await serve_stdio(guest_class(service, scope, client, trusted=True))
+            context = make_context(library, scope, client, can_write=can_write, is_trusted=True)
+            if scope.allows(Permission.OPERATOR):
+                await context.recover()
+            await serve_stdio(context)
     finally:
         if client is not None:
             await client.close()
@@ -113,11 +116,10 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, rights: dict[
 
 def _load_mcp() -> tuple[Any, Any]:
     try:
-        from memrecall.server.mcp.server import serve_stdio
-        from memrecall.server.mcp.tools import Guest
+        from memrecall.server.mcp.server import make_context, serve_stdio
     except ModuleNotFoundError as error:
         raise _missing_extra(error, "mcp", _MCP_PACKAGES) from None
-    return Guest, serve_stdio
+    return make_context, serve_stdio
 
 
 def _missing_extra(

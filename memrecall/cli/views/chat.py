@@ -6,8 +6,8 @@ from typing import Any
 
 from rich.text import Text
 
+from memrecall.agent.tools.chat import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL
 from memrecall.cli.output import count_noun, flatten, sanitize, truncate
 
 _MAX_ITEMS = 3  # events or messages of a tool result
@@ -68,12 +68,12 @@ def _result(event: ToolResult) -> Iterator[Text]:
     output = _load_object(event.content)
     if event.is_error:
         yield Text(f"{_MARGIN}{flatten(str(output.get('note', event.content)))}", "yellow")
-    elif event.name == RECALL and "events" in output:
+    elif event.name == RECALL_MEMORY and "events" in output:
         yield from _items(output, "events", "event")
-    elif event.name == OTHERS and "messages" in output:
+    elif event.name == OTHER_MESSAGES and "messages" in output:
         yield from _items(output, "messages", "message")
     else:
-        style = "bold" if event.name == MENTIONED else ""
+        style = "bold" if event.name == IS_MENTIONED else ""
         yield Text(f"{_MARGIN}{flatten(event.content)}", style)
 
 
