@@ -41,7 +41,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
-def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> None:
+def test_turn_ends_well_for_any_model_output(steps: list[Any], cap: int) -> None:
     """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""
 
     async def run() -> tuple[Played, int]:
@@ -61,7 +61,7 @@ def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> N
 
 
 @given(st.lists(PIECES, max_size=6), st.data())
-def test_speech_does_not_depend_on_how_it_is_cut(parts: list[str], data: st.DataObject) -> None:
+def test_visible_text_is_independent_of_chunks(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
     whole = VisibleText(["recall_memory"], "m")
     shown = whole.feed(text) + whole.end()

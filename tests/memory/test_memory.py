@@ -12,7 +12,7 @@ from memrecall.scope import Permission
 from tests.cases import check_each_async
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 async def remember(memory: AsyncMemory, text: str, user: str = "ann", **options: Any) -> str:
@@ -26,9 +26,7 @@ async def found(memory: AsyncMemory, query: str, user: str = "ann", **options: A
 
 
 class TestUpdate:
-    async def test_a_correction_keeps_the_id_and_is_found_by_its_new_words(
-        self, memory: AsyncMemory
-    ) -> None:
+    async def test_update_keeps_id_and_reindexes_text(self, memory: AsyncMemory) -> None:
         key = await remember(memory, "likes coffee")
         assert await found(memory, "coffee") == ["likes coffee"]
 
@@ -42,9 +40,7 @@ class TestUpdate:
         page = await memory.search("coffee", "ann", rerank=False)
         assert all(item["memory"] != "likes coffee" for item in page["results"])
 
-    async def test_its_history_tells_and_undo_goes_back_step_by_step(
-        self, memory: AsyncMemory
-    ) -> None:
+    async def test_history_lists_updates_and_undo_reverts_them(self, memory: AsyncMemory) -> None:
         key = await remember(memory, "one")
         await memory.update(key, "two")
         await memory.update(key, "three")
@@ -66,7 +62,7 @@ class TestUpdate:
             (None, "one"), ("one", "two"), ("two", "three"), ("three", None),
         ]  # fmt: skip
 
-    async def test_a_wrong_correction_changes_nothing(self, memory: AsyncMemory) -> None:
+    async def test_invalid_update_changes_nothing(self, memory: AsyncMemory) -> None:
         cases: list[dict[str, Any]] = [
             {},
             {"data": ""},
@@ -102,9 +98,7 @@ class TestUpdate:
 
 
 class TestDelete:
-    async def test_deleted_is_hidden_at_once_and_can_be_brought_back(
-        self, memory: AsyncMemory
-    ) -> None:
+    async def test_delete_hides_at_once_and_undo_restores(self, memory: AsyncMemory) -> None:
         key = await remember(memory, "likes tea")
         other = await remember(memory, "likes tea too")
         assert len(await found(memory, "tea")) == 2
@@ -121,7 +115,7 @@ class TestDelete:
         assert sorted(await found(memory, "tea")) == ["likes tea", "likes tea too"]
         assert await memory.get(other) is not None
 
-    async def test_purged_is_gone_for_ever(self, memory: AsyncMemory) -> None:
+    async def test_purge_erases_permanently(self, memory: AsyncMemory) -> None:
         key = await remember(memory, "likes tea")
         await found(memory, "tea")
         await memory.delete(key)
@@ -134,7 +128,7 @@ class TestDelete:
             await memory.undo(key, user_id="ann")
         assert await found(memory, "tea") == []
 
-    async def test_delete_all_counts_first_and_needs_a_scope(self, memory: AsyncMemory) -> None:
+    async def test_delete_all_dry_run_and_required_scope(self, memory: AsyncMemory) -> None:
         for number in range(3):
             await remember(memory, f"n{number}", metadata={"n": number}, session_id="s")
         await remember(memory, "elsewhere", session_id="t")
@@ -154,7 +148,7 @@ class TestDelete:
 
 
 class TestList:
-    async def test_pages_follow_each_other(self, memory: AsyncMemory) -> None:
+    async def test_get_all_pages(self, memory: AsyncMemory) -> None:
         keys = [await remember(memory, f"n{n}") for n in range(7)]
         listed: list[str] = []
         cursor = None
@@ -166,7 +160,7 @@ class TestList:
                 break
         assert listed == keys[::-1]
 
-    async def test_the_last_messages(self, memory: AsyncMemory) -> None:
+    async def test_get_all_messages(self, memory: AsyncMemory) -> None:
         await memory.add([f"n{n}" for n in range(9)], "ann", session_id="s")
         page = await memory.get_all("ann", session_id="s", limit=3, messages=True)
         assert [item["memory"] for item in page["results"]] == ["n8", "n7", "n6"]
@@ -175,7 +169,7 @@ class TestList:
         )
         assert [item["memory"] for item in more["results"]] == ["n5", "n4", "n3"]
 
-    async def test_bad_lists(self, memory: AsyncMemory) -> None:
+    async def test_get_all_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
         wrong: tuple[dict[str, Any], ...] = (
             {},
             {"user_id": "ann", "limit": 0},
@@ -208,7 +202,7 @@ class TestSearch:
             assert scores == sorted(scores, reverse=True)
             assert all(0.0 <= score <= 1.0 for score in scores)
 
-    async def test_a_reranker_has_the_last_word(self, location: str) -> None:
+    async def test_search_uses_reranker(self, location: str) -> None:
         class Backwards:
             async def score(self, query: str, texts: Any) -> list[float]:
                 return [n / len(texts) for n in range(len(texts))]
@@ -223,7 +217,7 @@ class TestSearch:
             assert plain[0] == "green tea"
             assert judged[-1] == "green tea"
 
-    async def test_bad_searches(self, memory: AsyncMemory) -> None:
+    async def test_search_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
         wrong: tuple[dict[str, Any], ...] = (
             {"query": "", "user_id": "ann"},
             {"query": "x"},
@@ -238,14 +232,14 @@ class TestSearch:
             with pytest.raises(InvalidArgument):
                 await memory.search(**options)
 
-    async def test_an_unknown_user_has_no_memories(self, memory: AsyncMemory) -> None:
+    async def test_unknown_user_has_no_memories(self, memory: AsyncMemory) -> None:
         page = await memory.search("tea", "nobody")
         assert page["results"] == []
         assert "nobody" in page["message"]
 
 
 class TestBinding:
-    async def test_a_bound_memory_serves_nobody_else(self, location: str) -> None:
+    async def test_bound_memory_refuses_other_users(self, location: str) -> None:
         settings = settings_for(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         async with (
@@ -268,7 +262,7 @@ class TestBinding:
             assert item is not None
             assert (item["user_id"], item["agent_id"]) == ("ann", "helper")
 
-    async def test_sensitive_needs_a_permission(self, location: str) -> None:
+    async def test_sensitive_memories_require_permission(self, location: str) -> None:
         settings = settings_for(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         trusted = frozenset({Permission.SENSITIVE})
@@ -284,7 +278,7 @@ class TestBinding:
             assert (await plain.delete_all("ann"))["deleted"] == 0
             assert (await seeing.delete_all("ann"))["deleted"] == 1
 
-    async def test_an_id_that_two_users_have_needs_the_user(self, memory: AsyncMemory) -> None:
+    async def test_ambiguous_id_requires_user(self, memory: AsyncMemory) -> None:
         from memrecall.scope import Scope
         from memrecall.types import NewMemory, Origin
 
@@ -302,7 +296,7 @@ class TestBinding:
 
 class TestProcess:
     @pytest.mark.concurrent
-    async def test_functions_run_on_add_or_on_demand_and_may_fail(
+    async def test_processes_run_on_add_or_demand_and_report_errors(
         self, memory: AsyncMemory
     ) -> None:
         async def slow(_: list[dict[str, Any]]) -> None:
@@ -331,7 +325,7 @@ class TestProcess:
 
 
 @pytest.mark.concurrent
-async def test_undo_embeds_the_row_while_another_job_of_the_user_runs(location: str) -> None:
+async def test_undo_embeds_row_while_another_job_runs(location: str) -> None:
     async with AsyncMemory(settings=settings_for(location)) as memory:
         key = await remember(memory, "black tea from Assam")
         other = await remember(memory, "plays the oboe")
@@ -359,7 +353,7 @@ async def test_undo_embeds_the_row_while_another_job_of_the_user_runs(location: 
         assert await library.store.vectors(library.embedder.model).pending(9) == []
 
 
-async def test_an_index_that_has_grown_finds_like_one_made_anew(location: str) -> None:
+async def test_incremental_index_matches_rebuilt_index(location: str) -> None:
     """Corrections, deletions and undos reach a search that was there before them."""
     options: dict[str, Any] = {"settings": settings_for(location), "extractor": WordExtractor()}
     async with AsyncMemory(**options) as memory:

@@ -31,7 +31,7 @@ def socket_of(server: Served, page: str) -> str:
     return f"ws://{server.url.removeprefix('http://')}/_nicegui_ws/socket.io/?{urlencode(asked)}"
 
 
-def test_a_page_is_connected_by_its_own_browser_alone(keyed: Keyed) -> None:
+def test_websocket_requires_the_pages_own_browser(keyed: Keyed) -> None:
     server, keys = keyed
     with httpx.Client(base_url=server.url, timeout=LIMIT) as client:
         client.post("/sign-in", data={"key": keys["maya"]})
@@ -49,7 +49,7 @@ def test_a_page_is_connected_by_its_own_browser_alone(keyed: Keyed) -> None:
         assert str(connection.recv(timeout=LIMIT)).startswith("0")
 
 
-async def test_a_revoked_key_sees_nothing_more(browser: Any, keyed: Keyed, folder: Path) -> None:
+async def test_revoked_key_loses_access_at_once(browser: Any, keyed: Keyed, folder: Path) -> None:
     server, _ = keyed
     settings = sample_settings(str(folder / "keyed" / "sample.db"), folder)
     async with await Library.open(settings) as library:
@@ -67,7 +67,7 @@ async def test_a_revoked_key_sees_nothing_more(browser: Any, keyed: Keyed, folde
             assert "/sign-in" in window.page.url
 
 
-async def test_addresses_of_others_data_are_refused(browser: Any, keyed: Keyed) -> None:
+async def test_pages_of_other_users_are_refused(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
@@ -92,14 +92,14 @@ async def test_addresses_of_others_data_are_refused(browser: Any, keyed: Keyed) 
 
 
 @pytest.mark.concurrent
-def test_the_service_answers_without_the_dashboard(tmp_path: Path, http: httpx.Client) -> None:
+def test_service_works_without_dashboard(tmp_path: Path, http: httpx.Client) -> None:
     with served(tmp_path, "--db", tmp_path / "a.db", MEMRECALL_DASHBOARD="false") as server:
         assert server.facts["dashboard"] is None
         assert http.get(server.url + "/").status_code == 404
         assert http.get(server.url + "/healthz").status_code == 200
 
 
-async def test_an_empty_database_has_pages_too(browser: Any, tmp_path: Path, chromium: str) -> None:
+async def test_pages_work_with_empty_database(browser: Any, tmp_path: Path, chromium: str) -> None:
     with served(tmp_path, "--db", tmp_path / "a.db") as server:
         async with window_on(browser, server.url) as window:
 
@@ -110,6 +110,6 @@ async def test_an_empty_database_has_pages_too(browser: Any, tmp_path: Path, chr
             await wait_until(is_measured)  # what is stored is measured as the service starts
             for path in ("/explorer", "/recalls", "/try"):
                 await window.open(path)
-                assert "Nobody has stored anything yet." in await window.text()
+                assert "No user has stored data yet." in await window.text()
             await window.open("/evaluations")
             assert "memrecall eval run" in await window.text()

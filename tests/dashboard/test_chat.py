@@ -11,7 +11,7 @@ from .conftest import Window, sign_in, window_on
 Keyed = tuple[Served, dict[str, str]]
 
 
-async def test_a_turn_shows_its_calls_and_its_recall(window: Window) -> None:
+async def test_turn_shows_tool_calls_and_recall(window: Window) -> None:
     page = window.page
     await window.open("/try?user=maya")
     assert "offline rules" in await window.text()
@@ -27,7 +27,7 @@ async def test_a_turn_shows_its_calls_and_its_recall(window: Window) -> None:
     assert "Where does Tom work?" in await window.text("[role=log]")
 
 
-async def test_a_group_where_the_one_who_is_called_answers(window: Window) -> None:
+async def test_mentioned_group_member_answers(window: Window) -> None:
     page = window.page
     await window.open("/try?user=maya&session=circle")
     await page.click("button:has-text('Group chat')")
@@ -42,7 +42,7 @@ async def test_a_group_where_the_one_who_is_called_answers(window: Window) -> No
     await page.wait_for_selector(".q-notification:has-text('name')")
 
 
-async def test_a_model_answers_where_one_is_configured(
+async def test_configured_model_answers(
     browser: Any, keyed: Keyed, model_server: ModelServer
 ) -> None:
     server, keys = keyed
@@ -63,7 +63,7 @@ async def test_a_model_answers_where_one_is_configured(
     assert "Joyce" in sent  # the recall stood in the context
 
 
-async def test_a_key_that_reads_cannot_chat(browser: Any, keyed: Keyed) -> None:
+async def test_read_only_key_cannot_chat(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["reader"])

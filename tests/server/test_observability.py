@@ -31,7 +31,7 @@ async def use(site: Site, client: Any) -> None:
     await site.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
 
-async def test_metrics_count_what_happened(lite: Site) -> None:
+async def test_metrics_count_requests_and_recalls(lite: Site) -> None:
     client = await lite.holder("ann", permissions=OPERATOR)
     await use(lite, client)
 
@@ -64,7 +64,7 @@ async def test_metrics_count_what_happened(lite: Site) -> None:
     assert "ann" not in told.replace("cannot", "")
 
 
-async def test_two_services_count_apart(lite: Site) -> None:
+async def test_each_service_has_its_own_metrics(lite: Site) -> None:
     async with in_process(lite.library) as other:
         await lite.client().get("/healthz")
         key = await lite.key(permissions=OPERATOR)
@@ -72,7 +72,7 @@ async def test_two_services_count_apart(lite: Site) -> None:
         assert 'route="/healthz"' not in (await other.client(key).get("/metrics")).text
 
 
-async def test_logs_tell_of_requests_but_not_what_they_said(
+async def test_logs_name_requests_without_their_content(
     lite: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "memrecall")
@@ -100,7 +100,7 @@ async def test_logs_tell_of_requests_but_not_what_they_said(
 
 
 @pytest.mark.concurrent
-async def test_what_is_refused_at_the_door_is_counted_under_its_route(
+async def test_refused_requests_are_counted_under_their_route(
     lite_library: Library, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall.server")
@@ -126,7 +126,7 @@ async def test_what_is_refused_at_the_door_is_counted_under_its_route(
     assert told == [408, 401, 413, 415, 405]
 
 
-def test_an_exceptions_message_is_not_logged() -> None:
+def test_exception_message_is_not_logged() -> None:
     failure = ValueError(SECRET)
     exc_info = (type(failure), failure, None)
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "failed", (), exc_info)

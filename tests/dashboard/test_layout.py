@@ -17,7 +17,7 @@ async def test_open_service_needs_no_sign_in(window: Window) -> None:
     assert await window.page.get_attribute("nav a[aria-current=page]", "href") == "/"
 
 
-def test_pages_carry_a_strict_policy(open_server: Served, http: httpx.Client) -> None:
+def test_pages_have_strict_content_security_policy(open_server: Served, http: httpx.Client) -> None:
     answer = http.get(open_server.url + "/")
     policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
     assert policy["default-src"] == "'none'"
@@ -33,7 +33,7 @@ def test_pages_carry_a_strict_policy(open_server: Served, http: httpx.Client) ->
 _CSP = "content-security-policy"
 
 
-def test_open_service_turns_other_sites_away(open_server: Served, http: httpx.Client) -> None:
+def test_open_service_refuses_other_sites(open_server: Served, http: httpx.Client) -> None:
     for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
         assert http.get(open_server.url + "/", headers=headers).status_code == 403
     hop = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
@@ -42,14 +42,16 @@ def test_open_service_turns_other_sites_away(open_server: Served, http: httpx.Cl
     assert http.get(socket, headers=hop).status_code == 403
 
 
-def test_long_polling_and_writing_are_refused(open_server: Served, http: httpx.Client) -> None:
+def test_long_polling_and_other_methods_are_refused(
+    open_server: Served, http: httpx.Client
+) -> None:
     polling = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
     assert http.get(polling).status_code == 404
     assert http.post(polling, content="40").status_code == 405
     assert http.post(open_server.url + "/").status_code == 405
 
 
-def test_the_api_is_beside_the_pages(open_server: Served, http: httpx.Client) -> None:
+def test_api_and_pages_share_the_server(open_server: Served, http: httpx.Client) -> None:
     assert http.get(open_server.url + "/healthz").json()["status"] == "ok"
     missing = http.get(open_server.url + "/nothing")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "NOT_FOUND")
@@ -78,7 +80,7 @@ async def test_sign_in_and_out(browser: Any, keyed: Keyed) -> None:
         assert "/sign-in" in window.page.url
 
 
-def test_a_form_of_another_site_signs_nobody_in(keyed: Keyed, http: httpx.Client) -> None:
+def test_cross_site_sign_in_is_refused(keyed: Keyed, http: httpx.Client) -> None:
     server, keys = keyed
     form = {"key": keys["maya"], "next": "//evil.example"}
     foreign = {"Origin": "http://evil.example"}
@@ -92,9 +94,7 @@ def test_a_form_of_another_site_signs_nobody_in(keyed: Keyed, http: httpx.Client
     assert "secure" in behind_tls.headers["set-cookie"].lower()
 
 
-async def test_language_follows_the_browser_and_the_switch(
-    browser: Any, open_server: Served
-) -> None:
+async def test_language_follows_browser_and_switch(browser: Any, open_server: Served) -> None:
     async with window_on(browser, open_server.url, locale="zh-CN") as window:
         await window.open("/")
         assert await window.page.get_attribute("html", "lang") == "zh-CN"
@@ -106,7 +106,7 @@ async def test_language_follows_the_browser_and_the_switch(
         assert "Overview" in await window.text("nav")
 
 
-async def test_theme_is_the_systems_until_one_is_chosen(browser: Any, open_server: Served) -> None:
+async def test_theme_follows_system_until_selected(browser: Any, open_server: Served) -> None:
     async with window_on(browser, open_server.url, color_scheme="dark") as window:
         await window.open("/")
         await window.page.wait_for_selector("body.body--dark")
@@ -114,14 +114,14 @@ async def test_theme_is_the_systems_until_one_is_chosen(browser: Any, open_serve
         await window.page.wait_for_selector("body.body--light")
 
 
-async def test_narrow_screen_and_keyboard(browser: Any, open_server: Served) -> None:
+async def test_narrow_screen_and_keyboard_navigation(browser: Any, open_server: Served) -> None:
     narrow = {"width": 390, "height": 844}
     async with window_on(browser, open_server.url, viewport=narrow) as window:
         await window.open("/")
         assert not await window.page.is_visible("nav")
         await window.page.keyboard.press("Tab")
         focused = "document.activeElement.textContent"
-        assert await window.page.evaluate(focused) == "Skip to the content"
+        assert await window.page.evaluate(focused) == "Skip to content"
         await window.page.keyboard.press("Tab")
         await window.page.keyboard.press("Enter")  # the menu
         await window.page.wait_for_selector("nav a", state="visible")

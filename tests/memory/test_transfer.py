@@ -11,7 +11,7 @@ from memrecall.memory import AsyncMemory
 
 from ..databases import Databases
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 CANARY = "zqcanaryzq"
 
@@ -39,7 +39,7 @@ async def everything(memory: AsyncMemory, user: str = "ann") -> list[dict[str, A
     return lines
 
 
-async def test_what_is_exported_is_imported_into_another_database(
+async def test_export_import_round_trip_between_databases(
     memory: AsyncMemory, databases: Databases
 ) -> None:
     await fill(memory)
@@ -62,7 +62,7 @@ async def test_what_is_exported_is_imported_into_another_database(
         await other.add("and on", "ann", session_id="s", infer=False)
 
 
-async def test_an_import_of_something_else_is_refused_whole(memory: AsyncMemory) -> None:
+async def test_import_refuses_other_data_completely(memory: AsyncMemory) -> None:
     await fill(memory)
     lines = [line async for line in memory.export("ann")]
     wrong = [
@@ -81,7 +81,7 @@ async def test_an_import_of_something_else_is_refused_whole(memory: AsyncMemory)
         assert [line async for line in memory.export("new")]
 
 
-async def test_no_byte_of_an_erased_user_is_left(tmp_path: Path) -> None:
+async def test_erase_leaves_no_bytes_on_disk(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     settings = settings_for(str(file), index_memory_mb=16)
     async with AsyncMemory(settings=settings, extractor=WordExtractor()) as memory:

@@ -44,7 +44,7 @@ async def events_of(library: Library, session: str, words: str, client: Any) -> 
 
 
 @pytest.mark.parametrize("words", ["我吃了虾会怎样来着？", "我吃虾过敏", "我对海鲜过敏吗？"])
-async def test_a_question_asked_every_day_is_answered_every_day(told: Library, words: str) -> None:
+async def test_repeated_question_is_answered_each_time(told: Library, words: str) -> None:
     for day in range(4):
         client = ScriptedClient([say("你不吃辣，海鲜过敏。")])
         events = await events_of(told, f"day{day}", words, client)
@@ -52,7 +52,7 @@ async def test_a_question_asked_every_day_is_answered_every_day(told: Library, w
         assert words not in [event["text"] for event in events]
 
 
-async def test_an_answer_stands_behind_what_it_was_made_from(told: Library) -> None:
+async def test_answer_ranks_below_its_sources(told: Library) -> None:
     answer = "你对海鲜过敏，也不吃辣。"
     for day in range(3):
         await events_of(told, f"day{day}", "我对海鲜过敏吗？", ScriptedClient([say(answer)]))
@@ -65,7 +65,7 @@ async def test_an_answer_stands_behind_what_it_was_made_from(told: Library) -> N
     assert "m1u" in found[texts.index(answer)]["made_from"]
 
 
-async def test_rules_do_not_quote_their_quotes(told: Library) -> None:
+async def test_rules_do_not_quote_their_own_answers(told: Library) -> None:
     answers = []
     for day in range(3):
         chat = SingleChat(told, Scope(WHO, session_id=f"day{day}"), options=patient())
@@ -75,7 +75,7 @@ async def test_rules_do_not_quote_their_quotes(told: Library) -> None:
     assert SHRIMP in answers[0]
 
 
-async def test_a_statement_with_a_word_of_asking_is_quoted(library: Library) -> None:
+async def test_statement_with_question_word_is_quoted(library: Library) -> None:
     said = NewMessage(role=Role.USER, content="赵磊吃素，老板什么都吃。")
     await library.add_messages(Scope(WHO, session_id="before"), [said])
     answer = await SingleChat(library, Scope(WHO, session_id="now"), options=patient()).answer(

@@ -10,7 +10,7 @@ from memrecall.memory import AsyncMemory
 from memrecall.scope import Permission
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ async def listed(memory: AsyncMemory, user: str | None = None) -> list[str]:
 
 
 class TestBind:
-    async def test_it_narrows_and_shares_what_is_open(self, everybody: AsyncMemory) -> None:
+    async def test_bind_narrows_scope_and_shares_resources(self, everybody: AsyncMemory) -> None:
         ann = everybody.bind(user_id="ann", actor="the kitchen")
         added = await ann.add("likes tea", infer=False)
         await ann.delete(added["results"][0]["id"])
@@ -43,7 +43,7 @@ class TestBind:
             ann.bind(user_id="ben")
         assert ann.bind(agent_id="a1", session_id="s1").agent_id == "a1"
 
-    async def test_permissions_only_shrink(self, everybody: AsyncMemory) -> None:
+    async def test_bind_cannot_add_permissions(self, everybody: AsyncMemory) -> None:
         ann = everybody.bind(user_id="ann", permissions=())
         await ann.add("a secret", infer=False, sensitive=True)
         assert await listed(ann) == []
@@ -51,7 +51,7 @@ class TestBind:
         with pytest.raises(InvalidArgument, match="permission"):
             ann.bind(permissions=[Permission.SENSITIVE])
 
-    async def test_a_job_is_seen_by_its_user_alone(self, everybody: AsyncMemory) -> None:
+    async def test_job_is_visible_only_to_its_user(self, everybody: AsyncMemory) -> None:
         ann, ben = everybody.bind(user_id="ann"), everybody.bind(user_id="ben")
         job = (await ann.add("home: Paris.", background=True))["job_id"]
         assert (await ann.job(job, wait=True))["state"] == "done"
@@ -64,9 +64,7 @@ class TestBind:
         with pytest.raises(NotFound):
             await ann.job(job)
 
-    async def test_one_agent_cannot_move_or_erase_the_whole_user(
-        self, everybody: AsyncMemory
-    ) -> None:
+    async def test_agent_binding_cannot_export_or_erase_user(self, everybody: AsyncMemory) -> None:
         await everybody.add("of another agent", "ann", "a2", infer=False)
         bound = everybody.bind(user_id="ann", agent_id="a1")
         with pytest.raises(InvalidArgument, match="agent"):
@@ -78,8 +76,8 @@ class TestBind:
         assert await listed(everybody, "ann") == ["of another agent"]
 
 
-class TestDeleteAllOfAnAgent:
-    async def test_without_a_user_it_goes_over_all_of_them(self, everybody: AsyncMemory) -> None:
+class TestDeleteAllByAgent:
+    async def test_delete_all_without_user_covers_all_users(self, everybody: AsyncMemory) -> None:
         for user in ("ann", "ben", "cy"):
             await everybody.add(f"{user} of a1", user, "a1", "s1", infer=False)
             await everybody.add(f"{user} of a2", user, "a2", infer=False)
@@ -95,21 +93,21 @@ class TestDeleteAllOfAnAgent:
         assert await listed(everybody, "ben") == ["ben of a2"]
         assert len(await listed(everybody, "cy")) == 2  # nothing of a disabled user is changed
 
-    async def test_of_a_session_too(self, everybody: AsyncMemory) -> None:
+    async def test_delete_all_by_session(self, everybody: AsyncMemory) -> None:
         for user in ("ann", "ben"):
             await everybody.add("in s1", user, session_id="s1", infer=False)
             await everybody.add("in s2", user, session_id="s2", infer=False)
         assert (await everybody.delete_all(session_id="s1"))["deleted"] == 2
         assert await listed(everybody, "ann") == ["in s2"]
 
-    async def test_a_bound_user_bounds_it(self, everybody: AsyncMemory) -> None:
+    async def test_delete_all_respects_bound_user(self, everybody: AsyncMemory) -> None:
         for user in ("ann", "ben"):
             await everybody.add("of a1", user, "a1", infer=False)
         assert (await everybody.bind(user_id="ann").delete_all(agent_id="a1"))["deleted"] == 1
         assert (await everybody.delete_all("ben", "a1"))["deleted"] == 1
 
 
-def test_plain_code_binds_too(tmp_path: object) -> None:
+def test_sync_memory_can_bind(tmp_path: object) -> None:
     with Memory(settings=settings_for(f"{tmp_path}/m.db")) as memory:
         ann = memory.bind(user_id="ann")
         ann.add("likes tea", infer=False)

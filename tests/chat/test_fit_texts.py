@@ -7,21 +7,21 @@ from memrecall.chat.history import fit_texts
 from memrecall.text_length import ELLIPSIS
 
 
-def test_short_texts_leave_their_room_to_the_long_ones() -> None:
+def test_long_texts_share_what_short_ones_leave() -> None:
     fitted = fit_texts(["short", "x" * 500, "y" * 80], 200, 10)
     assert fitted == ["short", "x" * 115 + ELLIPSIS, "y" * 80]
 
 
-def test_long_texts_are_cut_alike() -> None:
+def test_long_texts_are_truncated_equally() -> None:
     assert [len(text) for text in fit_texts(["x" * 500, "y" * 400], 200, 10)] == [101, 101]
 
 
-def test_none_is_cut_below_the_least() -> None:
+def test_no_text_is_truncated_below_the_minimum() -> None:
     assert fit_texts(["x" * 50] * 4, 40, 20) == ["x" * 20 + ELLIPSIS] * 4
 
 
 @given(st.lists(st.integers(0, 300), max_size=12), st.integers(0, 1_000))
-def test_the_room_is_kept_and_used(lengths: list[int], room: int) -> None:
+def test_budget_is_kept_and_used(lengths: list[int], room: int) -> None:
     texts = ["x" * length for length in lengths]
     fitted = fit_texts(texts, room, 0)
     used = sum(len(text.removesuffix(ELLIPSIS)) for text in fitted)

@@ -28,7 +28,7 @@ def m(tmp_path: Path) -> Iterator[Memory]:
         yield memory
 
 
-class TestInMem0sStyle:
+class TestMem0Interface:
     """The calls of mem0's own quick start, with its arguments."""
 
     def test_add_search_get_all(self, m: Memory) -> None:
@@ -90,7 +90,7 @@ class TestInMem0sStyle:
             m.delete_all()
 
 
-def test_the_words_of_the_specification_name_the_same_verbs() -> None:
+def test_aliases_of_the_specification() -> None:
     for face in (Memory, AsyncMemory):
         assert face.write is face.add
         assert face.retrieve is face.search
@@ -109,7 +109,7 @@ def test_the_words_of_the_specification_name_the_same_verbs() -> None:
             assert names[: len(wanted.split())] == wanted.split()
 
 
-def test_plain_code_has_every_verb() -> None:
+def test_sync_memory_has_every_method() -> None:
     verbs = {
         name
         for home in AsyncMemory.__mro__[:-1]
@@ -121,7 +121,7 @@ def test_plain_code_has_every_verb() -> None:
         assert inspect.getdoc(getattr(Memory, name))
 
 
-async def test_it_works_inside_a_running_loop(tmp_path: Path) -> None:
+async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
     """As in the cell of a notebook."""
     with Memory(settings=settings_for(str(tmp_path / "m.db")), user_id="ann") as memory:
         memory.add("likes tea", infer=False)
@@ -133,7 +133,7 @@ async def test_it_works_inside_a_running_loop(tmp_path: Path) -> None:
     await asyncio.sleep(0)
 
 
-def test_a_job_can_be_asked_for(m: Memory) -> None:
+def test_job_state_can_be_read(m: Memory) -> None:
     job = m.add("I live in Paris.", user_id="ann", background=True)
     assert m.job(job["job_id"], wait=True)["state"] == "done"
     assert len(m.get_all(user_id="ann")["results"]) == 1
@@ -170,7 +170,7 @@ print(chat("推荐一个零食？"))
 """
 
 
-def test_the_demo_of_the_specification_runs_and_ends(tmp_path: Path) -> None:
+def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
     """The second prompt knows what was said before; the process ends by itself."""
     with serve() as server:
         server.play(text("你好，李明！"), text("试试水果。"))

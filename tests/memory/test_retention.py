@@ -10,7 +10,7 @@ from memrecall.errors import InvalidArgument, StorageBusy
 from memrecall.memory import AsyncMemory, Policy
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 NOTHING = {"expired": False, "duplicates": False}
 
@@ -28,7 +28,7 @@ async def would_go(memory: AsyncMemory, days: float = 0, **policy: Any) -> dict[
     return {item["id"]: item["reason"] for item in told["results"]}
 
 
-async def test_each_policy_finds_its_own(memory: AsyncMemory) -> None:
+async def test_each_policy_rule_selects_its_memories(memory: AsyncMemory) -> None:
     plain = await remember(memory, "plain")
     twin = await remember(memory, "Plain ")
     expired = await remember(memory, "expired", expires_at="2020-01-01T00:00:00Z")
@@ -47,7 +47,7 @@ async def test_each_policy_finds_its_own(memory: AsyncMemory) -> None:
     assert set(await would_go(memory, days=29, older_than_days=30)) == set()
 
 
-async def test_what_was_recalled_stays(memory: AsyncMemory) -> None:
+async def test_recalled_memory_is_kept(memory: AsyncMemory) -> None:
     tea = await remember(memory, "likes green tea")
     dog = await remember(memory, "has a dog called Rex")
     assert (await memory.search("Rex", "ann", limit=1))["results"][0]["id"] == dog
@@ -58,7 +58,7 @@ async def test_what_was_recalled_stays(memory: AsyncMemory) -> None:
     assert [item["id"] for item in told["results"]] == [tea]
 
 
-async def test_a_budget_keeps_the_pinned_and_the_latest(memory: AsyncMemory) -> None:
+async def test_budget_keeps_pinned_and_latest(memory: AsyncMemory) -> None:
     keys = [await remember(memory, f"n{n}") for n in range(5)]
     await memory.update(keys[0], pinned=True)
 
@@ -67,7 +67,7 @@ async def test_a_budget_keeps_the_pinned_and_the_latest(memory: AsyncMemory) -> 
 
 
 @pytest.mark.parametrize("purge", [True, False])
-async def test_sweeping_removes_what_it_told(memory: AsyncMemory, purge: bool) -> None:
+async def test_sweep_removes_what_the_dry_run_reported(memory: AsyncMemory, purge: bool) -> None:
     keys = [await remember(memory, "same") for _ in range(3)]
 
     told = await memory.sweep(user_id="ann", dry_run=False, purge=purge)
@@ -79,8 +79,8 @@ async def test_sweeping_removes_what_it_told(memory: AsyncMemory, purge: bool) -
     assert len((await memory.search("same", "ann"))["results"]) == 1
 
 
-class TestOfAllUsers:
-    async def test_each_user_is_swept_for_himself(self, memory: AsyncMemory) -> None:
+class TestAllUsers:
+    async def test_sweep_of_all_users_returns_counts(self, memory: AsyncMemory) -> None:
         for user in ("ann", "ben"):
             for _ in range(2):
                 await memory.add("the same", user, infer=False)
@@ -97,7 +97,7 @@ class TestOfAllUsers:
 
 
 class TestScheduled:
-    async def test_it_sweeps_again_and_again_until_it_is_stopped(self, memory: AsyncMemory) -> None:
+    async def test_schedule_repeats_until_stopped(self, memory: AsyncMemory) -> None:
         told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         schedule = await memory.schedule_sweeps(0.01, report=told.put_nowait)
         for _ in range(2):
@@ -109,7 +109,7 @@ class TestScheduled:
         await schedule.stop()
         assert not schedule.running
 
-    async def test_a_dry_schedule_only_tells(self, memory: AsyncMemory) -> None:
+    async def test_dry_run_schedule_only_reports(self, memory: AsyncMemory) -> None:
         told: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         for _ in range(2):
             await remember(memory, "the same")
@@ -117,7 +117,7 @@ class TestScheduled:
         assert (await asyncio.wait_for(told.get(), 20))["found"] == 1
         assert len((await memory.get_all("ann"))["results"]) == 2
 
-    async def test_a_sweep_that_fails_is_tried_again(
+    async def test_failed_sweep_is_retried(
         self, memory: AsyncMemory, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         tries = asyncio.Queue[int]()
@@ -134,7 +134,7 @@ class TestScheduled:
         with pytest.raises(InvalidArgument):
             await memory.schedule_sweeps(0)
 
-    async def test_closing_ends_it(self, location: str) -> None:
+    async def test_close_stops_schedule(self, location: str) -> None:
         memory = AsyncMemory(settings=settings_for(location), extractor=WordExtractor())
         schedule = await memory.schedule_sweeps(3600)
         assert schedule.running
@@ -142,7 +142,7 @@ class TestScheduled:
         assert not schedule.running
 
 
-async def test_a_policy_must_make_sense(memory: AsyncMemory) -> None:
+async def test_policy_refuses_negative_values(memory: AsyncMemory) -> None:
     with pytest.raises(InvalidArgument, match="older_than_days"):
         Policy(older_than_days=-1)
     with pytest.raises(InvalidArgument):

@@ -10,7 +10,7 @@ from memrecall.memory import AsyncMemory
 from tests.cases import check_each_async
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 async def texts(memory: AsyncMemory, user: str = "ann", **options: Any) -> list[str]:
@@ -24,9 +24,7 @@ async def said(memory: AsyncMemory, user: str = "ann") -> list[str]:
 
 
 class TestForms:
-    async def test_a_text_a_dict_and_a_list_are_stored_as_they_are(
-        self, memory: AsyncMemory
-    ) -> None:
+    async def test_add_accepts_text_dict_and_list(self, memory: AsyncMemory) -> None:
         await memory.add("喜欢喝茶", "ann", infer=False)
         await memory.add({"role": "user", "content": "two"}, "ann", infer=False)
         turn = [{"role": "user", "content": "three"}, {"role": "assistant", "content": "four"}]
@@ -40,7 +38,7 @@ class TestForms:
         assert item["origin"] == "assistant"
         assert item["source_message_ids"] == [added["messages"][1]]
 
-    async def test_parts_tool_messages_and_null(self, memory: AsyncMemory) -> None:
+    async def test_add_accepts_parts_tool_messages_and_null(self, memory: AsyncMemory) -> None:
         parts = [
             {"type": "text", "text": "look at"},
             {"type": "image_url", "image_url": {"url": "data:image/png;base64,xx"}},
@@ -64,7 +62,7 @@ class TestForms:
         assert image is not None
         assert image["speaker"] == "Ann"
 
-    async def test_what_is_no_message_is_refused_and_nothing_is_stored(
+    async def test_add_refuses_invalid_messages_and_stores_nothing(
         self, memory: AsyncMemory
     ) -> None:
         cases: list[Any] = [
@@ -97,7 +95,7 @@ class TestForms:
 
         await check_each_async(cases, check)
 
-    async def test_bad_arguments(self, memory: AsyncMemory) -> None:
+    async def test_add_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
         for options in (
             {"user_id": ""},
             {"user_id": "x" * 65},
@@ -111,7 +109,7 @@ class TestForms:
 
 
 class TestInference:
-    async def test_facts_are_added_updated_and_ended(self, memory: AsyncMemory) -> None:
+    async def test_infer_adds_updates_and_ends_facts(self, memory: AsyncMemory) -> None:
         first = await memory.add("home: Paris.", "ann")
         second = await memory.add("home: Rome.", "ann")
         third = await memory.add("forget home", "ann")
@@ -128,7 +126,7 @@ class TestInference:
         ]
         assert await said(memory) == ["home: Paris.", "home: Rome.", "forget home"]
 
-    async def test_superseded_is_not_found_but_read_as_of_then(self, memory: AsyncMemory) -> None:
+    async def test_superseded_memory_is_visible_only_as_of_then(self, memory: AsyncMemory) -> None:
         old = {"role": "user", "content": "home: Paris.", "ts": "2024-01-01T00:00:00Z"}
         new = {"role": "user", "content": "home: Rome.", "ts": "2025-01-01T00:00:00Z"}
         await memory.add([old], "ann")
@@ -143,7 +141,7 @@ class TestInference:
         assert await home("2023-06-01T00:00:00Z") == []
         assert await texts(memory, as_of="2024-06-01T00:00:00Z") == ["user's home is Paris"]
 
-    async def test_an_update_can_be_undone_from_either_side(self, memory: AsyncMemory) -> None:
+    async def test_undo_works_on_both_memories_of_a_supersession(self, memory: AsyncMemory) -> None:
         for which in ("id", "previous_id"):
             user = f"user-{which}"
             await memory.add("home: Paris.", user)
@@ -155,14 +153,14 @@ class TestInference:
             found = await memory.search("home", user)
             assert [item["memory"] for item in found["results"]] == ["user's home is Paris"]
 
-    async def test_the_same_fact_again_changes_nothing(self, memory: AsyncMemory) -> None:
+    async def test_repeated_fact_changes_nothing(self, memory: AsyncMemory) -> None:
         await memory.add("home: Paris.", "ann")
         again = await memory.add("home: Paris. home: Paris.", "ann")
 
         assert again["results"] == []
         assert await texts(memory) == ["user's home is Paris"]
 
-    async def test_many_adds_at_once_make_one_memory(self, memory: AsyncMemory) -> None:
+    async def test_concurrent_adds_store_one_memory(self, memory: AsyncMemory) -> None:
         await asyncio.gather(*(memory.add("home: Paris.", "ann") for _ in range(8)))
         await asyncio.gather(*(memory.add(f"k{n}: v.", "ann") for n in range(8)))
 
@@ -170,7 +168,7 @@ class TestInference:
         assert await texts(memory) == sorted(expected)
         assert len(await said(memory)) == 16
 
-    async def test_two_processes_that_decide_alike_do_not_store_twice(self, location: str) -> None:
+    async def test_two_processes_do_not_store_the_same_fact_twice(self, location: str) -> None:
         """Two memories on one database know nothing of each other's locks."""
         settings = settings_for(location)
         async with (
@@ -183,7 +181,7 @@ class TestInference:
 
             assert await texts(one) == ["user's home is Paris"]
 
-    async def test_who_speaks_is_told_of(self, memory: AsyncMemory) -> None:
+    async def test_facts_have_the_speaker_as_subject(self, memory: AsyncMemory) -> None:
         turn = [
             {"role": "user", "name": "Bob", "content": "home: Oslo."},
             {"role": "user", "name": "Cai", "content": "home: Rome."},
@@ -196,7 +194,7 @@ class TestInference:
         ]
         assert len(await texts(memory, "group")) == 2
 
-    async def test_what_was_said_before_is_the_context(self, location: str) -> None:
+    async def test_earlier_messages_are_context_for_extraction(self, location: str) -> None:
         extractor = WordExtractor()
         async with AsyncMemory(settings=settings_for(location), extractor=extractor) as memory:
             await memory.add(["one", "two"], "ann", session_id="s")
@@ -208,14 +206,16 @@ class TestInference:
 
 
 class TestFailure:
-    async def test_messages_are_kept_and_the_failure_is_told(self, memory: AsyncMemory) -> None:
+    async def test_failed_extraction_is_reported_and_messages_are_stored(
+        self, memory: AsyncMemory
+    ) -> None:
         added = await memory.add("boom", "ann")
 
         assert added["results"] == []
         assert any("boom" in problem for problem in added["problems"])
         assert await said(memory) == ["boom"]
 
-    async def test_in_the_background_a_job_tells(self, memory: AsyncMemory) -> None:
+    async def test_background_add_reports_failure_in_job(self, memory: AsyncMemory) -> None:
         job = await memory.add("home: Paris. boom_x", "ann", background=True)
         assert await said(memory) == ["home: Paris. boom_x"]
 
@@ -225,7 +225,7 @@ class TestFailure:
         assert any("boom" in problem for problem in ended["result"]["problems"])
 
 
-async def test_metadata_layer_and_flags_are_kept(memory: AsyncMemory) -> None:
+async def test_add_sets_metadata_layer_and_flags(memory: AsyncMemory) -> None:
     options: dict[str, Any] = {"metadata": {"topic": "home"}, "memory_type": "short"}
     await memory.add("home: Paris.", "ann", **options)
     await memory.add("job: cook.", "ann", memory_type="profile", expires_at="2000-01-01")
@@ -240,7 +240,7 @@ async def test_metadata_layer_and_flags_are_kept(memory: AsyncMemory) -> None:
     assert [item["field"] for item in found["results"]] != ["job"]
 
 
-async def test_secrets_are_redacted_before_anything_is_stored(location: str) -> None:
+async def test_redact_runs_before_anything_is_stored(location: str) -> None:
     def redact(text: str) -> str:
         return text.replace("hunter2", "***")
 

@@ -18,7 +18,7 @@ memory.add("I live in Milan.", user_id="ann", background=True)
 
 
 @pytest.mark.concurrent
-def test_a_script_without_close_ends_quietly_and_loses_nothing(tmp_path: Path) -> None:
+def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> None:
     file = str(tmp_path / "memory.db")
     script = SCRIPT.replace("DB", repr(file))
     environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}

@@ -26,7 +26,7 @@ def heard(text: str, cuts: list[int], *, may_pass: bool) -> tuple[str, bool]:
     return shown, speech.is_silent
 
 
-def test_near_misses_of_silence_are_silence_for_who_need_not_speak() -> None:
+def test_variants_of_pass_are_silence_if_allowed() -> None:
     cases: list[str] = [
         "[pass]",
         " [PASS].\n",
@@ -46,7 +46,7 @@ def test_near_misses_of_silence_are_silence_for_who_need_not_speak() -> None:
     check_each(cases, check)
 
 
-def test_who_must_speak_is_taken_at_its_word() -> None:
+def test_pass_variants_are_text_if_silence_is_not_allowed() -> None:
     cases: list[tuple[str, str, bool]] = [
         ("[pass]", "", True),
         ("[pass] 我没什么说的", "我没什么说的", False),
@@ -62,7 +62,7 @@ def test_who_must_speak_is_taken_at_its_word() -> None:
 
 
 @pytest.mark.parametrize("may_pass", [True, False])
-def test_only_the_own_name_is_taken_off(may_pass: bool) -> None:
+def test_only_the_own_name_is_removed(may_pass: bool) -> None:
     cases: list[tuple[str, str]] = [
         ("小助手: 在罗索。", "在罗索。"),
         ("小助手：\n在罗索。", "在罗索。"),
@@ -107,7 +107,7 @@ PIECES = st.sampled_from(
 
 
 @given(st.lists(PIECES, max_size=6), st.booleans(), st.data())
-def test_an_opening_does_not_depend_on_how_it_is_cut(
+def test_prefix_filter_is_independent_of_chunks(
     parts: list[str], may_pass: bool, data: st.DataObject
 ) -> None:
     text = "".join(parts)
@@ -118,7 +118,7 @@ def test_an_opening_does_not_depend_on_how_it_is_cut(
     assert heard(text, every, may_pass=may_pass) == whole
 
 
-async def test_an_answer_is_stored_without_the_name_of_who_gives_it(lite: Library) -> None:
+async def test_answer_is_stored_without_the_speakers_name(lite: Library) -> None:
     chat = group(lite, say("小助手: 在罗索。"))
     await chat.post("ann", "@小助手 在哪里？")
     played = await play(chat.stream("bot"))
@@ -126,7 +126,7 @@ async def test_an_answer_is_stored_without_the_name_of_who_gives_it(lite: Librar
     assert (await stored(lite, TEAM))[-1].content == "在罗索。"
 
 
-async def test_a_silence_with_words_stores_nothing(lite: Library) -> None:
+async def test_silence_with_extra_text_stores_nothing(lite: Library) -> None:
     chat = group(lite, say("[pass] 我没什么说的"))
     await chat.post("ann", "我去吃饭了")
     played = await play(chat.stream("bot"))
