@@ -347,11 +347,11 @@ def purge_traces(
     json: options.Json = False,
 ) -> None:
     """Erase old traces of all users."""
-    from memrecall.store.traces import LONGEST_KEPT
+    from memrecall.store.traces import MAX_DAYS
 
-    if not 0 <= older_than <= LONGEST_KEPT:
+    if not 0 <= older_than <= MAX_DAYS:
         raise InvalidArgument(
-            f"--older-than {older_than} is out of range", hint=f"Use 0 to {LONGEST_KEPT} days"
+            f"--older-than {older_than} is out of range", hint=f"Use 0 to {MAX_DAYS} days"
         )
     before = datetime.now(UTC) - timedelta(days=older_than)
 

@@ -529,7 +529,7 @@ async def test_a_long_message_stays_if_no_memory_can_hold_it(library: Library) -
 async def test_a_long_message_stays_if_it_was_stored_and_forgotten(library: Library) -> None:
     text = "a long story " * 1_000
     await filled(MemoryContext(library, ANN), user(text))
-    await library.store.memories(ANN).delete_all()
+    await library.store.changes(ANN).delete_all()
     context = await filled(MemoryContext(library, ANN), user(text))
     assert await context.get_messages() == [user(text)]
 

@@ -100,9 +100,9 @@ class TestShortTerm:
         now = 0.0
         scope = Scope("ann", session_id="s")
         await store.timeline(scope).add([])
-        from ..store.samples import said
+        from ..store.samples import new_message
 
-        await store.timeline(scope).add([said("m")])
+        await store.timeline(scope).add([new_message("m")])
         mind = ShortTermMemory(
             store, scope, every_messages=3, every_seconds=60.0, clock=lambda: now
         )

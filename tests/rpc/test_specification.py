@@ -243,7 +243,9 @@ async def test_a_restore_that_was_cut_short_is_finished_by_the_next_look(
     may = frozenset({Permission.KNOWLEDGE})
     spaces, folder = Workspaces(tmp_path / "ws"), BackupFolder(tmp_path / "backups", 10**6)
     store = known.library.store
-    vault = Backups(store, Scope("ops", permissions=may), spaces, folder, software="x", at=fail)
+    vault = Backups(
+        store, Scope("ops", permissions=may), spaces, folder, software="x", on_step=fail
+    )
     with pytest.raises(StorageError):
         await vault.restore(saved["backup_path"])
     assert os.listdir(tmp_path / "ws") != [".lock"]  # the stage is still there

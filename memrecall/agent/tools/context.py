@@ -16,7 +16,7 @@ from memrecall.model.prompts import Language
 from memrecall.scope import Permission, Scope
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups
-from memrecall.store.workspaces import Workspaces, when_free
+from memrecall.store.workspaces import Workspaces, retry_while_busy
 
 Result = TypeVar("Result")
 Redact = Callable[[str], str]
@@ -76,7 +76,7 @@ class ToolContext:
         """
         workspaces = await asyncio.to_thread(Workspaces, self.workspaces_root)
         await self._open_backups(workspaces).recover()
-        return await when_free(lambda: work(workspaces), self.library.settings.lock_timeout)
+        return await retry_while_busy(lambda: work(workspaces), self.library.settings.lock_timeout)
 
     async def open_backups(self) -> Backups:
         """Return the backups of the knowledge base and the workspaces."""
@@ -99,7 +99,7 @@ class ToolContext:
             folder,
             # The package imports this module for its types: import it by name, not in a cycle.
             software=import_module("memrecall").__version__,
-            patience=settings.lock_timeout,
+            lock_timeout=settings.lock_timeout,
         )
 
     def _agent_scope(self) -> Scope:

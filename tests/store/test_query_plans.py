@@ -11,7 +11,7 @@ from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
-from .samples import pending, recalled
+from .samples import new_trace, pending
 
 TABLES = "messages|memories|vectors|sessions|users|traces"
 
@@ -24,9 +24,9 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
         engine = store.database.write_engine
 
         @event.listens_for(engine, "before_cursor_execute")
-        def note(_c: Any, _u: Any, statement: str, given: Any, _x: Any, many: bool) -> None:
+        def note(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, many: bool) -> None:
             if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE")):
-                statements.append((statement, given[0] if many else given))
+                statements.append((statement, parameters[0] if many else parameters))
 
         entries = [
             ScopedMessage(
@@ -34,26 +34,28 @@ async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
             )
             for n in range(6)
         ]
-        written = await store.write_messages(entries)
-        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(written.ids)]
+        result = await store.write_messages(entries)
+        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(result.ids)]
         await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
         memories = [NewMemory(content=f"memory {n}") for n in range(3)]
         await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
-        await store.traces(Scope("u1", session_id="s1")).add(recalled(), keep_days=1)
+        await store.traces(Scope("u1", session_id="s1")).add(new_trace(), keep_days=1)
         await store.owners.purge_traces(datetime.now(UTC))
         await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
         event.remove(engine, "before_cursor_execute", note)
         assert len(statements) > 10
         async with store.database.autocommit() as connection:
-            for statement, given in statements:
-                plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given)
-                told = " / ".join(row[-1] for row in plan)
-                assert not re.search(rf"SCAN ({TABLES})\b", told), (statement, told)
+            for statement, parameters in statements:
+                plan = await connection.exec_driver_sql(
+                    f"EXPLAIN QUERY PLAN {statement}", parameters
+                )
+                details = " / ".join(row[-1] for row in plan)
+                assert not re.search(rf"SCAN ({TABLES})\b", details), (statement, details)
                 if "CAST" in statement:  # what looks into the metadata walks back by the index
-                    assert "ix_messages_session_ts" in told
+                    assert "ix_messages_session_ts" in details
 
 
-async def test_many_owners_in_one_batch(store: Store) -> None:
+async def test_batch_of_many_owners_is_stored(store: Store) -> None:
     entries = [
         ScopedMessage(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
         for n in range(1_200)
