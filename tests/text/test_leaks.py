@@ -111,11 +111,13 @@ def check_sizes(case: Case, sizes: Iterable[int]) -> None:
 
 def test_lines_before_a_call_change_nothing_about_it() -> None:
     def check(case: Case) -> None:
-        alone = stream(case.filter(), [case.text])[1]
+        is_standalone = stream(case.filter(), [case.text])[1]
         for before in ("第一行。\n", "First line.\n\n", "`code` and\n> "):
             visible, leaks = stream(case.filter(), [before, case.text])
             assert visible == before + case.visible
-            assert leaks == [replace(leak, position=leak.position + len(before)) for leak in alone]
+            assert leaks == [
+                replace(leak, position=leak.position + len(before)) for leak in is_standalone
+            ]
 
     check_each([case for case in CASES if case.leak and not case.at_start], check, label)
 
