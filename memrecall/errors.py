@@ -90,6 +90,12 @@ class CassetteMismatch(CallerError):
     code = "FAILED_PRECONDITION"
 
 
+class ScriptExhausted(CallerError):
+    """A scripted model was called more often than its script has steps."""
+
+    code = "FAILED_PRECONDITION"
+
+
 class RunError(MemrecallError):
     """The request was right; the world was not."""
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, ModelInfo, RequestUsage
 
-from memrecall.errors import ModelFailed, ModelFailure
+from memrecall.errors import ModelFailed, ModelFailure, ScriptExhausted
 from memrecall.model.client import BaseClient, Part, Request, check_token, linked
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class ScriptedClient(BaseClient):
     """A model that plays steps in order and remembers what it was asked.
 
     A step may be a function that looks at the request and returns the step. `requests` holds every
-    request; asking for more than the script has is an AssertionError. Each call uses `tokens`,
+    request; a call beyond the script raises `ScriptExhausted`. Each call uses `tokens`,
     prompt and completion.
     """
 
@@ -160,8 +160,9 @@ class ScriptedClient(BaseClient):
         self.requests.append(request)
         number = len(self.requests)
         if number > len(self._steps):
-            raise AssertionError(
-                f"the script has {len(self._steps)} steps, and the model was called {number} times"
+            raise ScriptExhausted(
+                f"the script has {len(self._steps)} steps, and the model was called {number} times",
+                hint="Add steps to the script",
             )
         step = self._steps[number - 1]
         return step if isinstance(step, Step) else step(request)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import truncate_text
 
 ID_LENGTH = 64
 NAME_LENGTH = 255
@@ -71,9 +72,8 @@ def check_id(name: str, value: str) -> str:
     """Return `value` if it can be an id: 1 to 64 printable characters."""
     check_text(name, value)
     if not 1 <= len(value) <= ID_LENGTH or not value.isprintable() or value != value.strip():
-        shown = value if len(value) <= 80 else value[:77] + "..."
         raise InvalidArgument(
-            f"{name} {shown!r} is not an id",
+            f"{name} {truncate_text(value, 80)!r} is not an id",
             hint=f"Use 1 to {ID_LENGTH} printable characters with no space at the ends",
         )
     return value
@@ -327,6 +327,4 @@ def describe_validation_error(error: ValidationError) -> str:
     reason = problem["msg"].removeprefix("Value error, ")
     if reason.startswith(VALUE):  # one of our own checks, which do not know the field's name
         return path + reason.removeprefix(VALUE)
-    value = repr(problem["input"])
-    preview = value if len(value) <= 60 else value[:57] + "…'"
-    return f"{path} {preview}: {reason}"
+    return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"

@@ -64,7 +64,7 @@ class BudgetedModel:
                     json_output=json_output,
                 )
             tokens = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
-        except (CallerError, TimeoutError, AssertionError) as error:
+        except (CallerError, TimeoutError) as error:
             failure = str(error) or "no answer within the remaining time"
             raise
         except ModelFailed as error:

@@ -33,7 +33,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     colour_of,
@@ -41,11 +40,11 @@ from memrecall.text.html import (
     meter,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
+from memrecall.text_length import single_line, truncate_text
 
 Fields = dict[str, Any]
 
@@ -134,11 +133,11 @@ def format_resolved_time(time: ResolvedTime, zone: tzinfo) -> str:
 
 def remove_quotations(summary: str, quoted: Sequence[str]) -> str:
     """Return a summary without the list items that only quote the evidence shown below it."""
-    starts = [start for text in quoted if (start := squeeze(text)[:_QUOTATION_LENGTH])]
+    starts = [start for text in quoted if (start := single_line(text)[:_QUOTATION_LENGTH])]
     lines = [
         line
         for line in summary.split("\n")
-        if not (line.startswith("- ") and any(start in squeeze(line) for start in starts))
+        if not (line.startswith("- ") and any(start in single_line(line) for start in starts))
     ]
     return "\n".join(lines).strip()
 
@@ -192,7 +191,7 @@ def _nearby(message: Nearby) -> Html:
 
 
 def _context_line(speaker: str, content: str) -> Html:
-    return tag("div", f"{speaker}: {squeeze(content)[:200]}", style=f"{LINE};{DIM}")
+    return tag("div", f"{speaker}: {single_line(content)[:200]}", style=f"{LINE};{DIM}")
 
 
 def _times(times: Sequence[ResolvedTime], zone: tzinfo, label: str) -> list[Html]:
@@ -262,7 +261,9 @@ def _iteration(event: IterationEvent, say: Say) -> Html:
 
 def _result(event: ResultEvent, say: Say) -> Html:
     output = event.output or {}
-    arguments = " · ".join(f"{name} {brief(_plain(value))}" for name, value in _arguments(event))
+    arguments = " · ".join(
+        f"{name} {truncate_text(_plain(value), 200)}" for name, value in _arguments(event)
+    )
     head = [tag("strong", event.tool, style=CODE), " ", arguments]
     head += [" → ", f"{output['total_found']} {say('found')}"] if "total_found" in output else []
     if event.error:
@@ -304,7 +305,7 @@ def _result_row(hit: Fields) -> list[Html]:
         score_cell(hit["relevance_score"]),
         cell(short_time(hit["created_at"]), f"{NARROW};{DIM}"),
         cell(tag("strong", speaker)),
-        cell(squeeze(text), WIDE),
+        cell(single_line(text), WIDE),
     ]
 
 

@@ -9,12 +9,7 @@ from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 
 from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
-from memrecall.agent.conversation import (
-    Conversation,
-    ConversationMessage,
-    language_of,
-    read_conversation,
-)
+from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
 from memrecall.agent.loop import LARGEST_PROMPT, LoopContext, RecallLoop
 from memrecall.agent.offline import offline_client
@@ -35,11 +30,13 @@ from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
+from memrecall.text.language import language_of
 from memrecall.types import check_time_zone, parse_time
 
 FIRST_WINDOW = 5
@@ -99,7 +96,7 @@ class Recaller:
         "yesterday" and days are read there, this time. A cancelled token ends the recall with what
         was found; a cancelled task is cancelled.
         """
-        given = read_conversation(messages)
+        given = parse_messages(messages)
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
@@ -135,7 +132,7 @@ class Recaller:
             scope=self.scope,
             mark=mark,
             conversation=conversation,
-            language=options.language or language_of(conversation.asked.text),
+            language=options.language or language_of(conversation.request.text),
             now=as_of or self._clock(),
             as_of=as_of,
             window=Window(
@@ -176,8 +173,8 @@ class RecallRun:
         self.run = self._with(recaller.model_client, Budget(self._options.limits), recorder)
         recorder.add(
             StartEvent(
-                asked=desk.conversation.asked.text[:_ASKED_SHOWN],
-                given=len(desk.conversation.given),
+                asked=desk.conversation.request.text[:_ASKED_SHOWN],
+                given=len(desk.conversation.messages),
                 model=self.run.name,
                 language=desk.language,
                 now=desk.local(desk.now),

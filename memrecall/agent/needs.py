@@ -67,7 +67,7 @@ class NeedJudge:
         try:
             async with asyncio.timeout(self._seconds):
                 return (await ask_json(client, messages, Need)).value
-        except (CallerError, AssertionError):
+        except CallerError:
             raise  # a cassette that does not fit and a script that ran out are the caller's to see
         except Exception as error:  # clients of others raise what they like
             name = type(error).__name__  # its words may quote what was said

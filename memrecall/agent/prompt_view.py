@@ -12,14 +12,15 @@ from typing import Any
 from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.phrases import say
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.agent.tools.table import EXPANSION, MEMRECALL_TOOLS
 from memrecall.budget import Budget, Limit
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
+from memrecall.text_length import single_line, truncate_text
 from memrecall.types import format_time
 
 SOURCE = "memrecall"
@@ -98,7 +99,7 @@ def _search_item(item: dict[str, Any], size: int) -> dict[str, Any]:
     item["keywords"] = item["keywords"][:_KEYWORDS_SHOWN] if size >= 80 else []
     for name in ("content_preview", "summary", "speaker"):
         if len(item[name] or "") > size + 3:
-            item[name] = item[name][:size] + "…" if size else ""
+            item[name] = truncate_text(item[name], size) if size else ""
     return _slim(item)
 
 
@@ -106,7 +107,7 @@ def _render_detail(output: GetMemoryDetailOutput, language: Language) -> str:
     fields = _slim(output.model_dump(mode="json"))
     content = output.content or ""
     if len(content) > DETAIL_CHARACTERS:
-        fields["content"] = content[:DETAIL_CHARACTERS] + "…"
+        fields["content"] = truncate_text(content, DETAIL_CHARACTERS)
         fields["truncated"] = say(
             language, "content_cut", shown=DETAIL_CHARACTERS, total=len(content)
         )
@@ -194,8 +195,7 @@ def _line(fields: dict[str, object], name: str, room: int) -> str:
 
 def _prose(text: str, longest: int = _LONGEST_PROSE) -> str:
     """Words of others inside a sentence of ours: one line, no fence, not too long."""
-    flat = " ".join(text.split()).translate(_ESCAPED)
-    return flat if len(flat) <= longest else f"{flat[: longest - 1]}…"
+    return truncate_text(single_line(text).translate(_ESCAPED), longest - 1)
 
 
 def _fields(memory: RecalledMemory) -> dict[str, object]:

@@ -29,6 +29,7 @@ from memrecall.store import BODY_BYTES, NewTrace, measure_body
 from memrecall.text import analyze
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.times import find_times
+from memrecall.text_length import single_line
 from memrecall.types import MemoryRecord, Message
 
 _UNJUDGED = 0.5  # a score that nobody has judged is worth half
@@ -45,7 +46,10 @@ def write_ending(desk: RecallState, stop: Stop) -> HandoffInput:
     if best:
         summary = "\n".join(
             [say(desk.language, "end_best", reason=stop.reason.value)]
-            + [f"- {desk.local(hit.ts)} {_quote(hit.summary or hit.content)}" for hit in best]
+            + [
+                f"- {desk.local(hit.ts)} {single_line(hit.summary or hit.content, _QUOTED)}"
+                for hit in best
+            ]
         )
         confidence = round(best[0].score * _UNJUDGED, 4)
     else:
@@ -78,11 +82,6 @@ def _explain(desk: RecallState, stop: Stop) -> str:
         return say(desk.language, "end_unsearched", reason=stop.reason.value)
     phrase = "end_failed" if _failed(desk, stop) else "end_nothing"
     return say(desk.language, phrase, reason=stop.problem or stop.reason.value)
-
-
-def _quote(text: str) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= _QUOTED else flat[:_QUOTED] + "…"
 
 
 _AROUND = 1
@@ -259,7 +258,7 @@ async def report(
         windows=windows or [desk.window.size],
         usage=usage,
         model=run.name,
-        missing=_missing(desk.conversation.asked.text, memories),
+        missing=_missing(desk.conversation.request.text, memories),
         fallback=ended.fallback and ended.fallback.reason.value,
         trace=run.recorder.finish(),
         **_learned(desk),
@@ -275,7 +274,7 @@ def _learned(desk: RecallState) -> dict[str, Any]:
         "iterations": desk.window.iteration,
         "language": desk.language,
         "now": desk.now,
-        "times": resolve_times(desk, desk.conversation.asked.text, desk.now, past=True),
+        "times": resolve_times(desk, desk.conversation.request.text, desk.now, past=True),
         "queries": [_tried(note) for note in notes.searches],
         "keys_seen": list(notes.shown),
         "keys_dropped": list(notes.dropped),
@@ -352,7 +351,7 @@ def _new_trace(desk: RecallState, result: RecallResult) -> NewTrace:
     return NewTrace(
         trace_id=trace.trace_id,
         created_at=trace.started_at,
-        query=_storable(desk.conversation.asked.text[:1_000]),
+        query=_storable(desk.conversation.request.text[:1_000]),
         stop_reason=result.stop_reason.value,
         confidence=result.confidence,
         abstained=result.abstained,

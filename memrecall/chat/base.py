@@ -17,7 +17,6 @@ from autogen_core.models import (
 from pydantic import ValidationError
 
 from memrecall.agent import Recaller
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
 from memrecall.chat.history import ASSISTANT, USER
@@ -29,6 +28,7 @@ from memrecall.chat.turn import Turn
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope

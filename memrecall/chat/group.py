@@ -8,7 +8,6 @@ from functools import partial
 
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
@@ -39,6 +38,7 @@ from memrecall.chat.turn import Turn, TurnStart
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role

@@ -21,9 +21,8 @@ from memrecall.agent.prompt_view import to_json
 from memrecall.chat.phrases import say
 from memrecall.model.prompts import Language
 from memrecall.store import Timeline
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, format_time
-
-CUT = "…"  # at the end of what was cut
 
 
 def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
@@ -32,12 +31,7 @@ def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
     What the short ones leave free is the long ones' to share. None is cut below `shortest`.
     """
     share = max(_share([len(text) for text in texts], room), shortest)
-    return [cut_text(text, share) for text in texts]
-
-
-def cut_text(text: str, longest: int) -> str:
-    """A text, or as much of its beginning."""
-    return text if len(text) <= longest else f"{text[:longest]}{CUT}"
+    return [truncate_text(text, share) for text in texts]
 
 
 def _share(lengths: Sequence[int], room: int) -> int:
@@ -130,7 +124,7 @@ class View:
     def texts(self) -> list[str]:
         """The others' words as they are shown: what asks the member first of all, then the rest."""
         asked = self.asked
-        words = cut_text(asked.content, ASKING_CHARACTERS)
+        words = truncate_text(asked.content, ASKING_CHARACTERS)
         rest = [message.content for message in self.others if message is not asked]
         room = max(VIEW_CHARACTERS - len(words), VIEW_CHARACTERS // 2)
         fitted = iter(fit_texts(rest, room, _SHORTEST))

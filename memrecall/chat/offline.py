@@ -15,6 +15,7 @@ from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
+from memrecall.text_length import truncate_text
 
 _QUOTED = 2
 _LONGEST = 300
@@ -96,7 +97,7 @@ def _quote(event: dict[str, Any], language: Language) -> str:
     speaker = str(event["speaker"])
     name = speaker if speaker in ("user", "assistant") else "other"
     text = str(event["text"])
-    shown = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    shown = truncate_text(text, _LONGEST)
     return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=shown)
 
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from memrecall.agent.conversation import language_of
 from memrecall.model.prompts import Language
+from memrecall.text.language import language_of
 
 _READ = 2_000  # characters of a text: enough to tell
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.leaks import leaked_families
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.trace import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
-from memrecall.errors import CassetteMismatch
+from memrecall.errors import CassetteMismatch, ScriptExhausted
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets
@@ -75,7 +75,7 @@ class TurnRecalls:
         try:
             async with asyncio.timeout(self._options.recall_seconds + _GRACE):
                 result = await self._recaller.recall(messages, observer=self._observe)
-        except (CassetteMismatch, AssertionError):
+        except (CassetteMismatch, ScriptExhausted):
             raise  # a cassette that does not fit and a script that ran out are the caller's to see
         except Exception as error:  # whatever fails in here, the user is owed an answer
             _log.warning("a turn goes on without its recall: %s", type(error).__name__)

@@ -6,7 +6,6 @@ from datetime import UTC, datetime
 
 from autogen_core.models import ChatCompletionClient
 
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.base import (
     Chat,
@@ -26,6 +25,7 @@ from memrecall.chat.tools import RECALL, Toolbox
 from memrecall.chat.turn import Turn, TurnStart
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage
 from memrecall.model.prompts import Language
 from memrecall.scope import Scope
 from memrecall.types import Message, Role

@@ -160,7 +160,7 @@ class Turn:
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
                 return await anext(parts, None)
-        except (CallerError, ModelFailed, AssertionError):
+        except (CallerError, ModelFailed):
             raise  # a cassette that does not fit and a script that ran out are the caller's to see
         except TimeoutError:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"

@@ -22,6 +22,7 @@ from memrecall.cli import (
     trace,
 )
 from memrecall.errors import MemrecallError
+from memrecall.text_length import single_line
 
 EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
 EXIT_STOPPED = 130
@@ -110,7 +111,7 @@ def _describe(error: Any) -> str:
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
     """One line on the error stream: for people, or as JSON where JSON was asked for."""
-    line = " ".join(message.split())
+    line = single_line(message)
     if "--json" in sys.argv:
         from memrecall.cli.output import as_json
 

@@ -10,6 +10,7 @@ import typer
 from memrecall import __version__
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
+from memrecall.text_length import single_line
 
 EXIT_FALLEN = 1
 MODES = ("search", "recall")
@@ -270,7 +271,7 @@ def compare_runs(
     if losses:
         terminal.print(f"\nwhere {metric} fell most")
     for each in losses:
-        said = output.escape(" ".join(each.query.split())[:_LONGEST_QUERY])
+        said = output.escape(single_line(each.query)[:_LONGEST_QUERY])
         where = output.escape(f"{each.query_id} {each.category}".strip())
         terminal.print(f"{each.before:.2f} → {each.after:.2f}  {said}  [dim]{where}[/dim]")
 

@@ -12,6 +12,8 @@ import typer
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from memrecall.text_length import single_line
+
 WIDEST = 100  # columns: longer lines are hard to read
 BAR = 12
 _OPENING = "（「『《【“‘("
@@ -71,7 +73,7 @@ def cut(text: Text, width: int) -> Text:
 
 def flat(text: str) -> str:
     """A text that cannot leave its line, nor move the cursor."""
-    return " ".join(printable(text).split())
+    return single_line(printable(text))
 
 
 def padded(text: str, cells: int) -> str:

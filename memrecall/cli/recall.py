@@ -14,8 +14,6 @@ import typer
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
-_TEXTS = ("name", "speaker", "message_id")
-
 
 def read_messages(file: str) -> list[Any]:
     """The messages of a file, or of standard input for "-"; what is wrong is named by line."""
@@ -64,22 +62,19 @@ def _load(text: str, where: str, first_line: int) -> Any:
 
 
 def _check(item: Any, place: str) -> tuple[Any, ...]:
-    """The message as a recall takes it; one without words, such as a tool call, is left out."""
-    from memrecall.agent.conversation import read_conversation
+    """Return the message as recall takes it, or nothing for one without text."""
+    from memrecall.messages import parse_message
 
-    if not isinstance(item, dict):
+    if not isinstance(item, str | dict):
         raise InvalidArgument(f"{place}: not an object", hint=_SHAPE)
     for name in ("role", "content"):
-        if name not in item:
+        if isinstance(item, dict) and name not in item:
             raise InvalidArgument(f"{place}: {name} is missing", hint=_SHAPE)
-    for name in _TEXTS:
-        if not isinstance(item.get(name) or "", str):
-            raise InvalidArgument(f"{place}: {name} {item[name]!r} is not a text")
     try:
-        silent = item["content"] is None or not str(item["content"]).strip()
-        return () if silent else read_conversation([item])
+        message = parse_message(item)
     except InvalidArgument as error:
         raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
+    return (message,) if message.text.strip() else ()
 
 
 EXIT_NOT_SEARCHED = 1

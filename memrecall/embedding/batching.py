@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from memrecall.errors import EmbedderFailed, InvalidArgument
-from memrecall.workers import Workers
+from memrecall.workers import DaemonThreadPool
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -198,7 +198,7 @@ class ThreadedEmbedder(BatchedEmbedder):
         super().__init__(
             model, source=source, dimensions=dimensions, batch_characters=BATCH_CHARACTERS
         )
-        self._worker = Workers(1, "memrecall-embedder")
+        self._worker = DaemonThreadPool(1, "memrecall-embedder")
         self._encode: Encode | None = None
 
     async def close(self) -> None:

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from memrecall.embedding.batching import BATCH_SIZE, BatchedEmbedder
 from memrecall.errors import EmbedderFailed, InvalidArgument
 from memrecall.settings import check_key, check_url
+from memrecall.text_length import single_line
 
 if TYPE_CHECKING:
     import ssl
@@ -132,7 +133,7 @@ class RemoteEmbedder(BatchedEmbedder):
     def _excerpt(self, text: str) -> str:
         """Give the beginning of a server's answer, without the key that some servers repeat."""
         shown = text.replace(self._key, "***") if self._key else text
-        return " ".join(shown.split())[:EXCERPT_LENGTH] or "no reason given"
+        return single_line(shown, EXCERPT_LENGTH) or "no reason given"
 
     def _read(self, answer: bytes, count: int) -> list[list[float]]:
         try:

@@ -16,16 +16,15 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     folded,
     labels,
     note,
-    squeeze,
     table,
     tag,
 )
 from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line
 
 if TYPE_CHECKING:
     from memrecall.evaluation.compare import Change, MetricChanges
@@ -100,7 +99,7 @@ def changes_html(changes: "MetricChanges") -> str:
             [
                 cell(f"{each.before:.2f} → {each.after:.2f}"),
                 cell(each.category, f"{NARROW};{DIM}"),
-                cell(brief(squeeze(each.query)), WIDE),
+                cell(single_line(each.query, 200), WIDE),
             ]
             for each in losers
         ]

@@ -24,6 +24,7 @@ from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
 from memrecall.store.graph.relations import MOST_RELATIONS, check_name
 from memrecall.types import format_time, parse_time
+from memrecall.workers import run_to_completion
 
 
 def all_rows(file: GraphFile, user_id: str) -> list[tuple[str, dict[str, Any]]]:
@@ -187,7 +188,7 @@ class LadybugGraphs:
 
     async def write(self, user_id: str, work: Any) -> Any:
         """Change a user's graph, all or nothing; begun work ends although the caller goes away."""
-        return await asyncio.shield(self._write(user_id, work))
+        return await run_to_completion(self._write(user_id, work))
 
     async def _write(self, user_id: str, work: Any) -> Any:
         async with self._lock:

@@ -26,6 +26,7 @@ from autogen_core.tools import Tool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.errors import ModelFailed, ModelFailure
+from memrecall.text_length import estimate_tokens
 
 # Read in this order: a quota counts tokens too and must not pass for an overflow.
 QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
@@ -267,12 +268,6 @@ def message_texts(message: LLMMessage) -> list[str]:
     if isinstance(message.content, str):
         return [message.content]
     return [text for item in message.content if (text := _item_text(item))]
-
-
-def estimate_tokens(text: str) -> int:
-    """A token for each character beyond Latin, one for four of the others."""
-    latin = sum(character < "\u2e80" for character in text)
-    return len(text) - latin + (latin + 3) // 4
 
 
 def _item_text(item: object) -> str:

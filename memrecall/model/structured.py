@@ -145,7 +145,7 @@ async def ask_prompt(
     try:
         async with asyncio.timeout(seconds):
             return await ask_json(client, messages, answer)
-    except (CallerError, AssertionError):
+    except CallerError:
         raise
     except TimeoutError:
         problem = f"the model did not answer in {seconds:g} seconds"

@@ -12,7 +12,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     colour_of,
@@ -20,12 +19,12 @@ from memrecall.text.html import (
     labels,
     note,
     score_cell,
-    squeeze,
     table,
     tag,
     warning,
 )
 from memrecall.text.language import language_of, language_of_most
+from memrecall.text_length import single_line
 from memrecall.types import format_time
 
 _LONGEST_ROW = 300
@@ -90,7 +89,7 @@ def _row(hit: Hit, say: Say) -> list[Html]:
         score_cell(hit.score),
         cell(_when(hit), f"{NARROW};{DIM}"),
         cell(tag("strong", _who(hit))),
-        tag("td", brief(squeeze(said), _LONGEST_ROW), *_replaced(hit, say), style=WIDE),
+        tag("td", single_line(said, _LONGEST_ROW), *_replaced(hit, say), style=WIDE),
     ]
 
 

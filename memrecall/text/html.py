@@ -5,7 +5,6 @@ is loaded. Text is escaped where it is put in: only what was made here is taken 
 styles, as some viewers show it, the text still reads well.
 """
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 
@@ -57,16 +56,6 @@ def clip(text: str, say: Say) -> str:
     if len(text) <= _LONGEST:
         return text
     return f"{text[:_LONGEST]}… ({len(text):,} {say('cut')})"
-
-
-def squeeze(text: str) -> str:
-    """The text on one line."""
-    return re.sub(r"\s+", " ", text).strip()
-
-
-def brief(text: str, longest: int = 200) -> str:
-    """The text's beginning."""
-    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def short_time(told: str | None) -> str:

@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 from memrecall.errors import QuerySyntaxError
 from memrecall.text.normalize import normalize
 from memrecall.text.tokens import analyze
+from memrecall.text_length import truncate_text
 
 LONGEST_QUERY = 10_000
 DEEPEST_NESTING = 50
@@ -176,8 +177,8 @@ def _read_word(word: str, position: int) -> Leaf | _Sign:
 
 def _searchable(text: str, position: int) -> str:
     if not analyze(text).atoms:
-        shown = text if len(text) <= 40 else f"{text[:37]}..."
-        raise QuerySyntaxError(f"{shown!r} contains nothing to search for", position)
+        preview = truncate_text(text, 40)
+        raise QuerySyntaxError(f"{preview!r} contains nothing to search for", position)
     return text
 
 

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.highlights import Highlight, Span, best_cut, find_marks, is_glued
-
-ELLIPSIS = "…"
+from memrecall.text_length import ELLIPSIS
 
 
 def snippets(

@@ -182,7 +182,7 @@ class TestBehindTheMemory:
         async with AsyncMemory(settings=settings, extractor=WordExtractor()) as memory:
             await memory.add("Ann works_at ACME", "ann", session_id="s1")
             await memory.add("Ann lives_in Oslo", "ann", session_id="s2")
-            library = (await memory._parts()).library
+            library = (await memory._open()).library
             await library.erase_session("ann", "s1")
             left = (await memory.graph("Ann", "ann"))["relations"]
             assert [(r["relationship"], r["destination"]) for r in left] == [("lives_in", "Oslo")]

@@ -145,7 +145,7 @@ async def test_purging_a_memory_takes_its_vector(location: str, tmp_path: Path) 
     async with AsyncMemory(settings=settings, user_id="ann") as memory:
         added = [await memory.add(f"thing {n}", infer=False) for n in range(4)]
         await memory.search("thing")
-        library = (await memory._parts()).library
+        library = (await memory._open()).library
         assert await rows(library, far_vectors) == 8
         await memory.purge(added[0]["results"][0]["id"])
         assert await rows(library, far_vectors) == 0  # made anew by the next search

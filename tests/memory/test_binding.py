@@ -83,7 +83,7 @@ class TestDeleteAllOfAnAgent:
         for user in ("ann", "ben", "cy"):
             await everybody.add(f"{user} of a1", user, "a1", "s1", infer=False)
             await everybody.add(f"{user} of a2", user, "a2", infer=False)
-        library = (await everybody._parts()).library
+        library = (await everybody._open()).library
         await library.store.owners.set_user_enabled("cy", False)
 
         counted = await everybody.delete_all(agent_id="a1", dry_run=True)

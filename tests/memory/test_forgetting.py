@@ -126,7 +126,7 @@ class TestScheduled:
             tries.put_nowait(1)
             raise StorageBusy("locked")
 
-        monkeypatch.setattr(memory, "_sweep_all", fail)
+        monkeypatch.setattr(memory, "_sweep_all_users", fail)
         schedule = await memory.schedule_sweeps(0.01)
         for _ in range(3):
             await asyncio.wait_for(tries.get(), 20)

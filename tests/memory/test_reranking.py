@@ -13,7 +13,7 @@ import pytest
 
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import AsyncMemory, CrossEncoderReranker, EndpointReranker
-from memrecall.memory.reranking import make_reranker, squashed
+from memrecall.memory.reranking import make_reranker, normalize_scores
 from memrecall.settings import Settings
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT
@@ -137,7 +137,7 @@ class TestCrossEncoder:
     @pytest.mark.usefixtures("_library")
     async def test_it_is_loaded_at_the_first_question(self) -> None:
         reranker = CrossEncoderReranker("some/model")
-        assert await reranker.score("tea", ["coffee", "tea"]) == squashed([-4.0, 4.0])
+        assert await reranker.score("tea", ["coffee", "tea"]) == normalize_scores([-4.0, 4.0])
         with pytest.raises(ModelFailed, match="cannot be loaded"):
             await CrossEncoderReranker("missing").score("tea", ["tea"])
 

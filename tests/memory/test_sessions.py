@@ -11,9 +11,9 @@ import pytest
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import AsyncMemory
 from memrecall.memory.short_term import Item, ShortTermMemory
-from memrecall.memory.summaries import estimate_tokens
 from memrecall.scope import Permission, Scope
 from memrecall.store import Store
+from memrecall.text_length import estimate_tokens
 from tests.cases import check_each_async
 
 from .conftest import settings_for

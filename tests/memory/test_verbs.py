@@ -288,7 +288,7 @@ class TestBinding:
         from memrecall.scope import Scope
         from memrecall.types import NewMemory, Origin
 
-        library = (await memory._parts()).library
+        library = (await memory._open()).library
         for user in ("ann", "ben"):
             new = NewMemory(content=user, memory_key="same")
             await library.add_memories(Scope(user), [new], origin=Origin.USER, actor="t")
@@ -335,7 +335,7 @@ async def test_undo_embeds_the_row_while_another_job_of_the_user_runs(location: 
     async with AsyncMemory(settings=settings_for(location)) as memory:
         key = await remember(memory, "black tea from Assam")
         other = await remember(memory, "plays the oboe")
-        library = (await memory._parts()).library
+        library = (await memory._open()).library
         assert library.embedder is not None
         begun, go_on = asyncio.Event(), asyncio.Event()
         embed = library.embedder.embed

@@ -89,13 +89,13 @@ class TestAdding:
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann, go_on = await lite.holder("ann"), asyncio.Event()
-        parts = await lite.app.service.remembering._parts()
+        parts = await lite.app.service.remembering._open()
 
         async def wait(*_: object) -> dict[str, Any]:
             await go_on.wait()
             return {}
 
-        monkeypatch.setattr(parts.adder, "finish", wait)
+        monkeypatch.setattr(parts.ingestor, "finish", wait)
         for number in range(MOST_JOBS):
             await add(ann, f"note {number}", background=True)
         body = {"messages": "one more", "background": True}
@@ -108,7 +108,7 @@ class TestAdding:
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann = await lite.holder("ann")
-        parts = await lite.app.service.remembering._parts()
+        parts = await lite.app.service.remembering._open()
 
         async def fail(*_: object, **__: object) -> None:
             raise RuntimeError("http://10.0.0.1 said: sk-secret")

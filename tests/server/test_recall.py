@@ -67,9 +67,9 @@ class TestResult:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         conversation = [
-            {"role": "user", "content": "今晚吃火锅", "speaker": "安", "ts": at(9)},
+            {"role": "human", "content": "今晚吃火锅", "speaker": "安", "ts": at(9)},
             {"role": "assistant", "content": "好呀"},
-            {"content": "我有什么忌口来着？", "message_id": "now"},
+            {"content": [{"type": "text", "text": "我有什么忌口来着？"}], "message_id": "now"},
         ]
         answer = await ann.post(PATH, json={"messages": conversation, "language": "zh"})
         assert answer.status_code == 200, answer.text

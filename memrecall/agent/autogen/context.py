@@ -17,7 +17,6 @@ from autogen_core.models import (
 )
 from pydantic import BaseModel, Field
 
-from memrecall.agent.conversation import language_of, read_conversation
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.needs import NeedJudge
 from memrecall.agent.phrases import say
@@ -32,7 +31,9 @@ from memrecall.agent.result import RecallResult
 from memrecall.agent.trace import Observer
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.library import Library
+from memrecall.messages import parse_messages
 from memrecall.scope import Scope
+from memrecall.text.language import language_of
 from memrecall.types import NewMemory, Origin
 
 _log = logging.getLogger(__name__)
@@ -132,10 +133,10 @@ class MemoryContext(ChatCompletionContext):
         """The block for the last message; nothing if it needs no recall. Never fails the parent."""
         self.last_result = None
         try:
-            (asked,) = read_conversation(messages[-1:])
+            (asked,) = parse_messages(messages[-1:])
         except InvalidArgument:  # no words at all: a picture, say
             return ""
-        said = read_conversation([each for each in messages if not is_block(each)])
+        said = parse_messages([each for each in messages if not is_block(each)])
         language = language_of(asked.text)
         if not await self._judge.needs_recall([each.text for each in said], language):
             return ""

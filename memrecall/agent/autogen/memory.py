@@ -16,7 +16,6 @@ from autogen_core.memory import (
 from autogen_core.model_context import ChatCompletionContext
 from autogen_core.models import ChatCompletionClient, UserMessage
 
-from memrecall.agent.conversation import language_of, read_conversation
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.needs import NeedJudge
 from memrecall.agent.prompt_view import (
@@ -29,7 +28,9 @@ from memrecall.agent.prompt_view import (
 from memrecall.agent.result import RecalledMemory, RecallResult
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 from memrecall.library.library import Library
+from memrecall.messages import parse_messages
 from memrecall.scope import Scope
+from memrecall.text.language import language_of
 from memrecall.types import NewMemory, Origin, format_time
 
 _log = logging.getLogger(__name__)
@@ -65,10 +66,10 @@ class RecallMemory(Memory):
         if not said or said[-1] is not messages[-1] or not isinstance(said[-1], UserMessage):
             return nothing
         try:
-            (asked,) = read_conversation(said[-1:])
+            (asked,) = parse_messages(said[-1:])
         except InvalidArgument:  # no words at all: a picture, say
             return nothing
-        texts = [each.text for each in read_conversation(said)]
+        texts = [each.text for each in parse_messages(said)]
         language = language_of(asked.text)
         if not await self._judge.needs_recall(texts, language):
             return nothing

@@ -10,12 +10,12 @@ from autogen_core.tools import BaseStreamTool
 from pydantic import BaseModel, ConfigDict, Field
 
 from memrecall.agent.autogen.events import stream_recall, to_agent_event
-from memrecall.agent.conversation import ConversationMessage
 from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.prompt_view import to_json
 from memrecall.agent.result import RecallResult
 from memrecall.errors import MemrecallError
 from memrecall.library.library import Library
+from memrecall.messages import ConversationMessage
 from memrecall.scope import Scope
 from memrecall.types import Role, format_time
 

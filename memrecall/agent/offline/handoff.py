@@ -9,6 +9,7 @@ from memrecall.agent.offline.selection import Selection
 from memrecall.agent.offline.transcript import Candidate, Findings, Transcript
 from memrecall.budget import Limit
 from memrecall.text.tokens import word_coverage
+from memrecall.text_length import single_line
 
 _MAX_QUOTE_LENGTH = 160
 _MAX_QUERY_LENGTH = 80
@@ -34,7 +35,7 @@ def build_window_handoff(
     """Return the handoff for a reference to a message of the conversation itself."""
     language = request.language
     speaker = say(language, message.role if message.role in _ROLES else "somebody")
-    text = _shorten(message.text, _MAX_QUOTE_LENGTH)
+    text = single_line(message.text, _MAX_QUOTE_LENGTH)
     return {
         "reason": say(language, "in_window"),
         "search_summary": say(language, "summary_in_window", who=speaker, text=text),
@@ -60,7 +61,7 @@ def _evidence_handoff(
 ) -> dict[str, Any]:
     language = request.language
     candidates = selection.candidates
-    lines = [say(language, "summary_found", asked=_shorten(request.text, _MAX_QUERY_LENGTH))]
+    lines = [say(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
     lines += [_quote(request, "quote", candidate) for candidate in candidates]
     # Statements of the user that may contradict each other: the latest one is valid.
     days = {scored.candidate.day for scored in selection.competing_statements(request)}
@@ -80,11 +81,11 @@ def _not_found_handoff(
 ) -> dict[str, Any]:
     language = request.language
     queries = dict.fromkeys(
-        f"“{_shorten(str(step.arguments.get('query', '')), _MAX_QUERY_LENGTH)}”"
+        f"“{single_line(str(step.arguments.get('query', '')), _MAX_QUERY_LENGTH)}”"
         for step in transcript.searches
     )
     query_list = say(language, "and").join(queries) or "-"
-    text = _shorten(request.text, _MAX_QUERY_LENGTH)
+    text = single_line(request.text, _MAX_QUERY_LENGTH)
     lines = [say(language, "summary_not_found", asked=text, queries=query_list)]
     lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
     return {
@@ -131,7 +132,7 @@ def _remarks(request: ParsedRequest, findings: Findings) -> list[str]:
 
 
 def _quote(request: ParsedRequest, phrase: str, hit: Candidate) -> str:
-    text = _shorten(hit.text, _MAX_QUOTE_LENGTH)
+    text = single_line(hit.text, _MAX_QUOTE_LENGTH)
     return say(request.language, phrase, when=hit.day, who=_speaker_name(request, hit), text=text)
 
 
@@ -142,11 +143,6 @@ def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
     if role in _ROLES:
         return say(request.language, role)
     return say(request.language, "memory" if hit.kind == "memory" else "somebody")
-
-
-def _shorten(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[:length] + "…"
 
 
 def _explain_selection(

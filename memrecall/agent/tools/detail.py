@@ -27,7 +27,7 @@ def _is_shown(desk: RecallState, near: Message, anchor: Message) -> bool:
     """Of the same session, not too late, and nothing that the caller has already."""
     if near.session_id != anchor.session_id:
         return False
-    if desk.conversation.gave(near.message_id, near.content):
+    if desk.conversation.has_message(near.message_id, near.content):
         return False
     return desk.horizon is None or near.ts < desk.horizon
 
@@ -50,7 +50,7 @@ async def get_memory_detail(
             error="not_found",
             message=say(desk.language, "missing_memory", key=asked.memory_key),
         )
-    if not desk.conversation.gave(asked.memory_key, found.content or ""):
+    if not desk.conversation.has_message(asked.memory_key, found.content or ""):
         desk.notes.open(asked.memory_key)
     desk.notes.show(near.memory_key for near in (*found.before, *found.after, *found.sources))
     return found
@@ -85,7 +85,7 @@ async def _memory_detail(desk: RecallState, memory: MemoryRecord) -> GetMemoryDe
         sources=[
             _near(desk, message)
             for message in sorted(sources, key=lambda m: m.ts)
-            if not desk.conversation.gave(message.message_id, message.content)
+            if not desk.conversation.has_message(message.message_id, message.content)
         ],
     )
 

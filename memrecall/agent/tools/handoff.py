@@ -26,7 +26,7 @@ async def handoff(desk: RecallState, asked: HandoffInput) -> HandoffOutput:
 
 
 def _was_found(desk: RecallState, key: str) -> bool:
-    return key in desk.notes.shown and not desk.conversation.gave(key, "")
+    return key in desk.notes.shown and not desk.conversation.has_message(key, "")
 
 
 def write_message(desk: RecallState, handed: HandoffInput) -> str:

@@ -18,6 +18,7 @@ from memrecall.scope import Scope
 from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role
 
 # In the metadata of a stored answer: who made it, and the keys that it was made from.
@@ -32,7 +33,7 @@ class Echoes:
     """Tells the echoes of one recall's request from evidence."""
 
     def __init__(self, conversation: Conversation) -> None:
-        asked = conversation.asked.text
+        asked = conversation.request.text
         self._conversation = conversation
         self._words = all_terms(asked).keys()
         self._topics = question_terms(asked).keys()
@@ -43,7 +44,7 @@ class Echoes:
 
     def includes(self, hit: Hit) -> bool:
         """Whether the caller has it already, it asks the same, or rules have quoted it together."""
-        if self._conversation.gave(hit.key, hit.content):
+        if self._conversation.has_message(hit.key, hit.content):
             return True
         if hit.kind != "message":
             return False
@@ -172,7 +173,7 @@ def _request(
         until = desk.horizon if until is None else min(until, desk.horizon)
         since = since and min(since, until)
     # What the caller has already is left out below: ask for so many more.
-    spare = len(desk.conversation.given)
+    spare = len(desk.conversation.messages)
     return SearchRequest(
         query=asked.query[:LONGEST_QUERY],
         mode=asked.search_mode,
@@ -185,7 +186,7 @@ def _request(
         keywords=tuple(asked.keywords or ()),
         expansions=expansions,
         exclude=frozenset(
-            said.message_id for said in desk.conversation.given if said.message_id is not None
+            said.message_id for said in desk.conversation.messages if said.message_id is not None
         ),
         now=desk.now,
         time_zone=desk.time_zone,
@@ -311,8 +312,8 @@ def _item(desk: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
 
 
 def preview(content: str) -> str:
-    """The first 200 characters."""
-    return content if len(content) <= PREVIEW else content[:PREVIEW] + "..."
+    """Return the first 200 characters of a content, as tool results show it."""
+    return truncate_text(content, PREVIEW, "...")
 
 
 def _passage(content: str, query: str) -> str | None:

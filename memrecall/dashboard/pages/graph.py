@@ -9,6 +9,7 @@ from memrecall.dashboard.frame import draw_tabs, page
 from memrecall.dashboard.session import Visit
 from memrecall.dashboard.widgets import button_link, card, dim, note, row
 from memrecall.store import StoredRelation
+from memrecall.text_length import truncate_text
 
 MOST_RELATIONS = 120
 LISTED = 30
@@ -77,7 +78,7 @@ def _draw_graph(visit: Visit, relations: list[StoredRelation], center: str) -> N
 
 
 def _node(name: str, count: int, is_center: bool) -> dict[str, Any]:
-    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+    shown = truncate_text(name, _LONGEST_NAME)
     color = PALETTE[1] if is_center else PALETTE[0]
     size = min(12 + 4 * count, 44)
     return {"id": name, "name": shown, "symbolSize": size, "itemStyle": {"color": color}}

@@ -23,6 +23,7 @@ from memrecall.search import LexicalQuery, SemanticQuery
 from memrecall.store import MemoryQuery, MessageFilter
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role, parse_time
 
 PAGE_SIZE = 25
@@ -190,4 +191,4 @@ def _shown(content: str, words: list[str]) -> str:
     if words:
         marks = {"before": MARK_BEFORE, "after": MARK_AFTER}
         return "\n".join(snippets(content, words, length=240, limit=1, **marks))
-    return content if len(content) <= LONGEST_SHOWN else f"{content[:LONGEST_SHOWN]}…"
+    return truncate_text(content, LONGEST_SHOWN)

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from memrecall.budget import Limits
+from memrecall.errors import InvalidArgument
+from memrecall.messages import parse_message, parse_role
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
 from memrecall.store import MessageFilter
 from memrecall.text.query import LONGEST_QUERY
@@ -183,6 +185,21 @@ class WriteRequest(_Request):
     messages: Annotated[list[IncomingMessage], Field(min_length=1, max_length=LARGEST_BATCH)]
 
 
+def _normalize_message(value: Any) -> Any:
+    """Resolve role aliases and join content parts, as `Memory.add` and `recall` do."""
+    if isinstance(value, str):
+        return {"content": value}
+    if not isinstance(value, dict):
+        return value
+    try:
+        role = {"role": parse_role(value["role"])} if "role" in value else {}
+        is_list = isinstance(value.get("content"), list)
+        content = {"content": parse_message(value).text} if is_list else {}
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
+    return {**value, **role, **content}
+
+
 class SaidMessage(_Request):
     """A message of the conversation that a recall is about."""
 
@@ -191,6 +208,8 @@ class SaidMessage(_Request):
     speaker: Name | None = None
     ts: Moment | None = None
     message_id: Id | None = None
+
+    _normalize = model_validator(mode="before")(_normalize_message)
 
 
 def _asks(message: SaidMessage) -> bool:

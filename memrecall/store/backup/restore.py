@@ -9,12 +9,12 @@ import hashlib
 import json
 import os
 import secrets
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageBusy
 from memrecall.scope import Scope
@@ -34,6 +34,7 @@ from memrecall.store.workspaces import (
     when_free,
 )
 from memrecall.types import format_time
+from memrecall.workers import run_to_completion
 
 PREFIX = ".restore-"
 _PLAN = "plan.json"
@@ -146,8 +147,6 @@ def stages(root: Path) -> Iterator[Stage]:
             yield Stage(root, name.removeprefix(PREFIX))
 
 
-Result = TypeVar("Result")
-
 _TRIES = 3
 _SETTLING = 3  # readings of a file that somebody is writing
 
@@ -185,19 +184,19 @@ class Backups:
 
     async def backup(self) -> Path:
         """Save the state as it is now; the path of the file."""
-        return await _to_the_end(self._backup())
+        return await run_to_completion(self._backup())
 
     async def restore(self, named: str) -> Path:
         """Replace the state by that of a backup; the path of a backup of the former state.
 
         Anything wrong with the file is found before anything is touched.
         """
-        return await _to_the_end(self._restore(named))
+        return await run_to_completion(self._restore(named))
 
     async def recover(self) -> None:
         """Finish or undo the restores that were cut short; costs a look where there are none."""
         if await asyncio.to_thread(lambda: any(stages(self._workspaces.root))):
-            await _to_the_end(self._recover_alone())
+            await run_to_completion(self._recover_alone())
 
     async def _backup(self) -> Path:
         async with self._alone() as root:
@@ -363,17 +362,3 @@ def _saved_entry(entry: KnowledgeEntry) -> dict[str, Any]:
         "created_at": format_time(entry.created_at),
         "updated_at": format_time(entry.updated_at),
     }
-
-
-async def _to_the_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Do what must not be left half done, even if the caller goes away meanwhile."""
-    task = asyncio.ensure_future(work)
-    try:
-        return await asyncio.shield(task)
-    except asyncio.CancelledError:
-        while not task.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()  # seen: nobody is left to tell
-        raise

@@ -9,7 +9,7 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from typing import Any, Literal, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, Executable, Row, create_engine, event
@@ -19,6 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from memrecall.errors import InvalidArgument, StorageBusy, StorageUnreachable
 from memrecall.store.database.dialects import describe, read_location, sqlite_file
 from memrecall.store.database.faults import typed_faults
+from memrecall.workers import run_to_completion
 
 Result = TypeVar("Result")
 
@@ -177,17 +178,7 @@ class Database:
 
     async def transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         """Do `work` in one transaction. Begun work ends even if the caller is cancelled."""
-        task = asyncio.ensure_future(self._transact(work))
-        try:
-            return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            # The caller must not be told "cancelled" while the outcome is still open.
-            while not task.done():
-                with suppress(asyncio.CancelledError):  # who cancels twice waits as well
-                    await asyncio.wait([task])
-            if not task.cancelled():
-                task.exception()  # seen: nobody is left to tell
-            raise
+        return await run_to_completion(self._transact(work))
 
     async def _transact(self, work: Callable[[AsyncConnection], Awaitable[Result]]) -> Result:
         if self._direct is not None:
