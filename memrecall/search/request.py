@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter
-from memrecall.text.query import LONGEST_QUERY
+from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import MemoryRecord, Message, Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
@@ -213,9 +213,9 @@ def check_query_text(text: str) -> None:
     check_text("query_text", text)
     if not text.strip():
         raise InvalidArgument("query_text is empty", hint="Say what to look for")
-    if len(text) > LONGEST_QUERY:
+    if len(text) > MAX_QUERY_LENGTH:
         raise InvalidArgument(
-            f"query_text has {len(text)} characters", hint=f"Use at most {LONGEST_QUERY}"
+            f"query_text has {len(text)} characters", hint=f"Use at most {MAX_QUERY_LENGTH}"
         )
 
 

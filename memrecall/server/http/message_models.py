@@ -10,7 +10,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.messages import parse_message, parse_role
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
 from memrecall.store import MessageFilter
-from memrecall.text.query import LONGEST_QUERY
+from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import (
     ID_LENGTH,
     Content,
@@ -63,7 +63,7 @@ Cursor = Annotated[
 Since = Annotated[Moment, Field(description="From this time on (included).")]
 Until = Annotated[Moment, Field(description="Before this time (not included).")]
 Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
-QueryText = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY, pattern=r"\S")]
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 
 
 def _exactly_one(**types: str) -> dict[str, Any]:
