@@ -31,7 +31,7 @@ from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
-from memrecall.model.offline import FAMILY
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
@@ -232,13 +232,13 @@ class RecallRun:
         return replace(await self._iterate(), fallback=failed)
 
     def _is_offline(self) -> bool:
-        return self.run.model.client.model_info["family"] == FAMILY
+        return self.run.model.client.model_info["family"] == OFFLINE_FAMILY
 
     def _with(
         self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
     ) -> LoopContext:
         """The run as this client plays it."""
-        offline = client.model_info["family"] == FAMILY
+        offline = client.model_info["family"] == OFFLINE_FAMILY
         reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
         run = LoopContext(
             desk=self._desk,

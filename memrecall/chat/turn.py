@@ -16,7 +16,7 @@ from memrecall.chat.phrases import say
 from memrecall.chat.tools import Toolbox
 from memrecall.chat.visible_text import Opening, Speech
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import failure_of
+from memrecall.model.client import to_model_failure
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -166,7 +166,7 @@ class Turn:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"
             raise ModelFailed(message, kind="timeout") from None
         except Exception as error:  # clients of others raise what they like
-            raise failure_of(error) from error
+            raise to_model_failure(error) from error
 
     async def _call_all(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []

@@ -11,21 +11,21 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from memrecall.errors import CassetteMismatch, ModelFailed
 from memrecall.model.cassette_format import (
     VERSION,
-    Failure,
-    Fingerprints,
-    Header,
+    CassetteHeader,
     RecordedCall,
-    plain_options,
+    RecordedFailure,
+    RequestFingerprints,
+    append_call,
+    create_cassette,
+    public_options,
     read_cassette,
-    start_file,
-    write_canonical,
-    write_line,
+    to_canonical_json,
 )
 from memrecall.model.client import BaseClient, Part, Request, check_token
 
 EXCERPT_LENGTH = 60
 # What a call was that its caller gave up: mostly, its time was over.
-GIVEN_UP = Failure(kind="timeout", message="the call was given up before it was answered")
+GIVEN_UP = RecordedFailure(kind="timeout", message="the call was given up before it was answered")
 
 
 class RecordingClient(BaseClient):
@@ -46,15 +46,15 @@ class RecordingClient(BaseClient):
         super().__init__(str(getattr(inner, "model", "")), inner.model_info)
         self._inner = inner
         self._path = Path(path)
-        self._fingerprints = Fingerprints()
+        self._fingerprints = RequestFingerprints()
         self._calls = 0
-        self._header = Header(
+        self._header = CassetteHeader(
             cassette=VERSION,
             model=self.model,
             model_info=inner.model_info,
             about=dict(about or {}),
         )
-        start_file(self._path, overwrite=overwrite)
+        create_cassette(self._path, overwrite=overwrite)
 
     async def close(self) -> None:
         """Close the inner client; the cassette is complete after every call."""
@@ -69,7 +69,7 @@ class RecordingClient(BaseClient):
             _keep_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line)
+            append_call(self._path, line)
         return result
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
@@ -87,7 +87,7 @@ class RecordingClient(BaseClient):
             _keep_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line)
+            append_call(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> RecordedCall:
         digests = self._fingerprints.read(request)
@@ -100,7 +100,7 @@ class RecordingClient(BaseClient):
             kept=kept,
             messages=[json.loads(text) for text in texts[kept:]],
             tools=list(request.tool_names),
-            options=plain_options(request.options),
+            options=public_options(request.options),
             stream=stream,
             failure=GIVEN_UP,
         )
@@ -117,7 +117,7 @@ class ReplayClient(BaseClient):
         header, self._lines = read_cassette(self._path)
         super().__init__(header.model, header.model_info)
         self.about: Mapping[str, Any] = header.about
-        self._fingerprints = Fingerprints()
+        self._fingerprints = RequestFingerprints()
         self._expected: list[str] = []
         self._made = 0
 
@@ -148,7 +148,7 @@ class ReplayClient(BaseClient):
                 f"call {number} was made, but {self._path} has {len(self._lines)}", call=number
             )
         line = self._lines[self._made]
-        self._expected[line.kept :] = map(write_canonical, line.messages)
+        self._expected[line.kept :] = map(to_canonical_json, line.messages)
         self._verify(line, request, stream)
         self._made = number
         return line
@@ -167,7 +167,7 @@ class ReplayClient(BaseClient):
         if part == "tools":
             return f"it was {line.tools}, now {list(request.tool_names)}"
         if part == "options":
-            return f"it was {line.options}, now {plain_options(request.options)}"
+            return f"it was {line.options}, now {public_options(request.options)}"
         return f"it was {line.digests.get(part, line.stream)}, now {now}"
 
     def _mismatch(self, line: RecordedCall, part: str, told: str) -> CassetteMismatch:
@@ -185,7 +185,7 @@ def _keep(line: RecordedCall, result: CreateResult) -> None:
 
 
 def _keep_failure(line: RecordedCall, failure: ModelFailed) -> None:
-    line.failure = Failure(kind=failure.kind, message=failure.message, hint=failure.hint)
+    line.failure = RecordedFailure(kind=failure.kind, message=failure.message, hint=failure.hint)
 
 
 def _replay(line: RecordedCall) -> CreateResult:

@@ -24,7 +24,7 @@ class _Line(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Header(_Line):
+class CassetteHeader(_Line):
     """What holds for all calls; `about` is the recorder's own, such as the time it counted from."""
 
     cassette: int
@@ -33,7 +33,7 @@ class Header(_Line):
     about: dict[str, Any] = {}
 
 
-class Failure(_Line):
+class RecordedFailure(_Line):
     """A call that ended in `ModelFailed`."""
 
     kind: ModelFailure
@@ -45,7 +45,7 @@ class RecordedCall(_Line):
     """A line: one call."""
 
     call: int
-    header: Header | None = None  # of the first call
+    header: CassetteHeader | None = None  # of the first call
     digests: dict[str, str]
     kept: int
     messages: list[dict[str, Any]]
@@ -54,7 +54,7 @@ class RecordedCall(_Line):
     stream: bool = False
     chunks: list[str] = []
     response: CreateResult | None = None
-    failure: Failure | None = None
+    failure: RecordedFailure | None = None
 
     @model_validator(mode="after")
     def _ends(self) -> Self:
@@ -63,7 +63,7 @@ class RecordedCall(_Line):
         return self
 
 
-NOTHING_RECORDED = Header(
+EMPTY_HEADER = CassetteHeader(
     cassette=VERSION,
     model="",
     model_info=ModelInfo(
@@ -76,13 +76,13 @@ NOTHING_RECORDED = Header(
 )
 
 
-def write_line(path: Path, line: RecordedCall) -> None:
+def append_call(path: Path, line: RecordedCall) -> None:
     """Write one line to the file, and let go of it: what was recorded survives a crash."""
     plain = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
     _write(path, json.dumps(plain, ensure_ascii=False) + "\n", "a")
 
 
-def start_file(path: Path, *, overwrite: bool) -> None:
+def create_cassette(path: Path, *, overwrite: bool) -> None:
     """Make an empty cassette; one that exists is kept unless it may be overwritten."""
     _write(path, "", "w" if overwrite else "x")
 
@@ -99,7 +99,7 @@ def _write(path: Path, text: str, mode: str) -> None:
         raise InvalidArgument(f"the cassette {path} cannot be written: {error}") from None
 
 
-def read_cassette(path: Path) -> tuple[Header, list[RecordedCall]]:
+def read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
     """What holds for all calls, and the calls in the order in which they were made."""
     try:
         lines = path.read_text("utf-8").split("\n")
@@ -110,7 +110,7 @@ def read_cassette(path: Path) -> tuple[Header, list[RecordedCall]]:
     if [call.call for call in calls] != list(range(1, len(calls) + 1)):
         numbers = [call.call for call in calls]
         raise InvalidArgument(f"{path} has the calls {numbers}: one is missing or there twice")
-    header = calls[0].header if calls else NOTHING_RECORDED
+    header = calls[0].header if calls else EMPTY_HEADER
     if header is None:
         raise InvalidArgument(f"{path}: its first call does not tell the model")
     if header.cassette != VERSION:
@@ -146,7 +146,7 @@ SECRET_NAME = re.compile(
 SECRET_VALUE = re.compile(r"\s*(Bearer\s|Basic\s|sk-)", re.IGNORECASE)
 
 
-def write_canonical(value: object) -> str:
+def to_canonical_json(value: object) -> str:
     """The one JSON text of a value: sorted, without needless space, in plain UTF-8."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -156,12 +156,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def plain_message(message: LLMMessage) -> dict[str, Any]:
+def public_message(message: LLMMessage) -> dict[str, Any]:
     """A message as JSON, with what the model is told of it."""
     return message.model_dump(mode="json", exclude={"source"}, exclude_none=True)
 
 
-def plain_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+def public_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Options without what may be secret, whatever depth it hides at."""
     return {
         str(name): _plain(value)
@@ -172,7 +172,7 @@ def plain_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _plain(value: object) -> object:
     if isinstance(value, Mapping):
-        return plain_options(value)
+        return public_options(value)
     if isinstance(value, list | tuple):
         return [_plain(item) for item in value if not _is_secret(item)]
     if value is None or isinstance(value, str | int | float):
@@ -184,7 +184,7 @@ def _is_secret(value: object) -> bool:
     return isinstance(value, str) and SECRET_VALUE.match(value) is not None
 
 
-class Fingerprints:
+class RequestFingerprints:
     """The parts of requests as digests; a history that only grows is read only where it is new."""
 
     def __init__(self) -> None:
@@ -203,7 +203,7 @@ class Fingerprints:
             "tools": self._read_tools(request.tools),
             "tool_choice": request.tool_choice,
             "json_output": _name_output(request.json_output),
-            "options": digest(write_canonical(plain_options(request.options))),
+            "options": digest(to_canonical_json(public_options(request.options))),
         }
 
     def _read_messages(self, messages: Sequence[LLMMessage]) -> None:
@@ -216,7 +216,7 @@ class Fingerprints:
         self.kept = kept
         self._messages = list(messages)
         for message in messages[kept:]:
-            text = write_canonical(plain_message(message))
+            text = to_canonical_json(public_message(message))
             before = self._chain[-1] if self._chain else ""
             self.texts.append(text)
             self._chain.append(digest(before + text))
@@ -224,7 +224,7 @@ class Fingerprints:
     def _read_tools(self, tools: tuple[AnyTool, ...]) -> str:
         known = len(tools) == len(self._tools)
         if not known or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
-            self._tools_digest = digest(write_canonical([tool_schema(tool) for tool in tools]))
+            self._tools_digest = digest(to_canonical_json([tool_schema(tool) for tool in tools]))
             self._tools = tools
         return self._tools_digest
 
@@ -232,5 +232,5 @@ class Fingerprints:
 def _name_output(json_output: JsonOutput) -> str:
     if json_output is None or isinstance(json_output, bool):
         return str(json_output).lower()
-    schema = digest(write_canonical(json_output.model_json_schema()))
+    schema = digest(to_canonical_json(json_output.model_json_schema()))
     return f"{json_output.__name__} {schema}"

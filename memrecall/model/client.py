@@ -56,7 +56,7 @@ HINTS: dict[ModelFailure, str] = {
 }
 
 
-def classify(status: int, said: str) -> ModelFailure:
+def classify_failure(status: int, said: str) -> ModelFailure:
     """Tell what a refusal means from its status and its words."""
     words = said.lower()
     if status in (401, 403):
@@ -79,13 +79,13 @@ def make_failure(kind: ModelFailure, message: str) -> ModelFailed:
     return ModelFailed(message, kind=kind, hint=HINTS[kind])
 
 
-def failure_of(error: Exception) -> ModelFailed:
+def to_model_failure(error: Exception) -> ModelFailed:
     """What an exception of somebody else's client means, without its words.
 
     Clients that stand on OpenAI's library pass on the server's refusal: its status tells.
     """
     status = getattr(error, "status_code", None)
-    kind = classify(status, str(error)) if isinstance(status, int) else "malformed"
+    kind = classify_failure(status, str(error)) if isinstance(status, int) else "malformed"
     return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)
 
 
@@ -229,7 +229,7 @@ class BaseClient(ChatCompletionClient):
         self._completion_tokens += usage.completion_tokens
 
 
-async def linked(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
+async def run_cancellable(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`; a cancelled token ends it like a cancelled task."""
     if token is None:
         return await work
@@ -254,7 +254,7 @@ def tool_schema(tool: AnyTool) -> ToolSchema:
     return tool if isinstance(tool, dict) else tool.schema
 
 
-def count_calls(messages: Sequence[LLMMessage]) -> int:
+def count_tool_calls(messages: Sequence[LLMMessage]) -> int:
     """How many tool calls the history holds."""
     return sum(
         len(message.content)

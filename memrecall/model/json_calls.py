@@ -26,7 +26,7 @@ from memrecall.model.client import (
     BaseClient,
     Part,
     Request,
-    count_calls,
+    count_tool_calls,
     tool_schema,
 )
 from memrecall.model.repair import repair_json
@@ -60,7 +60,7 @@ class JsonCallClient(BaseClient):
         answer = await self._inner.create(
             _as_text(request), **_without_tools(request, response_format=_format(request))
         )
-        return _read(answer, count_calls(request.messages))
+        return _read(answer, count_tool_calls(request.messages))
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
         if _may_call(request):  # pieces of a JSON object are of no use to anybody

@@ -18,13 +18,13 @@ from memrecall.model.client import (
     BaseClient,
     Request,
     check_token,
-    count_calls,
-    linked,
+    count_tool_calls,
     message_texts,
+    run_cancellable,
 )
 from memrecall.model.prompts import Language, prompt_name
 
-FAMILY = "memrecall-offline"
+OFFLINE_FAMILY = "memrecall-offline"
 # A rule that reads more than this many characters runs in a thread: it may take a while.
 LARGE_INPUT = 20_000
 
@@ -72,11 +72,11 @@ class RuleClient(BaseClient):
             vision=False,
             function_calling=True,
             json_output=True,
-            family=FAMILY,
+            family=OFFLINE_FAMILY,
             structured_output=False,
             multiple_system_messages=True,
         )
-        super().__init__(FAMILY, info)
+        super().__init__(OFFLINE_FAMILY, info)
         self._rules = dict(rules)
 
     async def _answer(self, request: Request) -> CreateResult:
@@ -91,10 +91,10 @@ class RuleClient(BaseClient):
                 hint=f"There are rules for: {known}. Set a model to use this prompt",
             )
         if _is_large(request.messages):
-            answer = await linked(request.token, asyncio.to_thread(rule, asked))
+            answer = await run_cancellable(request.token, asyncio.to_thread(rule, asked))
         else:
             answer = rule(asked)
-        return _result(answer, count_calls(request.messages))
+        return _result(answer, count_tool_calls(request.messages))
 
 
 def _read_request(request: Request) -> RuleRequest:

@@ -15,9 +15,16 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelFamily,
 from pydantic import ValidationError
 
 from memrecall.errors import ModelFailed
-from memrecall.model.client import BaseClient, Part, Request, classify, linked, make_failure
+from memrecall.model.client import (
+    BaseClient,
+    Part,
+    Request,
+    classify_failure,
+    make_failure,
+    run_cancellable,
+)
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import WireAnswer, start_collecting, write_request
+from memrecall.model.wire import WireAnswer, start_answer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.settings import OPENAI, check_key, check_url
 
@@ -84,24 +91,24 @@ class ServerClient(BaseClient):
         self._server = None
 
     async def _answer(self, request: Request) -> CreateResult:
-        return await linked(request.token, self._ask(request))
+        return await run_cancellable(request.token, self._ask(request))
 
     async def _ask(self, request: Request) -> CreateResult:
         reply = await self._attempt(request, stream=False)
         answer = self._read(reply.text)
         if not answer.choices:
             raise self._malformed("has no choices")
-        collected = start_collecting(request)
+        collected = start_answer(request)
         collected.add(answer)
         self._reasons = self._reasons or bool(collected.reasoning)
         return collected.result()
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        stream = await linked(request.token, self._attempt(request, stream=True))
-        collected = start_collecting(request)
+        stream = await run_cancellable(request.token, self._attempt(request, stream=True))
+        collected = start_answer(request)
         try:
             chunks = aiter(stream)
-            while (chunk := await linked(request.token, self._next(chunks))) is not None:
+            while (chunk := await run_cancellable(request.token, self._next(chunks))) is not None:
                 if text := collected.add(self._check(chunk.model_dump(warnings=False))):
                     yield text
         finally:
@@ -195,12 +202,12 @@ class ServerClient(BaseClient):
             return self._refusal(where, error)
         if isinstance(error, APIError):  # in the middle of a stream
             code = error.code or ""
-            kind = classify(int(code) if code.isdecimal() else 500, str(error))
+            kind = classify_failure(int(code) if code.isdecimal() else 500, str(error))
             return make_failure(kind, f"{where} broke its answer off{_named(error)}")
         return self._malformed("cannot be read")
 
     def _refusal(self, where: str, error: Any) -> ModelFailed:
-        kind = classify(error.status_code, f"{error.message} {error.body}")
+        kind = classify_failure(error.status_code, f"{error.message} {error.body}")
         failure = make_failure(
             kind, f"{where} answered with status {error.status_code}{_named(error)}"
         )

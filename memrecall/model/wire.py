@@ -18,7 +18,7 @@ from autogen_core.models import (
 from pydantic import BaseModel, Field
 
 from memrecall.errors import InvalidArgument
-from memrecall.model.client import AnyTool, JsonOutput, Request, count_calls, tool_schema
+from memrecall.model.client import AnyTool, JsonOutput, Request, count_tool_calls, tool_schema
 
 THINK, THOUGHT_ENDS = "<think>", "</think>"
 FINISH_REASONS: dict[str, FinishReasons] = {
@@ -76,7 +76,7 @@ class WireAnswer(BaseModel):
     usage: _Usage | None = None
 
 
-class Collected:
+class AnswerCollector:
     """An answer as it comes together, from one piece or from many."""
 
     def __init__(self, earlier_calls: int) -> None:
@@ -244,6 +244,6 @@ def _write_format(json_output: JsonOutput) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def start_collecting(request: Request) -> Collected:
+def start_answer(request: Request) -> AnswerCollector:
     """An empty answer to that request."""
-    return Collected(count_calls(request.messages))
+    return AnswerCollector(count_tool_calls(request.messages))

@@ -371,7 +371,7 @@ async def test_long_histories_are_not_read_anew_every_time(
         read.append(message)
         return real(message)
 
-    real = canonical.plain_message
+    real = canonical.public_message
     monkeypatch.setattr(canonical, "plain_message", plain_message)
     client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
     messages: list[LLMMessage] = [user("长" * 2000)]
