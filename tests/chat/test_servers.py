@@ -206,7 +206,7 @@ async def test_an_answer_that_breaks_off_is_no_answer(
     server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in said)))
     played = await ask(lite, ours(server))
     assert played.end.as_dict()["code"] == "UNAVAILABLE"
-    assert "broke its answer off" in played.end.as_dict()["message"]
+    assert "interrupted its answer" in played.end.as_dict()["message"]
     assert [m.content for m in await stored(lite, LIN)] == [ASKED]
 
 

@@ -159,11 +159,11 @@ class TestFilter:
         leaks = LeakFilter(TOOLS)
         leaks.close()
         assert leaks.close() == ""
-        with pytest.raises(ValueError, match="each answer needs a new one"):
+        with pytest.raises(ValueError, match="create a new one for each answer"):
             leaks.feed("more")
 
     def test_mistakes_of_the_caller_are_told(self) -> None:
-        with pytest.raises(InvalidArgument, match="a list of names, not the text 'search_memory'"):
+        with pytest.raises(InvalidArgument, match="a list of names, not the string 'search_memory'"):
             LeakFilter("search_memory")
         with pytest.raises(InvalidArgument, match="not False"):
             LeakFilter(TOOLS, reasoning=cast("Reasoning", False))
