@@ -13,7 +13,7 @@ from benchmarks.ranking_evidence import Example, LabelledSet
 from memrecall.evaluation.metrics import CALIBRATED
 from memrecall.evaluation.statistics import brier_skill, calibration_error
 from memrecall.search.ranking import calibration
-from memrecall.search.ranking.scores import HYBRID, PARTS, RankingWeights
+from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights
 
 Floats = npt.NDArray[np.float64]
 Slope = tuple[float, Floats, Floats]  # a value, its slope and its curvature
@@ -119,7 +119,7 @@ def make_lists(sets: Sequence[LabelledSet], fitted: Sequence[str], held: Sequenc
 
 
 def _columns(example: Example, at: npt.NDArray[np.intp], names: Sequence[str]) -> Floats:
-    return np.stack([example.evidence.part(name)[at] for name in names], axis=1).astype(np.float64)
+    return np.stack([example.evidence.get(name)[at] for name in names], axis=1).astype(np.float64)
 
 
 def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
@@ -128,7 +128,7 @@ def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
 
 def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> RankingWeights:
     """The weights that make what is right likeliest, the held ones and the bias as they are."""
-    fitted = [name for name in PARTS if name not in held]
+    fitted = [name for name in FEATURES if name not in held]
     lists = make_lists(sets, fitted, held)
     found = minimise(lists.loss, _vector(HYBRID, fitted))
     return replace(HYBRID, **dict(zip(fitted, found.tolist(), strict=True)))
@@ -182,8 +182,8 @@ def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[n
     columns = np.ones((len(first), 4))
     columns[:, 0] = scores - together
     if len(seen):
-        columns[:, 1] = example.evidence.part("lone")[seen].mean()
-        columns[:, 2] = example.evidence.part("time")[seen].mean()
+        columns[:, 1] = example.evidence.get("lone")[seen].mean()
+        columns[:, 2] = example.evidence.get("time")[seen].mean()
     return columns
 
 

@@ -83,7 +83,7 @@ class Settings:
         """The web pages that may call the service."""
         return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
 
-    def shown(self) -> dict[str, Any]:
+    def redacted(self) -> dict[str, Any]:
         """The settings as they may be printed: no password, the key only as set or not."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["db"] = re.sub(r"(://[^/@:]*):[^@]*@", r"\1:***@", self.db)
@@ -92,7 +92,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedSettings:
     """Settings in force, and where each one came from."""
 
     settings: Settings
@@ -104,7 +104,7 @@ def load_settings(
     arguments: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
-) -> Loaded:
+) -> LoadedSettings:
     """Gather the settings; a value of the wrong kind is an error that names its source."""
     environment = os.environ if environment is None else environment
     file, from_file = _read_file(file, environment)
@@ -125,7 +125,7 @@ def load_settings(
         values["cache_dir"] = str(_folders().user_cache_path)
     if not values.get("runs_dir"):
         values["runs_dir"] = str(_folders().user_data_path / "runs")
-    return Loaded(Settings(**values), origins, file)
+    return LoadedSettings(Settings(**values), origins, file)
 
 
 def default_database() -> Path:

@@ -5,6 +5,8 @@ databases accept exactly the same input.
 """
 
 import math
+import re
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Any, Literal
@@ -322,9 +324,40 @@ def describe_validation_error(error: ValidationError) -> str:
     """Return the first problem of a validation error in one line."""
     problem = error.errors(include_url=False)[0]
     path = ".".join(map(str, problem["loc"]))
-    if problem["type"] == "missing":
-        return f"{path} is missing"
-    reason = problem["msg"].removeprefix("Value error, ")
-    if reason.startswith(VALUE):  # one of our own checks, which do not know the field's name
-        return path + reason.removeprefix(VALUE)
+    message = _message_of(problem)
+    if message.startswith(VALUE):  # one of our own checks, which do not know the field's name
+        return path + message.removeprefix(VALUE)
+    reason = explain_validation_problem(problem)
+    if not path or problem["type"] in ("missing", "extra_forbidden"):
+        return f"{path} {reason}".strip()
     return f"{path} {truncate_text(repr(problem['input']), 60)}: {reason}"
+
+
+_REASONS = {
+    "missing": "is missing",
+    "extra_forbidden": "is not a known field",
+    "string_pattern_mismatch": "is blank",  # the only pattern that a field has
+    "string_too_short": "must have at least {min_length} characters",
+    "string_too_long": "must have at most {max_length} characters",
+    "too_short": "must have at least {min_length} items, and has {actual_length}",
+    "too_long": "must have at most {max_length} items",
+    "model_attributes_type": "must be a JSON object",
+    "model_type": "must be a JSON object",
+    "dict_type": "must be a JSON object",
+    "list_type": "must be a list",
+    "string_type": "must be text",
+}
+_SINGULAR = re.compile(r"\b1 (item|character)s\b")
+
+
+def explain_validation_problem(problem: Mapping[str, Any]) -> str:
+    """Return what is wrong with a value, without the name of its field."""
+    reason = _REASONS.get(problem["type"])
+    if reason is not None:
+        text = reason.format(**problem.get("ctx", {}))
+        return _SINGULAR.sub(r"1 \1", text)
+    return _message_of(problem).removeprefix(VALUE).strip()
+
+
+def _message_of(problem: Mapping[str, Any]) -> str:
+    return str(problem["msg"]).removeprefix("Value error, ")

@@ -80,6 +80,7 @@ def _search_fields(
     } | _slim(
         {
             "told_of": output.told_of,
+            "withheld": output.withheld or None,
             "message": (output.message or "")[:_MESSAGE],
             "truncated": cut,
         }

@@ -174,9 +174,9 @@ def doctor(
     quick: Annotated[bool, typer.Option("--quick", help="Do not load the embedder.")] = False,
 ) -> None:
     """Show what is in force and what is wrong. Exit code 1 if something is."""
-    from memrecall.library.doctor import examine
+    from memrecall.library.maintenance import diagnose
 
-    diagnosis = options.run(examine({"db": db}, load_embedder=not quick))
+    diagnosis = options.run(diagnose({"db": db}, load_embedder=not quick))
     if json:
         output.print_json(diagnosis.as_dict())
     else:

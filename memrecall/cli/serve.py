@@ -43,7 +43,7 @@ def rpc(
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
     from memrecall.memory import Library
     from memrecall.server.rpc.stdio import StdioServer
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.server.tools import ToolService, dispatcher
     from memrecall.settings import load_settings
 
@@ -107,7 +107,7 @@ async def _serve_mcp(
 ) -> None:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Scope
-    from memrecall.server.running import log_to_stderr
+    from memrecall.server.runner import log_to_stderr
     from memrecall.server.tools import ToolService
     from memrecall.settings import load_settings
 
@@ -186,7 +186,7 @@ def serve(
 def _load() -> tuple[Any, Any]:
     try:
         from memrecall.server import run_server
-        from memrecall.server.running import log_to_stderr
+        from memrecall.server.runner import log_to_stderr
     except ModuleNotFoundError as error:
         if error.name not in _EXTRA:
             raise
@@ -200,13 +200,13 @@ def _load() -> tuple[Any, Any]:
 def _announce_json(listening: Any) -> None:
     facts = {"url": listening.url, "docs": f"{listening.url}/docs", "open": listening.is_open}
     facts["dashboard"] = f"{listening.url}/" if listening.has_dashboard else None
-    output.print_json({**facts, "database": listening.place, "try": try_it(listening)})
+    output.print_json({**facts, "database": listening.database, "try": try_it(listening)})
 
 
 def _announce(listening: Any) -> None:
     terminal = output.console()
     terminal.print(f"memrecall listens on [bold]{listening.url}[/bold]  (Ctrl-C stops it)")
-    terminal.print(f"database  {output.escape(listening.place)}")
+    terminal.print(f"database  {output.escape(listening.database)}")
     terminal.print(f"docs      {listening.url}/docs")
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
@@ -222,8 +222,8 @@ def _announce(listening: Any) -> None:
 def try_it(listening: Any) -> str:
     """A command that works as it stands; where there are keys, with one of them for KEY."""
     key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
-    if listening.a_user is not None:
-        path = f"/v1/users/{quote(listening.a_user, safe='')}/messages?page_size=3"
+    if listening.sample_user is not None:
+        path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"
         return f"curl {shlex.quote(listening.url + path)}{key}"
     body = '{"messages": [{"role": "user", "content": "I do not eat spicy food"}]}'
     url = f"{listening.url}/v1/users/me/messages"

@@ -161,7 +161,7 @@ async def fill(library: Library, corpus: Corpus, advance: Callable[[int], None])
         except CallerError as error:
             raise _placed(corpus.path, [number for number, _ in some], error) from None
         advance(len(some))
-    await library.vectors.embed_left_over(corpus.keys)
+    await library.vectors.embed_pending(corpus.keys)
     if library.vectors.failure:
         raise EmbedderFailed(
             f"the corpus could not be embedded: {library.vectors.failure}",

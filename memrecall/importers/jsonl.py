@@ -87,7 +87,7 @@ class Importer:
             await self._store(batch, report)
         if report.repeated:
             # An earlier import may have been stopped between rows and vectors.
-            await self._library.vectors.embed_left_over(report.users)
+            await self._library.vectors.embed_pending(report.users)
         return report
 
     def _read(self, number: int, line: bytes, report: ImportReport) -> _Numbered | None:

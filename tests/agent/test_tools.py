@@ -309,11 +309,11 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
     real = Library.search
     left = [times]
 
-    async def search_or_fail(self: Library, scope: Any, request: Any) -> Any:
+    async def search_or_fail(self: Library, *arguments: Any) -> Any:
         if left[0]:
             left[0] -= 1
             raise error
-        return await real(self, scope, request)
+        return await real(self, *arguments)
 
     monkeypatch.setattr(Library, "search", search_or_fail)
 

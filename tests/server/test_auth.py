@@ -179,7 +179,7 @@ class TestOpenDoor:
             error(answer, 415, "INVALID_ARGUMENT")
 
     async def test_a_server_for_others_is_never_open(self, lite_library: Library) -> None:
-        async with in_process(lite_library, may_be_open=False) as site:
+        async with in_process(lite_library, allow_keyless=False) as site:
             error(await site.client().get(PATH), 401, "UNAUTHENTICATED")
 
 

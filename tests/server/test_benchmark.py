@@ -14,7 +14,7 @@ from benchmarks.calls import USER, all_calls, nothing
 from benchmarks.corpus import load_corpus
 from benchmarks.databases import write
 from benchmarks.load import Connection, Failed, Load, put_load, put_pairs
-from memrecall.server.running import _bind
+from memrecall.server.runner import _bind
 
 from .site import Site
 

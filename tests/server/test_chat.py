@@ -261,7 +261,7 @@ class TestGoingAway:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
             await asyncio.wait_for(model.cancelled.wait(), LIMIT)
-            await wait_until(lambda: len(site.app.service.gate) == 0)
+            await wait_until(lambda: len(site.app.service.limiter) == 0)
             operator = await site.holder(permissions=frozenset(["operator"]))
             told = (await operator.get("/metrics")).text
             assert 'memrecall_chat_turns_total{outcome="cancelled"} 1.0' in told
@@ -272,7 +272,7 @@ class TestGoingAway:
             ann = await site.holder("ann")
             asking = asyncio.create_task(ann.post(PATH, json=ASKED))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            site.app.begin_closing()
+            site.app.start_shutdown()
             error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
 
     async def test_turns_share_the_places_of_recalls(self, tmp_path: Path) -> None:
@@ -283,7 +283,7 @@ class TestGoingAway:
         ):
             ann = await site.holder("ann")
             running = asyncio.create_task(ann.post(PATH, json=ASKED))
-            await wait_until(lambda: len(site.app.service.gate) == 1)
+            await wait_until(lambda: len(site.app.service.limiter) == 1)
             answer = await ann.post(PATH, json=ASKED)
             error(answer, 429, "RESOURCE_EXHAUSTED")
             assert int(answer.headers["retry-after"]) > 0

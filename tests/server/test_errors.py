@@ -17,7 +17,7 @@ from memrecall.errors import (
     StorageReadOnly,
     StorageUnreachable,
 )
-from memrecall.server.errors import STATUS, problem_of
+from memrecall.server.errors import STATUS, problem_from_error
 from tests.cases import check_each
 
 from .site import Site, error, said, write
@@ -59,7 +59,7 @@ FAULTS: list[tuple[MemrecallError, int, str]] = [
 def test_the_worlds_faults_are_told_by_kind_alone() -> None:
     def check(case: tuple[MemrecallError, int, str]) -> None:
         failure, status, code = case
-        problem = problem_of(failure)
+        problem = problem_from_error(failure)
         assert (problem.http_status, problem.code) == (status, code)
         assert SECRET not in str(problem.as_dict())
         assert ("Retry-After" in problem.headers) == (status == 503)

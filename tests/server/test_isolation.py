@@ -80,7 +80,7 @@ async def remember(site: Site, user: str, text: str) -> dict[str, str]:
     owner = await site.holder(user)
     body = {"messages": f"I live in {text}.", "background": True}
     begun = (await owner.post("/v1/memories", json=body)).json()
-    await site.app.service.remembering.job(begun["job"]["job_id"], wait=True)
+    await site.app.service.memory.job(begun["job"]["job_id"], wait=True)
     return {"memory_id": f"k-{user}", "job_id": begun["job"]["job_id"]}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memrecall.memory import Library
-from memrecall.server.http.guard import BodyLimits
+from memrecall.server.http.middleware import BodyLimits
 from tests.cases import check_each_async
 from tests.waiting import LIMIT
 
@@ -18,7 +18,7 @@ from .site import Site, error, said, serving, write
 PATH = "/v1/users/ann/messages"
 SEARCH = "/v1/messages/lexical_search"
 JSON = {"Content-Type": "application/json"}
-SMALL = BodyLimits(bytes=2_000, bytes_of_writes=20_000, seconds=60.0, seconds_drained=0.1)
+SMALL = BodyLimits(bytes=2_000, bulk_bytes=20_000, seconds=60.0, drain_seconds=0.1)
 SHORT = BodyLimits(seconds=0.1)
 
 
@@ -142,9 +142,10 @@ async def test_what_is_not_json_is_a_mistake(lite: Site) -> None:
 
 
 async def test_json_may_be_sixty_four_levels_deep_at_most(lite: Site) -> None:
-    from memrecall.server.http.wire import DEEPEST, parse_json
+    from memrecall.server.http.payloads import parse_json
+    from memrecall.server.rpc.codec import MAX_DEPTH
 
-    fits = b"[" * DEEPEST + b"]" * DEEPEST
+    fits = b"[" * MAX_DEPTH + b"]" * MAX_DEPTH
     assert parse_json(fits)
     with pytest.raises(json.JSONDecodeError, match="deeper than 64"):
         parse_json(b"[" + fits + b"]")
@@ -172,7 +173,7 @@ async def test_a_request_has_an_id(lite: Site) -> None:
 
 
 async def test_too_many_at_once_are_refused(lite: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("memrecall.server.http.edge.MOST_REQUESTS", 0)
+    monkeypatch.setattr("memrecall.server.http.middleware.MAX_REQUESTS", 0)
     answer = await lite.client().get("/healthz")
     error(answer, 503, "UNAVAILABLE")
     assert answer.headers["retry-after"] == "1"

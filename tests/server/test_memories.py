@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from memrecall.scope import Permission
-from memrecall.server.http.memories import MOST_JOBS
+from memrecall.server.http.memories import MAX_JOBS
 from tests.waiting import wait_until
 
 from .site import Site, at, error, in_process, opened, said, write
@@ -76,7 +76,7 @@ class TestAdding:
 
         assert (begun["stored"], begun["results"]) == (1, [])
         job = begun["job"]["job_id"]
-        await site.app.service.remembering.job(job, wait=True)
+        await site.app.service.memory.job(job, wait=True)
         over = (await ann.get(f"/v1/jobs/{job}")).json()
         assert (over["job_id"], over["state"]) == (job, "done")
         assert over["result"]["results"][0]["memory"] == "User lives in Paris."
@@ -89,14 +89,14 @@ class TestAdding:
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann, go_on = await lite.holder("ann"), asyncio.Event()
-        parts = await lite.app.service.remembering._open()
+        parts = await lite.app.service.memory._open()
 
         async def wait(*_: object) -> dict[str, Any]:
             await go_on.wait()
             return {}
 
         monkeypatch.setattr(parts.ingestor, "finish", wait)
-        for number in range(MOST_JOBS):
+        for number in range(MAX_JOBS):
             await add(ann, f"note {number}", background=True)
         body = {"messages": "one more", "background": True}
         refused = await ann.post("/v1/memories", json=body)
@@ -108,7 +108,7 @@ class TestAdding:
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann = await lite.holder("ann")
-        parts = await lite.app.service.remembering._open()
+        parts = await lite.app.service.memory._open()
 
         async def fail(*_: object, **__: object) -> None:
             raise RuntimeError("http://10.0.0.1 said: sk-secret")
@@ -311,7 +311,7 @@ async def test_the_settings_say_how_often_it_forgets(
         await keep(ann, "one")
         await keep(ann, "two")
         with caplog.at_level("INFO", "memrecall.server"):
-            await site.app.begin_sweeping()
+            await site.app.start_sweeps()
             await wait_until(lambda: any(_swept(record) for record in caplog.records))
         assert await listed(ann) == ["two"]
     assert "ann" not in json.dumps([_swept(record) for record in caplog.records])

@@ -17,7 +17,7 @@ from autogen_core.models import CreateResult
 from memrecall.agent import RecallResult
 from memrecall.errors import StorageUnreachable
 from memrecall.memory import Library
-from memrecall.server.http.streaming import wants_events
+from memrecall.server.http.streaming import prefers_event_stream
 from memrecall.testing import Request, ScriptedClient, call, say
 from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT, wait_until
@@ -190,7 +190,7 @@ ACCEPTED = {
 
 def test_events_come_to_who_asks_for_them() -> None:
     def check(accept: str) -> None:
-        assert wants_events(accept) is ACCEPTED[accept]
+        assert prefers_event_stream(accept) is ACCEPTED[accept]
 
     check_each(ACCEPTED, check)
 
@@ -245,7 +245,7 @@ class TestStream:
     async def test_who_does_not_read_is_left_at_the_deadline(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from memrecall.server.http.recall import RecallRun
+        from memrecall.server.http.recall import RecallHandler
 
         deadlines: list[asyncio.Timeout] = []
 
@@ -256,7 +256,7 @@ class TestStream:
             return made
 
         make_timeout, far_away = asyncio.timeout, 12_345.0
-        monkeypatch.setattr(RecallRun, "deadline", far_away)
+        monkeypatch.setattr(RecallHandler, "deadline", far_away)
         monkeypatch.setattr(asyncio, "timeout", timeout)
         model = Stalled()
         async with serving(lite_library, model_client=model) as site:
@@ -269,7 +269,7 @@ class TestStream:
             with pytest.raises(httpx.RemoteProtocolError):
                 await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
-            await wait_until(lambda: len(site.app.service.gate) == 0)
+            await wait_until(lambda: len(site.app.service.limiter) == 0)
 
     async def test_a_failure_on_the_way_is_the_last_event(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
@@ -384,7 +384,7 @@ class TestGoingAway:
             body = {"query": "where does my sister live?"}
             asking = asyncio.create_task(ann.post(PATH, json=body, headers=headers))
             await asyncio.wait_for(model.asked.wait(), LIMIT)
-            site.app.begin_closing()
+            site.app.start_shutdown()
             answer = await asyncio.wait_for(asking, LIMIT)
             assert model.cancelled.is_set()
             if headers:
@@ -410,7 +410,7 @@ class TestCrowd:
                 await write(client, user, *CHAT)
             body = {"query": "where does my sister live?"}
             running = [asyncio.create_task(ann.post(PATH, json=body)) for _ in range(3)]
-            await wait_until(lambda: len(site.app.service.gate) == 3)
+            await wait_until(lambda: len(site.app.service.limiter) == 3)
 
             for headers in ({}, STREAM):
                 answer = await ann.post(PATH, json=body, headers=headers)
@@ -423,7 +423,7 @@ class TestCrowd:
             for task in (*running, other):
                 task.cancel()
             await asyncio.gather(*running, other, return_exceptions=True)
-            await wait_until(lambda: len(site.app.service.gate) == 0)
+            await wait_until(lambda: len(site.app.service.limiter) == 0)
 
     async def test_who_waits_too_long_is_told_to_come_back(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
@@ -472,6 +472,6 @@ async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
 async def test_settings_of_the_library_bound_the_gate(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, recalls_per_key=3)
     async with in_process(lite_library) as site:
-        async with site.app.service.gate.enter("a"), site.app.service.gate.enter("b"):
-            assert len(site.app.service.gate) == 2
-        assert len(site.app.service.gate) == 0
+        async with site.app.service.limiter.slot("a"), site.app.service.limiter.slot("b"):
+            assert len(site.app.service.limiter) == 2
+        assert len(site.app.service.limiter) == 0

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from memrecall.memory import Library
-from memrecall.server.http.guard import BodyLimits
-from memrecall.server.running import JsonLines
+from memrecall.server.http.middleware import BodyLimits
+from memrecall.server.runner import JsonLineFormatter
 
 from .site import OPERATOR, Site, in_process, said, serving, write
 from .test_limits import head, talk
@@ -79,7 +79,7 @@ async def test_logs_tell_of_requests_but_not_what_they_said(
     client = await lite.holder("ann")
     await use(lite, client)
 
-    lines = [json.loads(JsonLines().format(record)) for record in caplog.records]
+    lines = [json.loads(JsonLineFormatter().format(record)) for record in caplog.records]
     requests = [line for line in lines if line["event"] == "request"]
 
     assert SECRET not in json.dumps(lines)
@@ -110,7 +110,7 @@ async def test_what_is_refused_at_the_door_is_counted_under_its_route(
         slow = await talk(site, head(key, "Content-Length: 90", path=path) + b"{")
         assert slow.startswith(b"HTTP/1.1 408 ")
         assert "unmatched" not in (await site.client(key).get("/metrics")).text
-    async with serving(lite_library, body_limits=BodyLimits(bytes_of_writes=100)) as site:
+    async with serving(lite_library, body_limits=BodyLimits(bulk_bytes=100)) as site:
         client = site.client(key)
         answers = [
             await site.client("mr_x_y").get(path),
@@ -130,6 +130,6 @@ def test_an_exceptions_message_is_not_logged() -> None:
     failure = ValueError(SECRET)
     exc_info = (type(failure), failure, None)
     record = logging.LogRecord("x", logging.ERROR, "f", 1, "failed", (), exc_info)
-    line = json.loads(JsonLines().format(record))
+    line = json.loads(JsonLineFormatter().format(record))
     assert line["error"] == "ValueError"
     assert SECRET not in json.dumps(line)

@@ -163,7 +163,9 @@ class TestFilter:
             leaks.feed("more")
 
     def test_mistakes_of_the_caller_are_told(self) -> None:
-        with pytest.raises(InvalidArgument, match="a list of names, not the string 'search_memory'"):
+        with pytest.raises(
+            InvalidArgument, match="a list of names, not the string 'search_memory'"
+        ):
             LeakFilter("search_memory")
         with pytest.raises(InvalidArgument, match="not False"):
             LeakFilter(TOOLS, reasoning=cast("Reasoning", False))

@@ -15,7 +15,7 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
@@ -36,7 +36,7 @@ class Echoes:
         asked = conversation.request.text
         self._conversation = conversation
         self._words = all_terms(asked).keys()
-        self._topics = question_terms(asked).keys()
+        self._topics = query_terms(asked).keys()
 
     def among(self, hits: Iterable[Hit]) -> frozenset[str]:
         """The keys of those that are echoes."""
@@ -52,7 +52,7 @@ class Echoes:
             return True  # what they quote is stored itself
         said = hit.content.rstrip()
         if said.endswith(("?", "？")):
-            return question_terms(said).keys() <= self._topics
+            return query_terms(said).keys() <= self._topics
         return all_terms(said).keys() == self._words
 
 
@@ -223,11 +223,12 @@ async def _search(desk: RecallState, request: SearchRequest) -> tuple[SearchPage
 
 async def _page(desk: RecallState, request: SearchRequest) -> SearchPage:
     """The page, perhaps from a minute ago: the key holds all that could have changed it."""
-    await desk.library.store.require_active(desk.mark, desk.scope)
-    mark = await desk.library.store.feed(desk.scope.user_id).version()
+    user = await desk.library.read_version(desk.scope, request)
     minute = desk.now.replace(second=0, microsecond=0)
-    key = (desk.scope, mark, replace(request, now=minute))
-    page = await desk.caches.searches.get(key, lambda: desk.library.search(desk.scope, request))
+    key = (desk.scope, user, replace(request, now=minute))
+    page = await desk.caches.searches.get(
+        key, lambda: desk.library.search(desk.scope, request, user)
+    )
     assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
     return page
 
@@ -255,12 +256,12 @@ def _answer(
     new_keys = notes.take_hits(hits)
     notes.in_a_row += 1  # only now: a search that failed and is tried again counts once
     notes.withheld = max(notes.withheld, page.withheld)
-    if page.unembedded or "keywords only" in page.message:
+    if page.degraded is not None:
         notes.degraded[page.message] = None
     arguments = asked.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
     notes.searches.append(SearchNote(notes.calls, arguments, page.total_found, keys, new_keys))
-    told = [_why_nothing(page) if not hits else ""]
+    told = [page.describe(withheld=False) if not hits else ""]
     told += [_say_filters(desk, relaxed)] if relaxed else []
     told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
     told += [say(desk.language, "already_given", count=repeated)] if repeated else []
@@ -280,11 +281,6 @@ def _answer(
         since=request.since and desk.local(request.since),
         until=request.until and desk.local(request.until),
     )
-
-
-def _why_nothing(page: SearchPage) -> str:
-    """What the search said, without what is told in other words below."""
-    return "; ".join(part for part in page.message.split("; ") if "withheld" not in part)
 
 
 def _say_filters(desk: RecallState, relaxed: list[str]) -> str:

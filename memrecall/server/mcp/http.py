@@ -15,13 +15,13 @@ from starlette.types import Receive, Scope, Send
 
 from memrecall.errors import InvalidArgument, NotFound, RunError
 from memrecall.scope import Scope as UserScope
-from memrecall.server.auth import Principal, is_own_page
-from memrecall.server.errors import Problem, Refused
-from memrecall.server.http.service import Service
+from memrecall.server.auth import Principal, is_allowed_origin
+from memrecall.server.errors import Problem, RequestError
+from memrecall.server.http.context import Service
 from memrecall.server.mcp.server import Context, McpFace
 from memrecall.server.mcp.tools import Guest
 from memrecall.server.rpc import Code
-from memrecall.server.rpc.http import desk_of
+from memrecall.server.rpc.http import bind_tools
 
 PATH = "/mcp"
 USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
@@ -49,9 +49,9 @@ class McpEndpoint:
             problem = Problem(
                 "INVALID_ARGUMENT", "this endpoint takes POST", status=405, headers=headers
             )
-            raise Refused(problem)
-        if not is_own_page(dict(scope["headers"]), self._origins):
-            raise Refused(Problem("PERMISSION_DENIED", "this web page may not ask here"))
+            raise RequestError(problem)
+        if not is_allowed_origin(dict(scope["headers"]), self._origins):
+            raise RequestError(Problem("PERMISSION_DENIED", "this web page may not ask here"))
         await self._start()
         self._served += 1
         self._idle.clear()
@@ -80,7 +80,7 @@ class McpEndpoint:
         principal: Principal = request.scope["state"]["principal"]
         service = self._service
         return Guest(
-            desk=desk_of(service, principal),
+            desk=bind_tools(service, principal),
             scope=_scope_of(principal, request.headers.get(USER_HEADER)),
             model_client=service.model_client,
             caches=service.caches,
@@ -92,9 +92,9 @@ class McpEndpoint:
 async def _enter(service: Service, key_id: str) -> AsyncIterator[None]:
     """One of the places that a key has for recalls."""
     try:
-        async with service.gate.enter(key_id):
+        async with service.limiter.slot(key_id):
             yield
-    except Refused as refused:
+    except RequestError as refused:
         raise RunError(refused.problem.message) from None
 
 

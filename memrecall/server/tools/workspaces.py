@@ -33,7 +33,7 @@ async def backup(desk: ToolService, _params: NoParams) -> BackedUp:
 async def restore(desk: ToolService, params: RestoreParams) -> Restored:
     """Bring a saved state back."""
     former = await (await desk.vault()).restore(params.backup_path)
-    while await desk.knowledge.embed_left_over():
+    while await desk.knowledge.embed_pending():
         pass
     message = f"从 {params.backup_path} 恢复成功"  # the specification's own words
     return Restored(message=message, former_state=str(former))
