@@ -156,7 +156,7 @@ def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
             case "word":
                 yield _read_word(value, position)
             case "stray":
-                raise QuerySyntaxError(f"the quotation mark {value} is not closed", position)
+                raise QuerySyntaxError(f"the quotation mark {value} is unmatched", position)
 
 
 def _read_phrase(text: str, position: int) -> Phrase:

@@ -167,7 +167,7 @@ class TestFilter:
             InvalidArgument, match="a list of names, not the string 'search_memory'"
         ):
             LeakFilter("search_memory")
-        with pytest.raises(InvalidArgument, match="not False"):
+        with pytest.raises(InvalidArgument, match="reasoning False is unknown"):
             LeakFilter(TOOLS, reasoning=cast("Reasoning", False))
 
     def test_filters_do_not_know_of_each_other(self) -> None:
