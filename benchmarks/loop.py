@@ -34,7 +34,7 @@ from autogen_core.tools import FunctionTool  # noqa: E402
 
 from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
-from memrecall.agent.tools.table import descriptions  # noqa: E402
+from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
 from memrecall.library.library import Library  # noqa: E402
 from memrecall.model.prompts import Language  # noqa: E402
@@ -226,7 +226,8 @@ def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
 
 def _function_tool(name: str) -> FunctionTool:
     """A tool made by AutoGen from a function whose arguments are those of ours."""
-    about, told = descriptions("en")[name]
+    texts = TOOLS[name].texts("en")
+    about, told = texts.description, texts.arguments
     fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
     text = json.dumps({"success": True, "results": ["We chose the green tea."] * 5})
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import say
-from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus
+from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus
 from memrecall.evaluation.questions import Question, read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
@@ -92,7 +92,7 @@ async def _import(library: Library, corpus: Corpus, name: str) -> None:
         left -= lines
         say(f"{name}: {left:,} lines left to import")
 
-    await fill(library, corpus, advance)
+    await import_corpus(library, corpus, advance)
 
 
 async def _example(library: Library, corpus: Corpus, question: Question) -> Example:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.ranking_evidence import Example, LabelledSet
-from memrecall.evaluation.metrics import CALIBRATED
+from memrecall.evaluation.metrics import CALIBRATION_DEPTH
 from memrecall.evaluation.statistics import brier_skill, calibration_error
 from memrecall.search.ranking import calibration
 from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights
@@ -194,7 +194,7 @@ def _sigmoid(values: Floats) -> Floats:
 
 def fit_calibration(sets: Sequence[Results]) -> Coefficients:
     """Logistic regression over the first twenty results of each question."""
-    judged = [results.rank < CALIBRATED for results in sets]
+    judged = [results.rank < CALIBRATION_DEPTH for results in sets]
     features = np.concatenate([r.features[at] for r, at in zip(sets, judged, strict=True)])
     right = np.concatenate([r.right[at] for r, at in zip(sets, judged, strict=True)])
     weight = np.concatenate([np.full(at.sum(), 1 / at.sum() / len(sets)) for at in judged])
@@ -213,7 +213,7 @@ def fit_calibration(sets: Sequence[Results]) -> Coefficients:
 def judge(results: Results, coefficients: Coefficients) -> dict[str, float]:
     """Calibration over the first twenty results, and what relevance 0.5 does to the results."""
     chances = results.chances(coefficients)
-    judged, right = results.rank < CALIBRATED, results.right.astype(np.float64)
+    judged, right = results.rank < CALIBRATION_DEPTH, results.right.astype(np.float64)
     passed = chances >= calibration.HALF
     among_first = results.right & (results.rank < FIRST)
     return {

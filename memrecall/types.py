@@ -352,7 +352,10 @@ _SINGULAR = re.compile(r"\b1 (item|character)s\b")
 
 def explain_validation_problem(problem: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, without the name of its field."""
-    reason = _REASONS.get(problem["type"])
+    kind = problem["type"]
+    if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
+        kind = f"string_{kind}"  # the limit of a text that has other checks too
+    reason = _REASONS.get(kind)
     if reason is not None:
         text = reason.format(**problem.get("ctx", {}))
         return _SINGULAR.sub(r"1 \1", text)

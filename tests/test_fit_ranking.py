@@ -19,8 +19,8 @@ from benchmarks.ranking_fits import (
     minimise,
     recall,
 )
-from memrecall.evaluation.askers import SearchAsker
 from memrecall.evaluation.corpus import read_corpus
+from memrecall.evaluation.evaluators import SearchEvaluator
 from memrecall.evaluation.questions import read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
@@ -158,7 +158,7 @@ async def test_candidates_rank_as_the_engine_ranks_them(folder: Path, tmp_path: 
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
     settings = Settings(db=str(only_store(tmp_path)), embedder="hash", snapshots=False)
     async with await Library.open(settings) as library:
-        asker = SearchAsker(library, corpus, depth=20)
+        asker = SearchEvaluator(library, corpus, depth=20)
         for question, example in zip(questions, labelled.examples, strict=True):
             answer = await asker.ask(question)
             _, order = example.ranked(HYBRID)

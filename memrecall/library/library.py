@@ -45,6 +45,7 @@ from memrecall.store import (
     StoreGraphs,
     UserVersion,
     WriteResult,
+    memory_text,
     table_of,
 )
 from memrecall.types import NewMemory, NewMessage, Origin
@@ -228,7 +229,7 @@ class Library:
         written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         rows = [
             PendingText(
-                RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip()
+                RowKey(scope.user_id, "memory", key), memory_text(memory.summary, memory.content)
             )
             for memory, key, fresh in zip(batch, written.ids, written.created, strict=True)
             if fresh
@@ -243,9 +244,12 @@ class Library:
         await self.vectors.prepare()
         outcomes = await self.store.apply_plan(scope, steps, actor=actor)
         rows = [
-            PendingText(RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
-            for outcome in outcomes
-            if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
+            PendingText(
+                RowKey(scope.user_id, "memory", outcome.memory_key),
+                memory_text(step.memory.summary, step.memory.content),
+            )
+            for step, outcome in zip(steps, outcomes, strict=True)
+            if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
         ]
         await self.vectors.submit(rows)
         return outcomes

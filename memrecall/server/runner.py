@@ -16,13 +16,13 @@ from typing import Any
 import uvicorn
 
 from memrecall import __version__
+from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
-from memrecall.server.tools import ToolService
 from memrecall.settings import Settings
 from memrecall.telemetry import exporting
 
@@ -146,7 +146,7 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
                 hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
             )
         await library.vectors.prepare()  # fail now if another embedder made the vectors
-        await ToolService(library).recover()  # finish a restore that was interrupted
+        await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
         info = await _describe(library, listener, is_open=not has_keys)
         client = client_of(settings)
         if client is not None:

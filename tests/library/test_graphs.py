@@ -20,7 +20,7 @@ from memrecall.store.database.statements import new_id
 
 from ..cases import check_each_async
 from ..databases import Databases
-from ..memory.standin import WordExtractor
+from ..memory.word_extractor import WordExtractor
 
 ANN, BEN = Scope("ann"), Scope("ben")
 
