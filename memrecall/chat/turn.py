@@ -21,7 +21,7 @@ from autogen_core.models import (
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
-from memrecall.chat.tools import Toolbox
+from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.client import to_model_failure
@@ -38,7 +38,7 @@ class TurnStart:
     """What a turn begins with: the context, the tools and the forced calls."""
 
     messages: list[LLMMessage]
-    tools: Toolbox
+    tools: TurnTools
     forged: Sequence[FunctionCall]
     language: Language
     names: Sequence[str] = ()  # of the group member that answers

@@ -163,7 +163,7 @@ class SearchEngine:
         return seal_cursor(self._store.facts.cursor_secret, search.binding(), position)
 
     async def _embed(self, search: _Search) -> tuple[Floats | None, str]:
-        """Return the query's vector, or why a hybrid search goes on without it."""
+        """Return the query's vector, or why a hybrid search does without it."""
         request = search.request
         if request.mode == "keyword":
             return None, ""

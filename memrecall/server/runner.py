@@ -24,7 +24,7 @@ from memrecall.server.auth import is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
 from memrecall.settings import Settings
-from memrecall.telemetry import exporting
+from memrecall.telemetry import export_spans
 
 log = logging.getLogger("memrecall.server")
 
@@ -151,7 +151,7 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
         client = client_of(settings)
         if client is not None:
             stack.push_async_callback(client.close)
-        tracer = stack.enter_context(exporting(__version__)) if settings.telemetry else None
+        tracer = stack.enter_context(export_spans(__version__)) if settings.telemetry else None
         app = create_app(
             library,
             allow_keyless=is_local,
