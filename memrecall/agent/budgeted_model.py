@@ -76,13 +76,8 @@ class BudgetedModel:
             event = replace(event, failed=error.message)
             raise
         except Exception as error:  # third-party clients raise errors of any type
-<<<<<<< HEAD
-            failure = type(error).__name__
-            raise to_model_failure(error) from error
-=======
             event = replace(event, failed=type(error).__name__)
             raise to_model_failure(error) from error
->>>>>>> main
         finally:
             self._record(event, time.monotonic() - started)
         return reply
