@@ -24,7 +24,7 @@ from memrecall.chat.phrases import say
 from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import failure_of
+from memrecall.model.client import to_model_failure
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -180,7 +180,7 @@ class Turn:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"
             raise ModelFailed(message, kind="timeout") from None
         except Exception as error:  # Clients of other packages raise errors of any type.
-            raise failure_of(error) from error
+            raise to_model_failure(error) from error
 
     async def _run_calls(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []
