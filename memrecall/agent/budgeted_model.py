@@ -12,8 +12,8 @@ from autogen_core.tools import Tool, ToolSchema
 from memrecall.agent.trace import ModelEvent, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import BaseClient, Request, failure_of, message_texts
-from memrecall.model.offline import FAMILY
+from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.telemetry import trace_model
 
 
@@ -34,7 +34,7 @@ class BudgetedModel:
     @property
     def is_offline(self) -> bool:
         """Whether the offline rules answer instead of a model."""
-        return bool(self.client.model_info["family"] == FAMILY)
+        return bool(self.client.model_info["family"] == OFFLINE_FAMILY)
 
     async def call(
         self,
@@ -77,7 +77,7 @@ class BudgetedModel:
             raise
         except Exception as error:  # third-party clients raise errors of any type
             event = replace(event, failed=type(error).__name__)
-            raise failure_of(error) from error
+            raise to_model_failure(error) from error
         finally:
             self._record(event, time.monotonic() - started)
         return reply

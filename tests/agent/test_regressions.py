@@ -15,7 +15,7 @@ from memrecall.agent.prompt_view import write_block
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.memory import Library
-from memrecall.model.client import classify
+from memrecall.model.client import classify_failure
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, call, calls, fail, say
 from memrecall.text.times import find_times
@@ -292,8 +292,8 @@ class TestBudgets:
         assert recalled.queries[0].returned
 
     def test_quota_error_is_not_an_overflow(self) -> None:
-        assert classify(429, "You exceeded your current quota of tokens") == "quota"
-        assert classify(400, "maximum context length is 8192 tokens") == "overflow"
+        assert classify_failure(429, "You exceeded your current quota of tokens") == "quota"
+        assert classify_failure(400, "maximum context length is 8192 tokens") == "overflow"
 
 
 async def test_forced_handoff_includes_each_search(library: Library) -> None:
