@@ -31,9 +31,9 @@ from memrecall.errors import (
     NotFound,
     StorageError,
 )
-from memrecall.model.prompts import Language
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 

@@ -13,8 +13,7 @@ from memrecall.extraction.rules.graph import build_graph
 from memrecall.extraction.rules.summaries import summarise
 from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
-from memrecall.model.prompts import Language
-from memrecall.types import format_time
+from memrecall.types import Language, format_time
 
 # A question without a time: any moment will do, and the same question gets the same answer.
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)

@@ -22,7 +22,8 @@ from memrecall.model.client import (
     message_texts,
     run_cancellable,
 )
-from memrecall.model.prompts import Language, prompt_name
+from memrecall.model.prompts import prompt_name
+from memrecall.types import Language
 
 OFFLINE_FAMILY = "memrecall-offline"
 # Characters above which a rule runs in a thread, because it may take a while.

@@ -19,8 +19,9 @@ from autogen_core.models import (
 from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
+from memrecall.types import Language
 
 T = TypeVar("T", bound=BaseModel)
 

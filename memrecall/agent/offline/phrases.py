@@ -1,6 +1,6 @@
 """Texts of the rules in English and Chinese: thoughts, summaries and questions."""
 
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Thoughts

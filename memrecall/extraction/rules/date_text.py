@@ -4,8 +4,8 @@ import re
 from datetime import datetime, timedelta
 
 from memrecall.extraction.rules.tables import load_table
-from memrecall.model.prompts import Language
 from memrecall.text.times import TimeGrain
+from memrecall.types import Language
 
 _SHARED = load_table("shared")
 _MAX_RANGE = timedelta(days=100)

@@ -16,7 +16,7 @@ from memrecall.extraction.rules.conversation import build_facts, read_statements
 from memrecall.extraction.rules.decisions import decide
 from memrecall.extraction.rules.graph import build_graph
 from memrecall.extraction.rules.summaries import summarise
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 
 class RuleExtractor:
