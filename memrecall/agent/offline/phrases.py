@@ -87,6 +87,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "Some searches failed ({codes}): there may be more.",
         "部分搜索失败（{codes}），可能还有更多内容。",
     ),
+    "withheld": (
+        "Withheld as sensitive, without permission: {count}.",
+        "有 {count} 条敏感记忆因没有权限未显示。",
+    ),
     "summary_in_window": (
         "Nothing needs to be recalled: what is meant was said in this conversation. "
         "{who}: “{text}”",
