@@ -93,8 +93,8 @@ def _keyword_type(word: str) -> KeywordType:
 _IDENTIFIER_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
 _HYPHENATED = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
 _NUMBER_TABLE = """
-0 zero 零,1 one 一,2 two 二 两,3 three 三,4 four 四,5 five 五,6 six 六,7 seven 七,8 eight 八,9 nine 九
-10 ten 十
+0 zero 零,1 one 一,2 two 二 两,3 three 三,4 four 四,5 five 五,6 six 六,7 seven 七,8 eight 八
+9 nine 九,10 ten 十
 """
 _NUMBER_SPELLINGS = [tuple(row.split()) for row in re.split("[,\n]", _NUMBER_TABLE.strip())]
 _NUMBER = re.compile(
