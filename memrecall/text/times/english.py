@@ -1,6 +1,5 @@
 """Tables of English time words, for text in lower case."""
 
-from calendar import month_name
 from collections.abc import Callable
 from datetime import datetime
 from typing import get_args
@@ -88,17 +87,14 @@ _COUNT_STARTS = any_of(
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # "sat" and "sun" are other words too often.
+_SHORT_WEEKDAY_NAMES = ("mon", "tue tues", "wed", "thu thur thurs", "fri")
 _SHORT_WEEKDAYS = {
-    "mon": 0,
-    "tue": 1,
-    "tues": 1,
-    "wed": 2,
-    "thu": 3,
-    "thur": 3,
-    "thurs": 3,
-    "fri": 4,
+    name: number for number, names in enumerate(_SHORT_WEEKDAY_NAMES) for name in names.split()
 }
-_MONTHS = {name.lower(): number for number, name in enumerate(month_name) if name}
+_MONTH_NAMES = """
+january february march april may june july august september october november december
+"""
+_MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES.split(), 1)}
 _SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if len(name) > 3}
 _SHORT_MONTHS["sept"] = 9
 _MONTH_NUMBERS = _MONTHS | _SHORT_MONTHS

@@ -120,8 +120,8 @@ def ignore_recurring(_now: datetime, *_groups: str | None) -> NoTime:
 
 
 # A date is not part of something longer: a version, an address, a telephone number.
-_DATE_START = r"(?<![\w./])"
-_DATE_END = r"(?![\w/]|[.]\d)"
+_BEGIN = r"(?<![\w./])"
+_END = r"(?![\w/]|[.]\d)"
 _NO_DASH_BEFORE, _NO_DASH_AFTER = r"(?<!-)", r"(?!-)"
 _YEAR = r"(?:19|20|21)\d\d"
 
@@ -154,18 +154,16 @@ def _clock(_now: datetime, hour: str, minute: str) -> Recurrence:
 
 NUMERIC_RULES = (
     Rule(
-        rf"{_DATE_START}{_NO_DASH_BEFORE}({_YEAR}-\d\d-\d\d)(?:t| )(\d\d:\d\d)"
+        rf"{_BEGIN}{_NO_DASH_BEFORE}({_YEAR}-\d\d-\d\d)(?:t| )(\d\d:\d\d)"
         r"(?::\d\d(?:[.]\d{1,9})?)?(z|[+-]\d\d:?\d\d)?(?![\w:]| ?[ap][.]?m)",
         _instant,
     ),
+    Rule(rf"{_BEGIN}{_NO_DASH_BEFORE}({_YEAR})-(\d\d?)-(\d\d?){_END}{_NO_DASH_AFTER}", _day),
+    Rule(rf"{_BEGIN}({_YEAR})/(\d\d?)/(\d\d?){_END}", _day),
+    Rule(rf"{_BEGIN}({_YEAR})[.](\d\d?)[.](\d\d?){_END}", _day),
+    Rule(rf"{_BEGIN}(\d\d?)/(\d\d?)/({_YEAR}){_END}", _day_year_last),
     Rule(
-        rf"{_DATE_START}{_NO_DASH_BEFORE}({_YEAR})-(\d\d?)-(\d\d?){_DATE_END}{_NO_DASH_AFTER}", _day
-    ),
-    Rule(rf"{_DATE_START}({_YEAR})/(\d\d?)/(\d\d?){_DATE_END}", _day),
-    Rule(rf"{_DATE_START}({_YEAR})[.](\d\d?)[.](\d\d?){_DATE_END}", _day),
-    Rule(rf"{_DATE_START}(\d\d?)/(\d\d?)/({_YEAR}){_DATE_END}", _day_year_last),
-    Rule(
-        rf"{_DATE_START}{_NO_DASH_BEFORE}({_YEAR})-(0[1-9]|1[0-2]){_DATE_END}{_NO_DASH_AFTER}",
+        rf"{_BEGIN}{_NO_DASH_BEFORE}({_YEAR})-(0[1-9]|1[0-2]){_END}{_NO_DASH_AFTER}",
         _month,
     ),
     Rule(
