@@ -30,7 +30,8 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from benchmarks.report import number, say  # noqa: E402
-from memrecall.agent import EventKind, Recaller, RecallResult  # noqa: E402
+from memrecall.agent import Recaller, RecallResult  # noqa: E402
+from memrecall.agent.trace import ResultEvent  # noqa: E402
 from memrecall.memory import Importer, Library  # noqa: E402
 from memrecall.scope import Permission, Scope  # noqa: E402
 from memrecall.settings import load_settings  # noqa: E402
@@ -235,7 +236,7 @@ def _judge(
 
 def _calls(result: RecallResult, tool: str) -> list[Json]:
     """The calls of a tool that were done: arguments as applied, and the output."""
-    told = [event.data for event in result.trace.events if event.kind is EventKind.RESULT]
+    told = [event.data for event in result.trace.events if isinstance(event, ResultEvent)]
     return [data for data in told if data["tool"] == tool and not data["error"]]
 
 

@@ -93,7 +93,7 @@ def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[
     memory = Memory(settings=settings)
     # The one way to hand it vectors that are known: a library made by hand, in its own loop.
     store = memory._thread.run(Store.open(file))
-    memory._inner._shared._given = Library(store, embedder, settings)
+    memory._inner._shared._library = Library(store, embedder, settings)
     return memory, memory.close
 
 

@@ -10,6 +10,7 @@ import asyncio
 from history import opened_history
 
 from memrecall import recall
+from memrecall.agent.trace import CallEvent
 
 CONVERSATIONS: tuple[object, ...] = (
     "我之前说过我对什么东西过敏，不能点什么菜？",
@@ -27,13 +28,13 @@ async def run() -> None:
     async with opened_history() as library:
         for messages in CONVERSATIONS:
             result = await recall(messages, user_id="lin", library=library)
-            start, *events = result.trace.events
-            print(f"\n{start.data['asked']}\n  confidence {result.confidence:.0%}")
+            print(f"\n{result.trace.start.asked}\n  confidence {result.confidence:.0%}")
             for memory in result.memories:
                 print(f"  {memory.ts:%Y-%m-%d} {memory.role}: {memory.content}")
             if not result.memories:
                 print(f"  nothing found; ask: {result.handoff.follow_up_question}")
-            steps = [event.data["tool"] for event in events if event.kind == "call"]
+            events = result.trace.events
+            steps = [event.tool for event in events if isinstance(event, CallEvent)]
             print(f"  by {' → '.join(steps)}")
 
 

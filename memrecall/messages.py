@@ -1,8 +1,10 @@
-"""Messages as applications write them: a text, a dict of OpenAI's form, or a list of either."""
+"""The one parser of the messages that applications pass in, in whatever form they have them."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
@@ -12,6 +14,7 @@ from memrecall.types import (
     Origin,
     Role,
     check_json,
+    check_text,
     describe_validation_error,
     parse_time,
 )
@@ -19,133 +22,265 @@ from memrecall.types import (
 Redact = Callable[[str], str]
 
 LARGEST_BATCH = 10_000
-_ROLES = {"developer": Role.SYSTEM, "function": Role.TOOL, "human": Role.USER, "ai": Role.ASSISTANT}
-_CAPTIONS = {"image_url": "[image]", "input_audio": "[audio]", "file": "[file]", "refusal": ""}
+_FORMS = 'Pass a text, {"role": "user", "content": "…"}, a message object, or a list of them'
+_ALIASES = {
+    "developer": Role.SYSTEM,
+    "function": Role.TOOL,
+    "human": Role.USER,
+    "ai": Role.ASSISTANT,
+}
+# The `type` of the messages of LangChain and AutoGen.
+_ROLE_OF_TYPE = {
+    **_ALIASES,
+    "system": Role.SYSTEM,
+    "tool": Role.TOOL,
+    "UserMessage": Role.USER,
+    "AssistantMessage": Role.ASSISTANT,
+    "SystemMessage": Role.SYSTEM,
+    "FunctionExecutionResultMessage": Role.TOOL,
+}
 _ORIGINS = {Role.ASSISTANT: Origin.ASSISTANT, Role.TOOL: Origin.TOOL, Role.SYSTEM: Origin.ASSISTANT}
+_MEDIA = {
+    "image_url": "image",
+    "input_image": "image",
+    "Image": "image",
+    "input_audio": "audio",
+    "input_file": "file",
+}
+_PARTS_WITHOUT_TEXT = {
+    *("", "refusal", "thinking", "reasoning", "text_reasoning", "redacted_thinking"),
+    *("tool_use", "tool_call", "function_call", "FunctionCall", "usage"),
+}
 
 
-def read_messages(
-    given: object, metadata: Mapping[str, Any] | None = None, redact: Redact | None = None
-) -> list[NewMessage]:
-    """The messages to be stored. One without any words (a mere tool call, null) is left out."""
-    items = [given] if isinstance(given, str | Mapping | NewMessage) else given
-    if not isinstance(items, Sequence) or isinstance(items, bytes | bytearray):
+@dataclass(frozen=True, slots=True)
+class ConversationMessage:
+    """A message of a conversation, the same for every form that it was passed in."""
+
+    role: Role
+    text: str
+    speaker: str | None = None
+    ts: datetime | None = None
+    message_id: str | None = None
+    parent_message_id: str | None = None
+    content_type: str = "text"
+    metadata: dict[str, Any] = field(default_factory=dict, hash=False)
+
+    def to_new_message(self) -> NewMessage:
+        """Return the message in the form that is stored; InvalidArgument if it cannot be."""
+        try:
+            return NewMessage(
+                content=self.text,
+                role=self.role,
+                message_id=self.message_id,
+                ts=self.ts,
+                speaker=self.speaker,
+                content_type=self.content_type,
+                parent_message_id=self.parent_message_id,
+                metadata=self.metadata,
+            )
+        except ValidationError as error:
+            raise InvalidArgument(describe_validation_error(error)) from None
+
+
+def parse_messages(messages: object) -> tuple[ConversationMessage, ...]:
+    """Return a conversation from a text, a dict, a message object or a list of them.
+
+    Message objects are those of memrecall, AutoGen, LangChain, Agent Framework and OpenAI's client.
+    A message without text, such as a bare tool call, is left out.
+    """
+    items = messages if _is_list(messages) else [messages]
+    parsed = tuple(message for item in items if (message := parse_message(item)).text.strip())
+    if not parsed:
         raise InvalidArgument(
-            f"a {type(given).__name__} is not a conversation",
-            hint='Give a text, {"role": …, "content": …} or a list of them',
+            "the conversation is empty: no message has any text", hint="Pass at least one message"
         )
-    if len(items) > LARGEST_BATCH:
+    return parsed
+
+
+def parse_new_messages(
+    messages: object, metadata: Mapping[str, Any] | None = None, redact: Redact | None = None
+) -> list[NewMessage]:
+    """Return the messages to store: parsed, with shared metadata, redacted and validated."""
+    if _is_list(messages) and len(messages) > LARGEST_BATCH:
         raise InvalidArgument(
-            f"{len(items)} messages at once are too many", hint=f"Give at most {LARGEST_BATCH}"
+            f"{len(messages)} messages exceed the limit of one call",
+            hint=f"Pass at most {LARGEST_BATCH}",
         )
     shared = check_json("metadata", dict(metadata or {}))
-    read = [_read(item, shared) for item in items]
-    said = [redacted(message, redact) for message in read if message.content.strip()]
-    if not said:
-        raise InvalidArgument("there is nothing to remember", hint="Give at least one message")
-    return said
+    return [
+        replace(
+            message,
+            text=redact_text(message.text, redact),
+            metadata=redact_text({**shared, **message.metadata}, redact),
+        ).to_new_message()
+        for message in parse_messages(messages)
+    ]
+
+
+def parse_role(value: object) -> Role:
+    """Return the role that a name stands for; `developer`, `human` and `ai` are aliases."""
+    if isinstance(value, str):
+        if value in _ALIASES:
+            return _ALIASES[value]
+        if value in tuple(Role):
+            return Role(value)
+    raise InvalidArgument(
+        f"role {value!r} is not known", hint=f"Use {', '.join((*Role, *_ALIASES))}"
+    )
 
 
 def origin_of(role: Role) -> Origin:
-    """How far what a message says can be trusted: set by its role, never by its words."""
+    """Return how far a message can be trusted: decided by its role, never by its text."""
     return _ORIGINS.get(role, Origin.USER)
 
 
-def redacted(message: NewMessage, redact: Redact | None) -> NewMessage:
-    """The message as the application's hook lets it be stored."""
-    if redact is None:
-        return message
-    changed = {"content": redact(message.content), "metadata": scrub(message.metadata, redact)}
-    return NewMessage.model_validate({**message.model_dump(), **changed})
-
-
-def scrub(value: Any, redact: Redact | None) -> Any:
-    """JSON with every text in it redacted."""
+def redact_text(value: Any, redact: Redact | None) -> Any:
+    """Return a JSON value with `redact` applied to every text in it."""
     if redact is None:
         return value
     if isinstance(value, str):
         return redact(value)
     if isinstance(value, Mapping):
-        return {name: scrub(item, redact) for name, item in value.items()}
-    return [scrub(item, redact) for item in value] if isinstance(value, list | tuple) else value
+        return {name: redact_text(item, redact) for name, item in value.items()}
+    return [redact_text(item, redact) for item in value] if _is_list(value) else value
 
 
-def _read(item: object, shared: dict[str, Any]) -> NewMessage:
-    if isinstance(item, NewMessage):
-        return item.model_copy(update={"metadata": {**shared, **item.metadata}})
+def _is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes | bytearray)
+
+
+def parse_message(item: object) -> ConversationMessage:
+    """Return one message, which may have no text; see `parse_messages` for the forms."""
+    if isinstance(item, ConversationMessage):
+        return item
     if isinstance(item, str):
-        item = {"role": "user", "content": item}
-    if not isinstance(item, Mapping):
-        raise InvalidArgument(
-            f"a {type(item).__name__} is not a message", hint='Write {"role": …, "content": …}'
-        )
-    said = item.get("ts") or item.get("timestamp")
-    fields = {
-        "content": _text(item.get("content")),
-        "role": _role(item.get("role", "user")),
-        "ts": None if said is None else parse_time(said, "ts"),
-        "speaker": item.get("speaker") or item.get("name"),
-        "message_id": item.get("message_id") or item.get("id"),
-        "parent_message_id": item.get("parent_message_id"),
-        "metadata": {**shared, **_details(item)},
-    }
-    try:
-        return NewMessage.model_validate(fields)
-    except ValidationError as error:
-        raise InvalidArgument(describe_validation_error(error)) from None
+        return ConversationMessage(Role.USER, item)
+    role = _parse_role_of(item)
+    text, content_type = _parse_content(item)
+    if isinstance(item, Mapping):
+        # Only JSON can bring text that no database can store this far unnoticed: objects of
+        # frameworks are checked when they are stored, so that a recall never fails on them.
+        check_text("the content of a message", text)
+    ts = _get(item, "ts", "timestamp", "created_at")
+    return ConversationMessage(
+        role,
+        text,
+        _parse_speaker(item),
+        parse_time(ts, "ts") if ts else None,
+        _get_text(item, "message_id", "id"),
+        _get_text(item, "parent_message_id"),
+        _get_text(item, "content_type") or content_type,
+        _parse_metadata(item),
+    )
 
 
-def _role(given: object) -> Role:
-    if isinstance(given, Role):
-        return given
-    try:
-        return _ROLES[given] if given in _ROLES else Role(str(given))
-    except (ValueError, TypeError):
-        raise InvalidArgument(
-            f"role {given!r} is not known", hint=f"Use {', '.join(Role)}"
-        ) from None
+def _get(item: object, *names: str) -> Any:
+    """Return the first field that has a value, of a dict or an object."""
+    for name in names:
+        value = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+        if value is not None and value != "":
+            return value
+    return None
 
 
-def _text(content: object) -> str:
-    """The words of a content: a text, or its parts, where what is no text has a caption."""
-    if content is None:
-        return ""
-    if isinstance(content, str):
-        return content
+def _get_text(item: object, *names: str) -> str | None:
+    for name in names:
+        value = _get(item, name)
+        if isinstance(value, str):
+            return value
+        if value is not None:
+            raise InvalidArgument(f"{name} {value!r} is not a text", hint="Pass a string")
+    return None
+
+
+def _parse_role_of(item: object) -> Role:
+    if isinstance(item, Mapping) and "role" in item:
+        return parse_role(item["role"])
+    role = _get(item, "role")
+    if role is not None:
+        return parse_role(getattr(role, "value", role))
+    kind = _get(item, "type")
+    if isinstance(kind, str) and kind in _ROLE_OF_TYPE:
+        return _ROLE_OF_TYPE[kind]
+    if isinstance(item, Mapping):
+        return Role.USER
+    if _is_autogen_chat_message(item):
+        return Role.USER if _get(item, "source") == "user" else Role.ASSISTANT
+    raise InvalidArgument(f"a {type(item).__name__} is not a message", hint=_FORMS)
+
+
+def _is_autogen_chat_message(item: object) -> bool:
+    return callable(getattr(item, "to_model_text", None)) and hasattr(item, "source")
+
+
+def _parse_speaker(item: object) -> str | None:
+    name = _get_text(item, "speaker", "name", "author_name")
+    if name is not None or isinstance(item, Mapping):
+        return name
+    source = _get_text(item, "source")
+    # AutoGen's default sources only repeat the role.
+    return None if source in ("user", "assistant", "system") else source
+
+
+def _parse_content(item: Any) -> tuple[str, str]:
+    """Return the text of a message and its content type."""
+    content = _get(item, "contents", "content")
+    if _is_autogen_chat_message(item) and not _is_list(content):
+        content = item.to_model_text()
+    if content is None and not isinstance(item, Mapping):
+        content = _get(item, "text")
+    if content is None or isinstance(content, str):
+        return content or "", "text"
     if isinstance(content, Mapping):
         content = [content]
-    if not isinstance(content, Sequence):
-        raise InvalidArgument(f"a content of {type(content).__name__} is not text")
-    return "\n".join(filter(None, map(_part, content)))
+    if not _is_list(content):
+        raise InvalidArgument(
+            f"content of type {type(content).__name__} is not text",
+            hint='Pass a text or a list of parts such as {"type": "text", "text": "…"}',
+        )
+    parts = [part for part in map(_parse_part, content) if part[0]]
+    types = [content_type for _, content_type in parts]
+    content_type = types[0] if types and "text" not in types else "text"
+    return "\n".join(text for text, _ in parts), content_type
 
 
-def _part(part: object) -> str:
+def _parse_part(part: object) -> tuple[str, str]:
+    """Return the text of a content part and its content type; what is no text gets a caption."""
     if isinstance(part, str):
-        return part
-    if not isinstance(part, Mapping):
-        raise InvalidArgument(f"a part of a content is {part!r}", hint='{"type": "text", …}')
-    text = part.get("text")
+        return part, "text"
+    if not isinstance(part, Mapping) and type(part).__module__ == "builtins":
+        raise InvalidArgument(
+            f"content part {part!r} is neither a text nor an object",
+            hint='Pass parts such as {"type": "text", "text": "…"}',
+        )
+    kind = str(_get(part, "type") or ("" if isinstance(part, Mapping) else type(part).__name__))
+    text = _get(part, "text", "content", "result")
+    if kind in _PARTS_WITHOUT_TEXT and not (kind == "" and isinstance(text, str)):
+        return "", "text"
     if isinstance(text, str):
-        return text
-    kind = str(part.get("type", ""))
-    caption = part.get("caption")
-    return caption if isinstance(caption, str) else _CAPTIONS.get(kind, f"[{kind}]" if kind else "")
+        return text, "text"
+    if kind in ("data", "uri"):
+        kind = str(_get(part, "media_type") or "file").split("/", 1)[0]
+    content_type = _MEDIA.get(kind, kind)
+    caption = _get(part, "caption")
+    return caption if isinstance(caption, str) else f"[{content_type}]", content_type
 
 
-def _details(item: Mapping[Any, Any]) -> dict[str, Any]:
-    """What else a message of a chat says: its metadata, its tool calls."""
-    own = item.get("metadata")
-    if own is not None and not isinstance(own, Mapping):
-        raise InvalidArgument(f"the metadata of a message is {own!r}", hint="Give a dict")
-    details = dict(own or {})
+def _parse_metadata(item: object) -> dict[str, Any]:
+    """Return a message's own metadata and its tool calls."""
+    metadata = _get(item, "metadata")
+    if metadata is not None and not isinstance(metadata, Mapping):
+        raise InvalidArgument(f"metadata {metadata!r} is not a JSON object", hint="Pass a dict")
+    details = dict(metadata or {})
     for name in ("tool_calls", "tool_call_id"):
-        if item.get(name):
-            details[name] = _plain(item[name])
+        if value := _get(item, name):
+            details[name] = _to_json(value)
     return check_json("metadata", details)  # type: ignore[no-any-return]
 
 
-def _plain(value: object) -> Any:
-    """Objects of a client library as JSON."""
+def _to_json(value: object) -> Any:
+    """Return objects of a client library as plain JSON values."""
     return json.loads(
         json.dumps(value, default=lambda thing: getattr(thing, "__dict__", str(thing)))
     )

@@ -1,12 +1,14 @@
-"""Threads that serve until their owner ends them, also while the interpreter is ending.
+"""Work that must finish: daemon threads, and tasks shielded from cancellation.
 
-The standard executors take nothing more once the main thread is over. What was begun before, a
-write and the vectors that follow it, must still come to its end.
+The standard executors accept nothing once the main thread has ended. A write that has begun, and
+the vectors that follow it, must still be completed then.
 """
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
@@ -16,23 +18,41 @@ Result = TypeVar("Result")
 _Job = Callable[[], None]
 
 
-class Workers(ThreadPoolExecutor):
-    """An executor with threads of its own. They are daemons: whoever made it shuts it down.
+async def run_to_completion(work: Coroutine[Any, Any, Result]) -> Result:
+    """Await `work` to its end, even if the caller is cancelled meanwhile.
 
-    Some Pythons start no thread while they end: with `ready`, the first one is there before.
+    A cancelled caller sees the cancellation only when the outcome is settled.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        while not task.done():
+            with suppress(asyncio.CancelledError):  # a second cancellation waits as well
+                await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # Marks it as retrieved: no caller is left to receive it.
+        raise
+
+
+class DaemonThreadPool(ThreadPoolExecutor):
+    """An executor of daemon threads, which its creator has to shut down.
+
+    Some Python versions start no thread while the interpreter shuts down: `prestart` starts the
+    first one at once.
     """
 
-    def __init__(self, most: int, name: str = "memrecall", *, ready: bool = False) -> None:
-        super().__init__(max_workers=most, thread_name_prefix=name)
-        self._most = most
+    def __init__(self, size: int, name: str = "memrecall", *, prestart: bool = False) -> None:
+        super().__init__(max_workers=size, thread_name_prefix=name)
+        self._size = size
         self._name = name
         self._queue: SimpleQueue[_Job | None] = SimpleQueue()
-        self._serving: list[threading.Thread] = []
+        self._pool: list[threading.Thread] = []
         self._idle = threading.Semaphore(0)
         self._guard = threading.Lock()
-        self._over = False
-        if ready:
-            self._hire()
+        self._closed = False
+        if prestart:
+            self._start_thread()
             self._idle.release()
 
     def submit(
@@ -42,54 +62,54 @@ class Workers(ThreadPoolExecutor):
         *args: Parameters.args,
         **kwargs: Parameters.kwargs,
     ) -> Future[Result]:
-        """Have a function called in one of the threads."""
+        """Call a function in one of the threads and return a future of its result."""
         future: Future[Result] = Future()
 
         def job() -> None:
             if future.set_running_or_notify_cancel():
-                _carry_out(future, fn, args, kwargs)
+                _settle(future, fn, args, kwargs)
 
         with self._guard:
-            if self._over:
-                raise RuntimeError("these workers have gone home")
-            if not self._idle.acquire(blocking=False) and len(self._serving) < self._most:
-                self._hire()
+            if self._closed:
+                raise RuntimeError("the thread pool is shut down")
+            if not self._idle.acquire(blocking=False) and len(self._pool) < self._size:
+                self._start_thread()
             self._queue.put(job)
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Take nothing more and end the threads, after what was begun."""
-        del cancel_futures  # nothing waits for long here
+        """Accept no more work and end the threads after the work that is queued."""
+        del cancel_futures  # Queued work is always finished.
         with self._guard:
-            self._over = True
-            for _ in self._serving:
+            self._closed = True
+            for _ in self._pool:
                 self._queue.put(None)
         if wait:
-            for thread in self._serving:
+            for thread in self._pool:
                 thread.join()
 
-    def _hire(self) -> None:
-        name = f"{self._name}-{len(self._serving)}"
-        thread = threading.Thread(target=self._serve, name=name, daemon=True)
+    def _start_thread(self) -> None:
+        name = f"{self._name}-{len(self._pool)}"
+        thread = threading.Thread(target=self._run, name=name, daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # the interpreter is ending: those who are here must do
-            if not self._serving:
+        except RuntimeError:  # The interpreter is shutting down: the existing threads go on.
+            if not self._pool:
                 raise
         else:
-            self._serving.append(thread)
+            self._pool.append(thread)
 
-    def _serve(self) -> None:
+    def _run(self) -> None:
         while (job := self._queue.get()) is not None:
             job()
-            del job  # or its results would live until the next one
+            del job  # Its results would otherwise live until the next job.
             self._idle.release()
 
 
-def _carry_out(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
+def _settle(future: Future[Any], fn: Callable[..., Any], args: Any, kwargs: Any) -> None:
     try:
         result = fn(*args, **kwargs)
-    except BaseException as error:  # the caller's, whatever it is: it is raised there
+    except BaseException as error:  # Raised again where the future is awaited.
         future.set_exception(error)
     else:
         future.set_result(result)

@@ -6,7 +6,7 @@ import pytest
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import CreateResult, LLMMessage, UserMessage
 
-from memrecall.errors import ModelFailed
+from memrecall.errors import ModelFailed, ScriptExhausted
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.testing import (
@@ -69,7 +69,7 @@ async def test_requests_are_remembered() -> None:
 async def test_a_script_that_is_too_short() -> None:
     client = ScriptedClient([say("1")])
     await client.create(ASK)
-    with pytest.raises(AssertionError, match="has 1 steps, and the model was called 2 times"):
+    with pytest.raises(ScriptExhausted, match="has 1 steps, and the model was called 2 times"):
         await client.create(ASK)
 
 

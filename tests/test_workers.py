@@ -1,4 +1,4 @@
-"""Threads that serve until their owner ends them."""
+"""Daemon threads, and work that cancellation does not interrupt."""
 
 import asyncio
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.workers import Workers
+from memrecall.workers import DaemonThreadPool, run_to_completion
 
 from .waiting import LIMIT
 
@@ -18,55 +18,55 @@ pytestmark = pytest.mark.concurrent
 ROOT = Path(__file__).parents[1]
 
 
-def test_results_and_failures_come_back() -> None:
-    workers = Workers(2)
-    assert workers.submit(pow, 2, 5).result(LIMIT) == 32
+def test_submit_returns_results_and_raises_errors() -> None:
+    pool = DaemonThreadPool(2)
+    assert pool.submit(pow, 2, 5).result(LIMIT) == 32
     with pytest.raises(ZeroDivisionError):
-        workers.submit(lambda: 1 // 0).result(LIMIT)
-    assert list(workers.map(str, range(5))) == ["0", "1", "2", "3", "4"]
-    workers.shutdown()
+        pool.submit(lambda: 1 // 0).result(LIMIT)
+    assert list(pool.map(str, range(5))) == ["0", "1", "2", "3", "4"]
+    pool.shutdown()
     with pytest.raises(RuntimeError):
-        workers.submit(pow, 2, 5)
+        pool.submit(pow, 2, 5)
 
 
-def test_no_more_threads_than_allowed_and_no_more_than_needed() -> None:
-    workers = Workers(3, "few")
+def test_pool_starts_only_needed_threads_up_to_its_size() -> None:
+    pool = DaemonThreadPool(3, "few")
     for _ in range(20):
-        workers.submit(int).result(LIMIT)
-        assert workers._idle.acquire(timeout=LIMIT)  # the thread is free again
-        workers._idle.release()
-    assert len(named("few")) == 1
+        pool.submit(int).result(LIMIT)
+        assert pool._idle.acquire(timeout=LIMIT)  # the thread is free again
+        pool._idle.release()
+    assert len(threads_named("few")) == 1
     gate = threading.Event()
-    waiting: list[Future[bool]] = [workers.submit(gate.wait, LIMIT) for _ in range(9)]
-    assert len(named("few")) == 3
+    futures: list[Future[bool]] = [pool.submit(gate.wait, LIMIT) for _ in range(9)]
+    assert len(threads_named("few")) == 3
     gate.set()
-    assert all(future.result(LIMIT) for future in waiting)
-    workers.shutdown()
-    assert named("few") == []
+    assert all(future.result(LIMIT) for future in futures)
+    pool.shutdown()
+    assert threads_named("few") == []
 
 
-def named(name: str) -> list[threading.Thread]:
+def threads_named(name: str) -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name.startswith(f"{name}-")]
 
 
-def test_what_is_cancelled_before_its_turn_is_not_done() -> None:
-    workers, gate = Workers(1), threading.Event()
-    done: list[int] = []
-    first = workers.submit(gate.wait, LIMIT)
-    second = workers.submit(done.append, 1)
+def test_cancelled_job_does_not_run() -> None:
+    pool, gate = DaemonThreadPool(1), threading.Event()
+    calls: list[int] = []
+    first = pool.submit(gate.wait, LIMIT)
+    second = pool.submit(calls.append, 1)
     assert second.cancel()
     gate.set()
     first.result(LIMIT)
-    workers.shutdown()
-    assert done == []
+    pool.shutdown()
+    assert calls == []
 
 
-async def test_an_event_loop_takes_them_as_its_own() -> None:
+async def test_event_loop_accepts_the_pool_as_executor() -> None:
     loop = asyncio.new_event_loop()
-    workers = Workers(2, "looped")
+    pool = DaemonThreadPool(2, "looped")
 
     def work() -> str:
-        loop.set_default_executor(workers)
+        loop.set_default_executor(pool)
         return loop.run_until_complete(
             asyncio.wait_for(asyncio.to_thread(lambda: threading.current_thread().name), LIMIT)
         )
@@ -77,27 +77,56 @@ async def test_an_event_loop_takes_them_as_its_own() -> None:
     await asyncio.to_thread(thread.join, LIMIT)
     assert names[0].startswith("looped-")
     loop.close()
-    workers.shutdown()
+    pool.shutdown()
 
 
-ENDING = """
+SHUTDOWN_SCRIPT = """
 import threading
-from memrecall.workers import Workers
-workers = Workers(1, ready=True)
-def at_the_end():
+from memrecall.workers import DaemonThreadPool
+pool = DaemonThreadPool(1, prestart=True)
+def work_after_main():
     threading.main_thread().join()
-    print(workers.submit(lambda: "done").result(60), flush=True)
-    workers.shutdown()
-threading.Thread(target=at_the_end).start()
+    print(pool.submit(lambda: "done").result(60), flush=True)
+    pool.shutdown()
+threading.Thread(target=work_after_main).start()
 """
 
 
-def test_they_serve_after_the_main_thread_is_over() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", ENDING],
+def test_pool_works_after_the_main_thread_has_ended() -> None:
+    process = subprocess.run(
+        [sys.executable, "-W", "error", "-c", SHUTDOWN_SCRIPT],
         env={"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+    assert (process.returncode, process.stdout, process.stderr) == (0, "done\n", "")
+
+
+async def test_cancelled_caller_waits_until_the_work_is_complete() -> None:
+    events: list[str] = []
+    gate = asyncio.Event()
+
+    async def work() -> None:
+        await gate.wait()
+        events.append("complete")
+
+    caller = asyncio.create_task(run_to_completion(work()))
+    for _ in range(2):
+        await asyncio.sleep(0)
+        caller.cancel()
+    await asyncio.sleep(0)
+    assert not caller.done()
+    gate.set()
+    with pytest.raises(asyncio.CancelledError):
+        await caller
+    assert events == ["complete"]
+
+
+async def test_completed_work_returns_its_result_and_its_error() -> None:
+    async def divide(number: int) -> float:
+        return 1 / number
+
+    assert await run_to_completion(divide(2)) == 0.5
+    with pytest.raises(ZeroDivisionError):
+        await run_to_completion(divide(0))

@@ -1,30 +1,40 @@
-"""Calls of the model, counted: each is held against the budget and told to the trace."""
+"""Model calls that are counted against the budget and recorded in the trace."""
 
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
 from autogen_core.tools import Tool, ToolSchema
 
-from memrecall.agent.trace import EventKind, Recorder
+from memrecall.agent.trace import ModelEvent, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import BaseClient, Request, failure_of, message_texts
-from memrecall.model.offline import FAMILY
+from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.telemetry import trace_model
 
 
 @dataclass(frozen=True, slots=True)
-class CountedModel:
-    """A model client together with who counts its calls."""
+class BudgetedModel:
+    """A model client with the budget and the recorder of one recall."""
 
     client: ChatCompletionClient
     budget: Budget
     recorder: Recorder
-    reserve: float = 0.0  # seconds that are kept back for the rules, should the model never answer
+    reserve: float = 0.0  # seconds kept for the offline rules in case the model never answers
+
+    @property
+    def name(self) -> str:
+        """The name of the model, else that of its client."""
+        return str(getattr(self.client, "model", "") or type(self.client).__name__)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the offline rules answer instead of a model."""
+        return bool(self.client.model_info["family"] == OFFLINE_FAMILY)
 
     async def call(
         self,
@@ -36,43 +46,52 @@ class CountedModel:
         tool_choice: Tool | str = "auto",
         json_output: bool | None = None,
     ) -> CreateResult:
-        """Ask once, within the time that is left. Raises ModelFailed or TimeoutError alone."""
+        """Call the model once within the remaining time.
+
+        Raises ModelFailed or TimeoutError. A cassette mismatch and an exhausted test script pass
+        through, because the caller has to fix them.
+        """
         started = time.monotonic()
-        chosen = tool_choice if isinstance(tool_choice, str) else tool_choice.name
-        told: dict[str, Any] = {"purpose": purpose, "tool_choice": chosen, "characters": characters}
-        tokens = (0, 0)
+        choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
+        event = ModelEvent(purpose=purpose, tool_choice=choice, characters=characters)
         try:
             async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
-                reply = await self._ask(
+                reply = await self._call_client(
                     messages,
                     purpose,
                     tools=tools,
                     tool_choice=tool_choice,
                     json_output=json_output,
                 )
-            tokens = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
-        except (CallerError, TimeoutError, AssertionError) as error:
-            # A cassette that does not fit and a script that ran out are the caller's to see.
-            told["failed"] = str(error) or "no answer within the time that was left"
+            usage = reply.usage
+            event = replace(
+                event,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+            )
+        except (CallerError, TimeoutError) as error:
+            event = replace(event, failed=str(error) or "no answer within the remaining time")
             raise
         except ModelFailed as error:
-            told["failed"] = error.message
+            event = replace(event, failed=error.message)
             raise
-        except Exception as error:  # clients of others raise what they like
-            told["failed"] = type(error).__name__
-            raise failure_of(error) from error
+        except Exception as error:  # third-party clients raise errors of any type
+            event = replace(event, failed=type(error).__name__)
+            raise to_model_failure(error) from error
         finally:
-            seconds = time.monotonic() - started
-            self.budget.spend_model_call(characters, *tokens, seconds)
-            told |= {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
-            self.recorder.add(EventKind.MODEL, **told, seconds=round(seconds, 4))
+            self._record(event, time.monotonic() - started)
         return reply
 
-    async def _ask(
+    def _record(self, event: ModelEvent, seconds: float) -> None:
+        self.budget.spend_model_call(
+            event.characters, event.prompt_tokens, event.completion_tokens, seconds
+        )
+        self.recorder.add(replace(event, seconds=round(seconds, 4)))
+
+    async def _call_client(
         self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any
     ) -> CreateResult:
-        """The client's answer, told to whoever traces."""
-        with trace_model(model_name(self.client), _provider(self.client), purpose) as span:
+        with trace_model(self.name, self._provider(), purpose) as span:
             reply = await self.client.create(messages, **arguments)
             span.set(
                 {
@@ -83,23 +102,17 @@ class CountedModel:
             )
             return reply
 
-
-def model_name(client: ChatCompletionClient) -> str:
-    """What a client's model is called."""
-    return str(getattr(client, "model", "") or type(client).__name__)
-
-
-def _provider(client: ChatCompletionClient) -> str:
-    """Who answers: the rules, whoever speaks OpenAI's API, or what another client is called."""
-    if client.model_info["family"] == FAMILY:
-        return "memrecall"
-    return "openai" if isinstance(client, BaseClient) else type(client).__name__
+    def _provider(self) -> str:
+        """Return the provider as OpenTelemetry names it."""
+        if self.is_offline:
+            return "memrecall"
+        return "openai" if isinstance(self.client, BaseClient) else type(self.client).__name__
 
 
-class CountedClient(BaseClient):
-    """A counted model where a client is wanted: for questions beside the loop."""
+class BudgetedClient(BaseClient):
+    """A client over a budgeted model, for model calls beside the loop."""
 
-    def __init__(self, model: CountedModel, purpose: str) -> None:
+    def __init__(self, model: BudgetedModel, purpose: str) -> None:
         super().__init__(purpose, model.client.model_info)
         self._model = model
         self._purpose = purpose

@@ -1,13 +1,25 @@
-"""A recall as a notebook shows it, and what every way of showing one shares."""
+"""Notebook views of recall results and traces, and formats shared with the other views."""
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.trace import EventKind, Trace, TraceEvent
+from memrecall.agent.result import Nearby, RecalledMemory, RecallResult, ResolvedTime
+from memrecall.agent.trace import (
+    FallbackEvent,
+    HandoffEvent,
+    IterationEvent,
+    ModelEvent,
+    ResultEvent,
+    SteerEvent,
+    StopEvent,
+    TextEvent,
+    ThoughtEvent,
+    Trace,
+    TraceEvent,
+)
 from memrecall.text.html import (
     AMBER,
     CODE,
@@ -21,7 +33,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     colour_of,
@@ -29,95 +40,16 @@ from memrecall.text.html import (
     meter,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
-
-_NOTES = frozenset({EventKind.THOUGHT, EventKind.TEXT, EventKind.STEER, EventKind.FALLBACK})
-_ENDS = frozenset({EventKind.STOP, EventKind.HANDOFF})
-
-
-@dataclass(slots=True)
-class TimelineStep:
-    """Something that a recall did, from `start` to `end` seconds after its own start."""
-
-    kind: str  # model, tool, note or end
-    name: str
-    start: float
-    end: float
-    data: dict[str, Any]
-    is_running: bool = False
-
-    @property
-    def seconds(self) -> float:
-        """How long it took."""
-        return max(self.end - self.start, 0.0)
-
-    @property
-    def has_failed(self) -> bool:
-        """Whether it told an error."""
-        return bool(self.data.get("error") or self.data.get("failure"))
-
-
-@dataclass(slots=True)
-class Lane:
-    """One iteration: the window it was given, and its steps in order."""
-
-    iteration: int
-    window: int = 0
-    shown: int = 0
-    steps: list[TimelineStep] = field(default_factory=list)
-
-
-def draw_lanes(events: Iterable[TraceEvent]) -> list[Lane]:
-    """The lanes of a trace, also of one that is still being written."""
-    lanes: dict[int, Lane] = {}
-    calls: dict[str, TimelineStep] = {}
-    for event in events:
-        lane = lanes.setdefault(event.iteration, Lane(event.iteration))
-        if event.kind is EventKind.ITERATION:
-            lane.window, lane.shown = event.data["window"], event.data["shown"]
-        elif event.kind is EventKind.RESULT and event.data["id"] in calls:
-            _finish(calls.pop(event.data["id"]), event)
-        elif (step := _step(event)) is not None:
-            lane.steps.append(step)
-            if event.kind is EventKind.CALL:
-                calls[event.data["id"]] = step
-    return list(lanes.values())
-
-
-def _finish(step: TimelineStep, event: TraceEvent) -> None:
-    step.end = event.at
-    step.data = {**step.data, **event.data}
-    step.is_running = False
-
-
-def _step(event: TraceEvent) -> TimelineStep | None:
-    data = event.data
-    if event.kind is EventKind.MODEL:
-        start = event.at - float(data.get("seconds", 0.0))
-        return TimelineStep(
-            "model", str(data.get("purpose", "model")), max(start, 0.0), event.at, data
-        )
-    if event.kind in (EventKind.CALL, EventKind.RESULT):
-        is_open = event.kind is EventKind.CALL
-        return TimelineStep("tool", data["tool"], event.at, event.at, data, is_running=is_open)
-    if event.kind in _NOTES:
-        return TimelineStep("note", event.kind.value, event.at, event.at, data)
-    if event.kind in _ENDS:
-        return TimelineStep("end", event.kind.value, event.at, event.at, data)
-    return None
-
-
-if TYPE_CHECKING:
-    from memrecall.agent.result import Nearby, RecalledMemory, RecallResult, ResolvedTime
+from memrecall.text_length import single_line, truncate_text
 
 Fields = dict[str, Any]
 
-_SAME = 24  # characters that make a line of a summary a quotation
-_TOLD_OF_HANDOFF = ("confidence", "relevant_memory_keys")
+_QUOTATION_LENGTH = 24  # characters that make a line of a summary a quotation
+_HANDOFF_ARGUMENTS = ("confidence", "relevant_memory_keys")
 _LABELS = {
     "confidence": ("confidence", "信心度"),
     "nothing": ("nothing that fits was found", "没有找到相关内容"),
@@ -142,15 +74,15 @@ _LABELS = {
 }
 
 
-def result_html(result: "RecallResult") -> str:
-    """A recall: how sure it is, what it says, the evidence, and behind a fold how it came about."""
+def result_html(result: RecallResult) -> str:
+    """Return a result as HTML: confidence, summary, evidence, and the folded steps."""
     say = labels(_LABELS, result.language)
-    zone = zone_of(result.trace.events)
+    zone = trace_time_zone(result.trace)
     handoff = result.handoff
-    asked = next((e.data["asked"] for e in result.trace.events if "asked" in e.data), "")
-    summary = own_words(handoff.search_summary, [memory.content for memory in result.memories])
+    contents = [memory.content for memory in result.memories]
+    summary = remove_quotations(handoff.search_summary, contents)
     parts = [
-        tag("div", clip(asked, say), style=TITLE),
+        tag("div", clip(result.trace.start.asked, say), style=TITLE),
         _confidence(result, say),
         tag("div", clip(summary, say), style=TEXT),
         *_times(result.times, zone, say("understood")),
@@ -160,7 +92,7 @@ def result_html(result: "RecallResult") -> str:
         tag(
             "details",
             tag("summary", say("steps"), " · ", _cost(result, say), style=f"{DIM};cursor:pointer"),
-            _events(result.trace.events[:-1], say),  # the last is the handoff, told above
+            _events(result.trace.events[:-1], say),  # the last is the handoff, shown above
             style="margin-top:.7em",
         ),
     ]
@@ -168,53 +100,49 @@ def result_html(result: "RecallResult") -> str:
 
 
 def trace_html(trace: Trace) -> str:
-    """The events of a recall in order; what tools brought is behind folds."""
-    language = next((e.data["language"] for e in trace.events if "language" in e.data), "en")
-    say = labels(_LABELS, language)
-    asked = next((e.data["asked"] for e in trace.events if "asked" in e.data), "")
-    started = f"{trace.started_at.astimezone(zone_of(trace.events)):%Y-%m-%d %H:%M}"
-    head = tag("div", clip(asked, say), style=TITLE)
+    """Return a trace as HTML: its events in order, with tool results folded."""
+    say = labels(_LABELS, trace.start.language)
+    started = f"{trace.started_at.astimezone(trace_time_zone(trace)):%Y-%m-%d %H:%M}"
+    head = tag("div", clip(trace.start.asked, say), style=TITLE)
     about = tag("div", f"{started} · {trace.trace_id}", style=DIM)
     return str(box(head, about, _events(trace.events, say)))
 
 
-def zone_of(events: Iterable[TraceEvent]) -> tzinfo:
-    """The user's time zone as far as a trace tells it: by its name, else as it is at "now"."""
-    for event in events:
-        if event.kind is EventKind.START:
-            if event.data.get("time_zone"):
-                return ZoneInfo(event.data["time_zone"])
-            return datetime.fromisoformat(event.data["now"]).tzinfo or UTC
-    return UTC
+def trace_time_zone(trace: Trace) -> tzinfo:
+    """Return the user's time zone by its name, else by the offset of "now", else UTC."""
+    start = trace.start
+    if start.time_zone:
+        return ZoneInfo(start.time_zone)
+    return (start.now and datetime.fromisoformat(start.now).tzinfo) or UTC
 
 
-def tell_time(time: "ResolvedTime", zone: tzinfo) -> str:
-    """A time that words mean, as short as it can be said: a day, some days, minutes."""
+def format_resolved_time(time: ResolvedTime, zone: tzinfo) -> str:
+    """Return a resolved time in its shortest form: a day, a range of days, or minutes."""
     start = time.start and time.start.astimezone(zone)
     end = time.end and time.end.astimezone(zone)
     if start is None or end is None:
-        return f"{_moment(start)} – {_moment(end)}".strip()
+        return f"{_format_moment(start)} – {_format_moment(end)}".strip()
     if _is_midnight(start) and _is_midnight(end):
         last = (end - timedelta(days=1)).date()
         return f"{start:%Y-%m-%d}" if last <= start.date() else f"{start:%Y-%m-%d} – {last}"
     if end - start <= timedelta(minutes=1):
-        return _moment(start)
-    same_day = start.date() == end.date()
-    return f"{_moment(start)} – {f'{end:%H:%M}' if same_day else _moment(end)}"
+        return _format_moment(start)
+    is_same_day = start.date() == end.date()
+    return f"{_format_moment(start)} – {f'{end:%H:%M}' if is_same_day else _format_moment(end)}"
 
 
-def own_words(summary: str, quoted: Sequence[str]) -> str:
-    """A summary without the lines that only quote what is shown as evidence anyway."""
-    known = [start for text in quoted if (start := squeeze(text)[:_SAME])]
-    kept = [
+def remove_quotations(summary: str, quoted: Sequence[str]) -> str:
+    """Return a summary without the list items that only quote the evidence shown below it."""
+    starts = [start for text in quoted if (start := single_line(text)[:_QUOTATION_LENGTH])]
+    lines = [
         line
         for line in summary.split("\n")
-        if not (line.startswith("- ") and any(start in squeeze(line) for start in known))
+        if not (line.startswith("- ") and any(start in single_line(line) for start in starts))
     ]
-    return "\n".join(kept).strip()
+    return "\n".join(lines).strip()
 
 
-def _moment(moment: datetime | None) -> str:
+def _format_moment(moment: datetime | None) -> str:
     if moment is None:
         return ""
     return f"{moment:%Y-%m-%d}" if _is_midnight(moment) else f"{moment:%Y-%m-%d %H:%M}"
@@ -224,7 +152,7 @@ def _is_midnight(moment: datetime) -> bool:
     return (moment.hour, moment.minute, moment.second) == (0, 0, 0)
 
 
-def _confidence(result: "RecallResult", say: Say) -> Html:
+def _confidence(result: RecallResult, say: Say) -> Html:
     share = min(max(result.confidence, 0.0), 1.0)
     colour = colour_of(share)
     nothing = [" · ", say("nothing")] if result.abstained else []
@@ -242,14 +170,14 @@ def _question(question: str, say: Say) -> Html:
     return tag("div", f"{say('question')}: ", tag("em", question), style=TEXT)
 
 
-def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
-    who = memory.speaker or memory.role or memory.memory_type
+def _evidence(memory: RecalledMemory, zone: tzinfo, say: Say) -> Html:
+    speaker = memory.speaker or memory.role or memory.memory_type
     score = [] if memory.relevance_score is None else [f" · {memory.relevance_score:.2f}"]
-    said = f"{memory.ts.astimezone(zone):%Y-%m-%d %H:%M}"
-    head = tag("span", f" · {said} · {memory.memory_key}", *score, style=DIM)
+    moment = f"{memory.ts.astimezone(zone):%Y-%m-%d %H:%M}"
+    head = tag("span", f" · {moment} · {memory.memory_key}", *score, style=DIM)
     return tag(
         "div",
-        tag("div", tag("strong", who), head, style=LINE),
+        tag("div", tag("strong", speaker), head, style=LINE),
         *map(_nearby, [*memory.sources, *memory.before]),
         tag("div", clip(memory.content, say), style=TEXT),
         *map(_nearby, memory.after),
@@ -258,28 +186,29 @@ def _evidence(memory: "RecalledMemory", zone: tzinfo, say: Say) -> Html:
     )
 
 
-def _nearby(near: "Nearby") -> Html:
-    return _aside(near.speaker, near.content)
+def _nearby(message: Nearby) -> Html:
+    return _context_line(message.speaker, message.content)
 
 
-def _aside(speaker: str, content: str) -> Html:
-    return tag("div", f"{speaker}: {squeeze(content)[:200]}", style=f"{LINE};{DIM}")
+def _context_line(speaker: str, content: str) -> Html:
+    return tag("div", f"{speaker}: {single_line(content)[:200]}", style=f"{LINE};{DIM}")
 
 
-def _times(times: Sequence["ResolvedTime"], zone: tzinfo, label: str) -> list[Html]:
-    told = " · ".join(f"{time.words} = {tell_time(time, zone)}" for time in times)
-    return [tag("div", f"{label} {told}", style=f"{LINE};{DIM}")] if told else []
+def _times(times: Sequence[ResolvedTime], zone: tzinfo, label: str) -> list[Html]:
+    text = " · ".join(f"{time.words} = {format_resolved_time(time, zone)}" for time in times)
+    return [tag("div", f"{label} {text}", style=f"{LINE};{DIM}")] if text else []
 
 
-def _remarks(result: "RecallResult", say: Say) -> list[Html]:
-    told = [say("unjudged")] if result.memories and not result.judged else []
-    told += [f"{result.withheld} {say('withheld')}"] if result.withheld else []
-    told += [f"{say('dropped')}: {', '.join(result.keys_dropped)}"] if result.keys_dropped else []
-    told += [result.problem] if result.problem else []
-    return [warning(said) for said in [*told, *result.degraded]]
+def _remarks(result: RecallResult, say: Say) -> list[Html]:
+    remarks = [say("unjudged")] if result.memories and not result.judged else []
+    remarks += [f"{result.withheld} {say('withheld')}"] if result.withheld else []
+    if result.keys_dropped:
+        remarks.append(f"{say('dropped')}: {', '.join(result.keys_dropped)}")
+    remarks += [result.problem] if result.problem else []
+    return [warning(remark) for remark in [*remarks, *result.degraded]]
 
 
-def _cost(result: "RecallResult", say: Say) -> str:
+def _cost(result: RecallResult, say: Say) -> str:
     usage = result.usage
     tokens = int(usage["prompt_tokens"] + usage["completion_tokens"])
     parts = [
@@ -295,109 +224,94 @@ def _cost(result: "RecallResult", say: Say) -> str:
 
 
 def _events(events: Iterable[TraceEvent], say: Say) -> Html:
-    drawn = (_DRAWN[event.kind](event, say) for event in events)
-    return tag("div", *(html for html in drawn if html is not None), style="margin:.4em 0")
+    parts = (_event(event, say) for event in events)
+    return tag("div", *(part for part in parts if part is not None), style="margin:.4em 0")
 
 
-def _iteration(event: TraceEvent, say: Say) -> Html:
-    said = f"{say('iteration')} {event.iteration}{' 轮' if say('window') == '窗口' else ''}"
-    shown = f"{event.data['shown']} {say('shown')} ({say('window')} {event.data['window']})"
+def _event(event: TraceEvent, say: Say) -> Html | None:
+    """Return the HTML of an event; the start is in the head, a call is shown with its result."""
+    match event:
+        case IterationEvent():
+            return _iteration(event, say)
+        case ModelEvent(failed=str(failure)):
+            return warning(f"{say('failed')}: {failure}")
+        case ThoughtEvent() | TextEvent():
+            return tag("div", clip(event.text, say), style=f"{TEXT};font-style:italic")
+        case ResultEvent():
+            return _result(event, say)
+        case SteerEvent():
+            return _warning(say("steer"), event.reason, event.text)
+        case FallbackEvent() | StopEvent():
+            return _warning(say(event.kind.value), event.reason, event.problem)
+        case HandoffEvent():
+            return _handoff(event, say)
+    return None
+
+
+def _warning(label: str, reason: str, text: str) -> Html:
+    return warning(f"{label} ({reason})", f": {text}" if text else "")
+
+
+def _iteration(event: IterationEvent, say: Say) -> Html:
+    title = f"{say('iteration')} {event.iteration}{' 轮' if say('window') == '窗口' else ''}"
+    shown = f"{event.shown} {say('shown')} ({say('window')} {event.window})"
     line = "margin:.6em 0 .2em;border-bottom:1px solid rgba(128,128,128,.3)"
-    return tag("div", f"{said} · {shown}", style=f"{line};{DIM}")
+    return tag("div", f"{title} · {shown}", style=f"{line};{DIM}")
 
 
-def _model(event: TraceEvent, say: Say) -> Html | None:
-    failed = event.data.get("failed")
-    return warning(f"{say('failed')}: {failed}") if failed else None
-
-
-def _thought(event: TraceEvent, say: Say) -> Html:
-    return tag("div", clip(event.data["text"], say), style=f"{TEXT};font-style:italic")
-
-
-def _result(event: TraceEvent, say: Say) -> Html:
-    data = event.data
-    output: Fields = data.get("output") or {}
-    arguments = " · ".join(f"{name} {brief(_plain(value))}" for name, value in _arguments(data))
-    head = [tag("strong", data["tool"], style=CODE), " ", arguments]
+def _result(event: ResultEvent, say: Say) -> Html:
+    output = event.output or {}
+    arguments = " · ".join(
+        f"{name} {truncate_text(_plain(value), 200)}" for name, value in _arguments(event)
+    )
+    head = [tag("strong", event.tool, style=CODE), " ", arguments]
     head += [" → ", f"{output['total_found']} {say('found')}"] if "total_found" in output else []
-    if data.get("error"):
-        head += [tag("span", f" {data['error']}", style=f"color:{AMBER}")]
-    folded = tag("summary", *head, style="cursor:pointer;overflow-wrap:anywhere")
-    return tag("details", folded, *_brought(data, output, say), style="margin:.15em 0 .15em 1em")
+    if event.error:
+        head += [tag("span", f" {event.error}", style=f"color:{AMBER}")]
+    summary = tag("summary", *head, style="cursor:pointer;overflow-wrap:anywhere")
+    body = _output(output, event.text, say)
+    return tag("details", summary, *body, style="margin:.15em 0 .15em 1em")
 
 
-def _brought(data: Fields, output: Fields, say: Say) -> Iterable[Html]:
-    """What a call brought: hits as a table, a content between its neighbours, else its words."""
-    if output.get("results"):
-        yield table(map(_row, output["results"]))
-    if output.get("content"):
-        yield from map(_told, [*output.get("sources", []), *output.get("before", [])])
-        yield tag("div", clip(output["content"], say), style=TEXT)
-        yield from map(_told, output.get("after", []))
-    message = output.get("message") or ("" if output else data.get("text", ""))
-    if message:
-        yield tag("div", clip(message, say), style=f"{TEXT};{DIM}")
-
-
-def _told(near: Fields) -> Html:
-    return _aside(near["speaker"], near["content"])
-
-
-def _arguments(data: Fields) -> Iterable[tuple[str, Any]]:
-    arguments: Fields = data.get("arguments") or {}
-    if data["tool"] == "handoff":  # what else it has follows as the handoff itself
-        arguments = {name: arguments[name] for name in _TOLD_OF_HANDOFF if name in arguments}
-    return arguments.items()
+def _arguments(event: ResultEvent) -> Iterable[tuple[str, Any]]:
+    if event.tool != "handoff":
+        return event.arguments.items()
+    # The other arguments follow as the handoff itself.
+    return [(name, event.arguments[name]) for name in _HANDOFF_ARGUMENTS if name in event.arguments]
 
 
 def _plain(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _row(hit: Fields) -> list[Html]:
-    who = hit.get("speaker") or hit.get("role") or hit.get("memory_type") or ""
-    said = hit.get("summary") or hit.get("passage") or hit["content_preview"]
+def _output(output: Fields, text: str, say: Say) -> Iterable[Html]:
+    if output.get("results"):
+        yield table(map(_result_row, output["results"]))
+    if output.get("content"):
+        before = [*output.get("sources", []), *output.get("before", [])]
+        yield from (_context_line(item["speaker"], item["content"]) for item in before)
+        yield tag("div", clip(output["content"], say), style=TEXT)
+        after = output.get("after", [])
+        yield from (_context_line(item["speaker"], item["content"]) for item in after)
+    message = output.get("message") or ("" if output else text)
+    if message:
+        yield tag("div", clip(message, say), style=f"{TEXT};{DIM}")
+
+
+def _result_row(hit: Fields) -> list[Html]:
+    speaker = hit.get("speaker") or hit.get("role") or hit.get("memory_type") or ""
+    text = hit.get("summary") or hit.get("passage") or hit["content_preview"]
     return [
         score_cell(hit["relevance_score"]),
         cell(short_time(hit["created_at"]), f"{NARROW};{DIM}"),
-        cell(tag("strong", who)),
-        cell(squeeze(said), WIDE),
+        cell(tag("strong", speaker)),
+        cell(single_line(text), WIDE),
     ]
 
 
-def _handoff(event: TraceEvent, say: Say) -> Html:
-    data = event.data
-    keys = ", ".join(data["keys"]) or say("nothing")
-    told = f"{say('handoff')} ({data['stop_reason']}) · {data['confidence']:.2f} · {keys}"
-    parts = [tag("div", told, style=f"{LINE};font-weight:600")]
-    parts += [_question(data["question"], say)] if data.get("question") else []
-    return tag("div", *parts, tag("div", clip(data["summary"], say), style=TEXT))
-
-
-def _warned(label: str) -> Callable[[TraceEvent, Say], Html]:
-    def draw(event: TraceEvent, say: Say) -> Html:
-        data = event.data
-        told = data.get("text") or data.get("problem") or ""
-        return warning(f"{say(label)} ({data['reason']})", f": {told}" if told else "")
-
-    return draw
-
-
-def _nothing(event: TraceEvent, say: Say) -> None:
-    del event, say  # told elsewhere: the start in the head, a call with its result
-
-
-_DRAWN: dict[EventKind, Callable[[TraceEvent, Say], Html | None]] = {
-    EventKind.START: _nothing,
-    EventKind.ITERATION: _iteration,
-    EventKind.MODEL: _model,
-    EventKind.THOUGHT: _thought,
-    EventKind.TEXT: _thought,
-    EventKind.CALL: _nothing,
-    EventKind.RESULT: _result,
-    EventKind.STEER: _warned("steer"),
-    EventKind.FALLBACK: _warned("fallback"),
-    EventKind.STOP: _warned("stop"),
-    EventKind.HANDOFF: _handoff,
-}
+def _handoff(event: HandoffEvent, say: Say) -> Html:
+    keys = ", ".join(event.keys) or say("nothing")
+    title = f"{say('handoff')} ({event.stop_reason}) · {event.confidence:.2f} · {keys}"
+    parts = [tag("div", title, style=f"{LINE};font-weight:600")]
+    parts += [_question(event.question, say)] if event.question else []
+    return tag("div", *parts, tag("div", clip(event.summary, say), style=TEXT))

@@ -1,65 +1,247 @@
-"""The trace of a recall: its events in order, enough to draw it, replay it and judge it."""
+"""The trace of a recall: typed events in order, and the timeline drawn from them."""
 
 import secrets
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
+from memrecall.lazy import lazy_method
 from memrecall.types import format_time
+
+_OMIT_NONE = {"omit_none": True}  # metadata of fields that are not stored while they are None
 
 
 class EventKind(StrEnum):
-    """What an event tells."""
+    """The kind of a trace event, as it is stored."""
 
-    START = "start"  # what was asked, by what model, within which limits
-    ITERATION = "iteration"  # a window was opened
-    MODEL = "model"  # the model was called: tokens, characters, tool choice, failure
-    THOUGHT = "thought"  # what the model said beside its calls
-    TEXT = "text"  # what the model said instead of a call
-    CALL = "call"  # a tool call as applied
-    RESULT = "result"  # what it brought
-    STEER = "steer"  # the model strayed and was told so
-    FALLBACK = "fallback"  # the rules went on in the model's place
-    STOP = "stop"  # a limit or a failure ended the run
-    HANDOFF = "handoff"  # the end
+    START = "start"
+    ITERATION = "iteration"
+    MODEL = "model"
+    THOUGHT = "thought"
+    TEXT = "text"
+    CALL = "call"
+    RESULT = "result"
+    STEER = "steer"
+    FALLBACK = "fallback"
+    STOP = "stop"
+    HANDOFF = "handoff"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEvent:
-    """One thing that happened, `at` seconds after the start."""
+    """One event of a recall, `at` seconds after the start. The recorder sets these fields.
 
-    kind: EventKind
-    at: float
-    iteration: int
-    turn: int
-    data: dict[str, Any]
+    Fields of the subclasses have defaults, because traces are stored without the contents of
+    sensitive memories and very large ones without tool outputs.
+    """
+
+    kind: ClassVar[EventKind]
+
+    at: float = 0.0
+    iteration: int = 1
+    turn: int = 0
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The fields of this kind of event, as they are stored."""
+        return {
+            item.name: value
+            for item in fields(self)[len(fields(TraceEvent)) :]
+            if (value := getattr(self, item.name)) is not None or not item.metadata.get("omit_none")
+        }
+
+    @property
+    def failure(self) -> str | None:
+        """The error of a failed model or tool call; None for every other event."""
+        return None
 
     def as_dict(self) -> dict[str, Any]:
-        """The event as one flat JSON object."""
+        """Return the event as one flat JSON object."""
         head = {"kind": self.kind.value, "at": round(self.at, 4)}
         return {**head, "iteration": self.iteration, "turn": self.turn, **self.data}
 
-    @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "TraceEvent":
-        """The inverse of `as_dict`."""
-        data = dict(fields)
-        head = [data.pop(name) for name in ("kind", "at", "iteration", "turn")]
-        return cls(EventKind(head[0]), head[1], head[2], head[3], data)
+    @staticmethod
+    def from_dict(values: dict[str, Any]) -> "TraceEvent":
+        """Return the event of a stored object; unknown fields are ignored."""
+        event_type = _EVENT_TYPES[EventKind(values["kind"])]
+        names = {item.name for item in fields(event_type)}
+        return event_type(**{name: value for name, value in values.items() if name in names})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartEvent(TraceEvent):
+    """The start: the request, the model, the language and the time."""
+
+    kind: ClassVar = EventKind.START
+
+    asked: str = ""
+    given: int = 0
+    model: str = ""
+    language: str = "en"
+    now: str = ""
+    time_zone: str | None = field(default=None, metadata=_OMIT_NONE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationEvent(TraceEvent):
+    """A window of messages opened for one iteration."""
+
+    kind: ClassVar = EventKind.ITERATION
+
+    window: int = 0
+    shown: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelEvent(TraceEvent):
+    """A model call; `failed` holds the error of one that failed."""
+
+    kind: ClassVar = EventKind.MODEL
+
+    purpose: str = "model"
+    tool_choice: str = ""
+    characters: int = 0
+    failed: str | None = field(default=None, metadata=_OMIT_NONE)
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def failure(self) -> str | None:
+        """The error of a failed call."""
+        return self.failed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThoughtEvent(TraceEvent):
+    """Reasoning that the model sent with its tool calls."""
+
+    kind: ClassVar = EventKind.THOUGHT
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextEvent(TraceEvent):
+    """Text that the model sent instead of a tool call."""
+
+    kind: ClassVar = EventKind.TEXT
+
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEvent(TraceEvent):
+    """A tool call as the model wrote it."""
+
+    kind: ClassVar = EventKind.CALL
+
+    id: str = ""
+    tool: str = ""
+    arguments: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultEvent(TraceEvent):
+    """The result of a tool call, with the arguments after validation."""
+
+    kind: ClassVar = EventKind.RESULT
+
+    id: str = ""
+    tool: str = ""
+    arguments: dict[str, Any] = field(default_factory=dict)
+    output: dict[str, Any] | None = field(default=None, metadata=_OMIT_NONE)
+    text: str = ""
+    error: str | None = None
+    seconds: float | None = field(default=None, metadata=_OMIT_NONE)
+
+    @property
+    def failure(self) -> str | None:
+        """The error code of a failed call."""
+        return self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SteerEvent(TraceEvent):
+    """A correction sent to the model."""
+
+    kind: ClassVar = EventKind.STEER
+
+    reason: str = ""
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FallbackEvent(TraceEvent):
+    """The offline rules replaced a model that cannot do the recall."""
+
+    kind: ClassVar = EventKind.FALLBACK
+
+    reason: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopEvent(TraceEvent):
+    """A limit or a failure ended the recall."""
+
+    kind: ClassVar = EventKind.STOP
+
+    reason: str = ""
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandoffEvent(TraceEvent):
+    """The end of the recall: its handoff and its usage."""
+
+    kind: ClassVar = EventKind.HANDOFF
+
+    stop_reason: str = ""
+    confidence: float = 0.0
+    keys: list[str] = field(default_factory=list)
+    dropped: list[str] = field(default_factory=list)
+    summary: str = ""
+    question: str | None = None
+    usage: dict[str, int | float] = field(default_factory=dict)
+
+
+_EVENT_TYPES: dict[EventKind, type[TraceEvent]] = {
+    event_type.kind: event_type
+    for event_type in (
+        StartEvent,
+        IterationEvent,
+        ModelEvent,
+        ThoughtEvent,
+        TextEvent,
+        CallEvent,
+        ResultEvent,
+        SteerEvent,
+        FallbackEvent,
+        StopEvent,
+        HandoffEvent,
+    )
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """A finished recall, event by event."""
+    """The events of a finished recall."""
 
     trace_id: str
     started_at: datetime
     events: tuple[TraceEvent, ...]
 
+    @property
+    def start(self) -> StartEvent:
+        """The start event; an empty one if the trace has none."""
+        return next((e for e in self.events if isinstance(e, StartEvent)), StartEvent())
+
     def as_dict(self) -> dict[str, Any]:
-        """The trace as one JSON object."""
+        """Return the trace as one JSON object."""
         return {
             "trace_id": self.trace_id,
             "started_at": format_time(self.started_at),
@@ -67,28 +249,24 @@ class Trace:
         }
 
     @classmethod
-    def from_dict(cls, fields: dict[str, Any]) -> "Trace":
-        """The inverse of `as_dict`."""
+    def from_dict(cls, values: dict[str, Any]) -> "Trace":
+        """Return the trace of a stored object."""
         return cls(
-            fields["trace_id"],
-            datetime.fromisoformat(fields["started_at"]),
-            tuple(TraceEvent.from_dict(event) for event in fields["events"]),
+            values["trace_id"],
+            datetime.fromisoformat(values["started_at"]),
+            tuple(TraceEvent.from_dict(event) for event in values["events"]),
         )
 
     def fixed(self) -> dict[str, Any]:
-        """The trace without what differs between two equal runs: its id and all times."""
-        told = [event.as_dict() for event in self.events]
-        for event in told:
+        """Return the trace without its id and times, which differ between equal runs."""
+        events = [event.as_dict() for event in self.events]
+        for event in events:
             event["at"] = 0.0
             for name in ("seconds", "usage"):
                 event.pop(name, None)
-        return {"events": told}
+        return {"events": events}
 
-    def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from memrecall.agent.display import trace_html
-
-        return trace_html(self)
+    _repr_html_ = lazy_method("memrecall.agent.display", "trace_html")
 
 
 Observer = Callable[[TraceEvent], None]
@@ -96,7 +274,7 @@ Observer = Callable[[TraceEvent], None]
 
 @dataclass(slots=True)
 class Recorder:
-    """Writes a trace while the recall runs, and tells an observer at once."""
+    """Records a trace while the recall runs, and passes each event to an observer."""
 
     observer: Observer | None = None
     trace_id: str = field(default_factory=lambda: f"tr_{secrets.token_hex(8)}")
@@ -106,14 +284,82 @@ class Recorder:
     _events: list[TraceEvent] = field(default_factory=list)
     _start: float = field(default_factory=time.monotonic)
 
-    def add(self, kind: EventKind, **data: Any) -> None:
-        """Write down what happened now."""
+    def add(self, event: TraceEvent) -> None:
+        """Record an event with the current time, iteration and turn."""
         at = time.monotonic() - self._start
-        event = TraceEvent(kind, at, self.iteration, self.turn, data)
+        event = replace(event, at=at, iteration=self.iteration, turn=self.turn)
         self._events.append(event)
         if self.observer is not None:
             self.observer(event)
 
     def finish(self) -> Trace:
-        """The trace as it stands."""
+        """Return the trace of the events so far."""
         return Trace(self.trace_id, self.started_at, tuple(self._events))
+
+
+@dataclass(slots=True)
+class TimelineStep:
+    """A step of a recall, from `start` to `end` seconds after its start.
+
+    `event` is the result of a tool call, or the call itself while it is running.
+    """
+
+    kind: str  # model, tool, note or end
+    name: str
+    start: float
+    end: float
+    event: TraceEvent
+    is_running: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The duration."""
+        return max(self.end - self.start, 0.0)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is a model or tool call that failed."""
+        return bool(self.event.failure)
+
+
+@dataclass(slots=True)
+class IterationTimeline:
+    """One iteration: its window and its steps in order."""
+
+    iteration: int
+    window: int = 0
+    shown: int = 0
+    steps: list[TimelineStep] = field(default_factory=list)
+
+
+def build_timeline(events: Iterable[TraceEvent]) -> list[IterationTimeline]:
+    """Return the steps of a trace by iteration; the trace may be unfinished."""
+    iterations: dict[int, IterationTimeline] = {}
+    calls: dict[str, TimelineStep] = {}
+    for event in events:
+        current = iterations.setdefault(event.iteration, IterationTimeline(event.iteration))
+        if isinstance(event, IterationEvent):
+            current.window, current.shown = event.window, event.shown
+        elif isinstance(event, ResultEvent) and event.id in calls:
+            step = calls.pop(event.id)
+            step.end, step.event, step.is_running = event.at, event, False
+        elif (new_step := _timeline_step(event)) is not None:
+            current.steps.append(new_step)
+            if isinstance(event, CallEvent):
+                calls[event.id] = new_step
+    return list(iterations.values())
+
+
+def _timeline_step(event: TraceEvent) -> TimelineStep | None:
+    match event:
+        case ModelEvent():
+            start = max(event.at - event.seconds, 0.0)
+            return TimelineStep("model", event.purpose, start, event.at, event)
+        case CallEvent() | ResultEvent():
+            is_running = isinstance(event, CallEvent)
+            return TimelineStep("tool", event.tool, event.at, event.at, event, is_running)
+        case ThoughtEvent() | TextEvent() | SteerEvent() | FallbackEvent():
+            return TimelineStep("note", event.kind.value, event.at, event.at, event)
+        case StopEvent() | HandoffEvent():
+            return TimelineStep("end", event.kind.value, event.at, event.at, event)
+    return None

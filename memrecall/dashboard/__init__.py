@@ -1,12 +1,12 @@
-"""The dashboard: pages of the service for people. NiceGUI is imported when it is first asked for.
+"""A web dashboard for the service. NiceGUI is imported on first use.
 
-Thin: what is shown is read through the library, as everywhere else in the service. A page gets
-what it shows from a `Visit`, which is the only way to a scope in here.
+Pages read data through the library and get their scope from a `Page`, like endpoints from a
+principal.
 """
 
 from importlib.util import find_spec
 
 
 def is_installed() -> bool:
-    """Whether the extra `dashboard` is there."""
+    """Return True if the extra `dashboard` is installed."""
     return find_spec("nicegui") is not None

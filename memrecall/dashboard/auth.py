@@ -1,14 +1,14 @@
-"""The dashboard's own door: who looks, by which cookie, and what a browser may do with a page.
+"""Sign-in, cookies and access control of the dashboard.
 
-Pages and their websocket are for whoever signed in with a key, or for anybody at this machine as
-long as the database has no key. Nothing but what is listed here reaches the user interface.
+Pages and their websockets are for browsers that signed in with a key, or for any local browser as
+long as the database has no key. No other path reaches NiceGUI.
 """
 
 import hashlib
 import secrets
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
 from typing import Literal, cast
@@ -18,9 +18,8 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from memrecall.dashboard.csp import guarded
-from memrecall.server.auth import Doorkeeper, Principal
-from memrecall.server.errors import Problem, Refused
+from memrecall.server.auth import SAME_SITE, Address, Authenticator, Headers, Principal
+from memrecall.server.errors import Problem, RequestError
 
 Language = Literal["en", "zh"]
 Theme = Literal["auto", "light", "dark"]
@@ -29,13 +28,17 @@ SESSION = "memrecall_session"
 LANGUAGE = "memrecall_language"
 THEME = "memrecall_theme"
 CHOICES: dict[str, tuple[str, ...]] = {LANGUAGE: ("en", "zh"), THEME: ("auto", "light", "dark")}
+SIGN_IN, SIGN_OUT, PREFERENCES = "/sign-in", "/sign-out", "/preferences"
+ASSETS, SOCKET = "/_nicegui/", "/_nicegui_ws/"
+SESSION_SECONDS = 12 * 3600
+MAX_SESSIONS = 10_000
+SEE_OTHER = 303
 _YEAR = 365 * 24 * 3600
-
-Headers = Mapping[bytes, bytes]
+_MAX_FORM_BYTES = 4096
 
 
 def read_cookies(headers: Headers) -> dict[str, str]:
-    """The cookies of a request; none if they cannot be read."""
+    """Return the cookies of a request; none if the header is malformed."""
     jar = SimpleCookie()
     try:
         jar.load(headers.get(b"cookie", b"").decode("latin-1"))
@@ -44,39 +47,35 @@ def read_cookies(headers: Headers) -> dict[str, str]:
     return {name: morsel.value for name, morsel in jar.items()}
 
 
-def put_cookie(
+def set_cookie(
     response: Response, headers: Headers, name: str, value: str, seconds: int = _YEAR
 ) -> None:
-    """Let a response set a cookie."""
+    """Set a cookie that is only sent to this site, over TLS if the browser uses it."""
     response.set_cookie(
         name,
         value,
         max_age=seconds,
         httponly=True,
         samesite="strict",
-        secure=is_encrypted(headers),
+        # Set by a proxy. A client that forges the header only loses its own cookie.
+        secure=headers.get(b"x-forwarded-proto", b"") == b"https",
     )
 
 
-def is_encrypted(headers: Headers) -> bool:
-    """Whether a proxy says that the browser speaks to it over TLS. A liar only harms itself."""
-    return headers.get(b"x-forwarded-proto", b"") == b"https"
-
-
-def language_of(headers: Headers) -> Language:
-    """The language that was chosen, else the first of the browser's that there is."""
-    chosen = read_cookies(headers).get(LANGUAGE)
-    if chosen in CHOICES[LANGUAGE]:
-        return cast(Language, chosen)
+def choose_language(headers: Headers) -> Language:
+    """Return the chosen language, or the browser's first supported one."""
+    choice = read_cookies(headers).get(LANGUAGE)
+    if choice in CHOICES[LANGUAGE]:
+        return cast(Language, choice)
     accepted = headers.get(b"accept-language", b"").decode("latin-1").lower()
-    ranked = sorted(map(_ranked, accepted.split(",")), key=lambda item: -item[0])
+    ranked = sorted(map(_parse_language, accepted.split(",")), key=lambda item: -item[0])
     for _, name in ranked:
         if name in CHOICES[LANGUAGE]:
             return cast(Language, name)
     return "en"
 
 
-def _ranked(part: str) -> tuple[float, str]:
+def _parse_language(part: str) -> tuple[float, str]:
     name, _, weight = part.strip().partition(";q=")
     try:
         return float(weight or 1), name.partition("-")[0]
@@ -84,213 +83,193 @@ def _ranked(part: str) -> tuple[float, str]:
         return 0.0, ""
 
 
-def theme_of(headers: Headers) -> Theme:
-    """The theme that was chosen; `auto` is the system's."""
-    chosen = read_cookies(headers).get(THEME)
-    return cast(Theme, chosen) if chosen in CHOICES[THEME] else "auto"
-
-
-SESSION_SECONDS = 12 * 3600
-MOST_SESSIONS = 10_000
+def choose_theme(headers: Headers) -> Theme:
+    """Return the chosen theme; `auto` follows the system."""
+    choice = read_cookies(headers).get(THEME)
+    return cast(Theme, choice) if choice in CHOICES[THEME] else "auto"
 
 
 @dataclass(frozen=True, slots=True)
 class _Session:
     key_id: str
-    until: float
+    expires: float
 
 
-class Sessions:
-    """Tokens that stand for keys, for some hours. A key that is revoked opens nothing any more."""
+class BrowserSessions:
+    """Session tokens of signed-in browsers. The key is verified again for every request."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._open: OrderedDict[str, _Session] = OrderedDict()  # the oldest first
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # the oldest first
 
-    def begin(self, key_id: str) -> str:
-        """A new token for a key."""
-        self._drop_old()
+    def start(self, key_id: str) -> str:
+        """Return a new token for a key."""
+        self._evict()
         token = secrets.token_urlsafe(32)
-        self._open[_digest(token)] = _Session(key_id, self._clock() + SESSION_SECONDS)
+        self._sessions[_digest(token)] = _Session(key_id, self._clock() + SESSION_SECONDS)
         return token
 
-    def key_of(self, token: str) -> str | None:
-        """The id of the key that a token stands for; None if it stands for none."""
-        session = self._open.get(_digest(token))
-        return session.key_id if session and session.until > self._clock() else None
+    def find_key(self, token: str) -> str | None:
+        """Return the id of the key of a token; None if the token is unknown or expired."""
+        session = self._sessions.get(_digest(token))
+        return session.key_id if session and session.expires > self._clock() else None
 
     def end(self, token: str) -> None:
         """Forget a token."""
-        self._open.pop(_digest(token), None)
+        self._sessions.pop(_digest(token), None)
 
-    def _drop_old(self) -> None:
+    def _evict(self) -> None:
         now = self._clock()
-        while self._open:
-            oldest = next(iter(self._open.values()))
-            if oldest.until > now and len(self._open) < MOST_SESSIONS:
+        while self._sessions:
+            oldest = next(iter(self._sessions.values()))
+            if oldest.expires > now and len(self._sessions) < MAX_SESSIONS:
                 return
-            self._open.popitem(last=False)
+            self._sessions.popitem(last=False)
 
 
 def _digest(token: str) -> str:
-    """What is kept of a token; to look one up takes no time that tells of its characters."""
+    # Looking up a digest takes no time that depends on the characters of the token.
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-SIGN_IN, SIGN_OUT, PREFERENCES = "/sign-in", "/sign-out", "/preferences"
-ASSETS, SOCKET = "/_nicegui/", "/_nicegui_ws/"
-_OWN_SITE = (b"none", b"same-origin")
-_LARGEST_FORM = 4096
-_SEE_OTHER = 303
-
-
 @dataclass(frozen=True, slots=True)
-class Visitor:
-    """A browser: what it sent, and what it is let in by."""
+class Browser:
+    """A browser, identified by its headers and address."""
 
-    doorkeeper: Doorkeeper
-    sessions: Sessions
-    headers: Mapping[bytes, bytes]
-    client: tuple[str, int] | None
+    authenticator: Authenticator
+    sessions: BrowserSessions
+    headers: Headers
+    client: Address | None
 
     @property
     def token(self) -> str:
-        """The token of the cookie; empty without one."""
+        """The session token of the cookie; empty without one."""
         return read_cookies(self.headers).get(SESSION, "")
 
-    async def admit(self) -> Principal:
-        """Who it is, asked of the database each time: revoked means now."""
-        key_id = self.sessions.key_of(self.token)
-        return await self.doorkeeper.admit_visitor(key_id, self.headers, self.client)
+    async def authenticate(self) -> Principal:
+        """Return the principal of the browser, or raise RequestError."""
+        key_id = self.sessions.find_key(self.token)
+        return await self.authenticator.authenticate_browser(key_id, self.headers, self.client)
 
 
-class SignIn:
-    """Admits browsers to the pages below it."""
+class SignInMiddleware:
+    """Handles sign-in, sign-out and preferences, and authenticates requests for pages."""
 
-    def __init__(self, pages: ASGIApp, doorkeeper: Doorkeeper) -> None:
-        self._pages = guarded(pages)
-        self._doorkeeper = doorkeeper
-        self._sessions = Sessions()
+    def __init__(self, pages: ASGIApp, authenticator: Authenticator) -> None:
+        self._pages = pages
+        self._authenticator = authenticator
+        self._sessions = BrowserSessions()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request or one websocket."""
         headers = dict(scope["headers"])
-        visitor = Visitor(self._doorkeeper, self._sessions, headers, scope.get("client"))
-        scope["state"]["visitor"] = visitor
+        browser = Browser(self._authenticator, self._sessions, headers, scope.get("client"))
+        scope["state"]["browser"] = browser
         if scope["type"] == "websocket":
-            await self._connect(visitor, scope, receive, send)
+            if _may_connect(browser, scope):
+                await self._pages(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
             return
-        request = Request(scope, receive)
-        response = await self._answer(request, visitor)
-        if response is None:
-            await self._pages(scope, receive, send)
-        else:
-            await response(scope, receive, send)
+        response = await self._handle(Request(scope, receive), browser)
+        await (response or self._pages)(scope, receive, send)
 
-    async def _answer(self, request: Request, visitor: Visitor) -> Response | None:
-        """What the door itself answers; None: the pages do."""
+    async def _handle(self, request: Request, browser: Browser) -> Response | None:
+        """Return the response of this middleware; None passes the request to the pages."""
         path = request.url.path
         if request.method == "POST" and path in (SIGN_IN, SIGN_OUT):
-            _require_own_page(visitor.headers)
-            return await (self._sign_in if path == SIGN_IN else self._sign_out)(request, visitor)
+            _require_same_origin(browser.headers)
+            return await (self._sign_in if path == SIGN_IN else self._sign_out)(request, browser)
         if request.method not in ("GET", "HEAD"):
-            raise Refused(
-                Problem("INVALID_ARGUMENT", "this page takes GET", status=405, headers=_ALLOW)
+            problem = Problem(
+                "INVALID_ARGUMENT", "this page takes GET", status=405, headers={"Allow": "GET"}
             )
+            raise RequestError(problem)
         if path == PREFERENCES:
-            return _prefer(request, visitor)
-        if path.startswith(SOCKET):  # long polling: the pages use websockets
-            raise Refused(Problem("NOT_FOUND", "there is no such page"))
+            return _set_preferences(request, browser)
+        if path.startswith(SOCKET):  # long polling, which the pages do not use
+            raise RequestError(Problem("NOT_FOUND", "there is no such page"))
         if path.startswith(ASSETS) or path == SIGN_IN:
             return None
         try:
-            request.scope["state"]["principal"] = await visitor.admit()
-        except Refused as refused:
-            if refused.problem.code != "UNAUTHENTICATED":
+            request.scope["state"]["principal"] = await browser.authenticate()
+        except RequestError as error:
+            if error.problem.code != "UNAUTHENTICATED":
                 raise
-            return _to_sign_in(request)
+            return _redirect_to_sign_in(request)
         return None
 
-    async def _sign_in(self, request: Request, visitor: Visitor) -> Response:
+    async def _sign_in(self, request: Request, browser: Browser) -> Response:
         form = await _read_form(request)
         target = local_path(form.get("next", "/"))
-        key = await self._doorkeeper.find_key(form.get("key", "").strip())
+        key = await self._authenticator.find_key(form.get("key", "").strip())
         if key is None:
             url = f"{SIGN_IN}?refused=1&next={quote(target, safe='')}"
-            return RedirectResponse(url, _SEE_OTHER)
-        response = RedirectResponse(target, _SEE_OTHER)
-        token = self._sessions.begin(key.key_id)
-        put_cookie(response, visitor.headers, SESSION, token, SESSION_SECONDS)
+            return RedirectResponse(url, SEE_OTHER)
+        response = RedirectResponse(target, SEE_OTHER)
+        token = self._sessions.start(key.key_id)
+        set_cookie(response, browser.headers, SESSION, token, SESSION_SECONDS)
         return response
 
-    async def _sign_out(self, _request: Request, visitor: Visitor) -> Response:
-        self._sessions.end(visitor.token)
-        response = RedirectResponse(SIGN_IN, _SEE_OTHER)
-        put_cookie(response, visitor.headers, SESSION, "", 0)
+    async def _sign_out(self, _request: Request, browser: Browser) -> Response:
+        self._sessions.end(browser.token)
+        response = RedirectResponse(SIGN_IN, SEE_OTHER)
+        set_cookie(response, browser.headers, SESSION, "", 0)
         return response
 
-    async def _connect(self, visitor: Visitor, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a page's websocket through: from our own page, and with the page's own cookie."""
-        asked = parse_qs(scope["query_string"].decode("latin-1"))
-        if not _is_own_origin(visitor.headers) or not _fits_page(visitor, asked.get("client_id")):
-            await send({"type": "websocket.close", "code": 1008})
-            return
-        await self._pages(scope, receive, send)
 
-
-_ALLOW = {"Allow": "GET"}
-
-
-def _fits_page(visitor: Visitor, named: list[str] | None) -> bool:
-    """Whether the page that a websocket names was given to the same browser."""
+def _may_connect(browser: Browser, scope: Scope) -> bool:
+    """Return True if a websocket comes from our page, and from the browser that loaded it."""
     from nicegui import Client
 
-    page = Client.instances.get(named[0]) if named else None
-    if page is None:
+    if not _is_same_origin(browser.headers):
         return False
-    of_page: Visitor = page.request.scope["state"]["visitor"]
-    return of_page.token == visitor.token
+    client_ids = parse_qs(scope["query_string"].decode("latin-1")).get("client_id")
+    client = Client.instances.get(client_ids[0]) if client_ids else None
+    if client is None:
+        return False
+    owner: Browser = client.request.scope["state"]["browser"]
+    return owner.token == browser.token
 
 
-def _is_own_origin(headers: Mapping[bytes, bytes]) -> bool:
-    """Whether a request was sent by a page of this very host."""
+def _is_same_origin(headers: Headers) -> bool:
     origin, host = headers.get(b"origin"), headers.get(b"host", b"")
     return origin in (b"http://" + host, b"https://" + host)
 
 
-def _require_own_page(headers: Mapping[bytes, bytes]) -> None:
-    fetched_by = headers.get(b"sec-fetch-site", b"same-origin")
-    if fetched_by not in _OWN_SITE or (b"origin" in headers and not _is_own_origin(headers)):
-        raise Refused(Problem("PERMISSION_DENIED", "the request was sent by another site"))
+def _require_same_origin(headers: Headers) -> None:
+    site = headers.get(b"sec-fetch-site", b"same-origin")
+    if site not in SAME_SITE or (b"origin" in headers and not _is_same_origin(headers)):
+        raise RequestError(Problem("PERMISSION_DENIED", "the request was sent by another site"))
 
 
 async def _read_form(request: Request) -> dict[str, str]:
     body = b""
     async for part in request.stream():
         body += part
-        if len(body) > _LARGEST_FORM:
-            raise Refused(Problem("INVALID_ARGUMENT", "the form is too large", status=413))
+        if len(body) > _MAX_FORM_BYTES:
+            raise RequestError(Problem("INVALID_ARGUMENT", "the form is too large", status=413))
     fields = parse_qs(body.decode("latin-1"), encoding="utf-8", max_num_fields=10)
     return {name: values[0] for name, values in fields.items()}
 
 
-def _to_sign_in(request: Request) -> Response:
-    here = request.url.path + (f"?{request.url.query}" if request.url.query else "")
-    return RedirectResponse(f"{SIGN_IN}?next={quote(here, safe='')}", _SEE_OTHER)
+def _redirect_to_sign_in(request: Request) -> Response:
+    path = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+    return RedirectResponse(f"{SIGN_IN}?next={quote(path, safe='')}", SEE_OTHER)
 
 
-def _prefer(request: Request, visitor: Visitor) -> Response:
-    """Keep a choice of language or theme, and go back."""
-    asked = request.query_params
-    response = RedirectResponse(local_path(asked.get("next", "/")), _SEE_OTHER)
+def _set_preferences(request: Request, browser: Browser) -> Response:
+    """Store the language or theme in a cookie, and redirect back."""
+    query = request.query_params
+    response = RedirectResponse(local_path(query.get("next", "/")), SEE_OTHER)
     for name, choices in CHOICES.items():
-        chosen = asked.get(name.removeprefix("memrecall_"), "")
-        if chosen in choices:
-            put_cookie(response, visitor.headers, name, chosen)
+        choice = query.get(name.removeprefix("memrecall_"), "")
+        if choice in choices:
+            set_cookie(response, browser.headers, name, choice)
     return response
 
 
 def local_path(target: str) -> str:
-    """A path of this site; anything else becomes the first page."""
+    """Return a redirect target if it is a path of this site, else `/`."""
     is_local = target.startswith("/") and not target.startswith(("//", "/\\"))
     return target if is_local and target.isprintable() else "/"

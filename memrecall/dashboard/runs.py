@@ -1,4 +1,4 @@
-"""The runs of the runs folder, read aside from the event loop and kept until they change."""
+"""Evaluation runs of the runs folder, read in threads and cached until they change."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from memrecall.dashboard.session import Visit
+from memrecall.dashboard.page import Page
 from memrecall.errors import NotFound
 from memrecall.evaluation.compare import (
     Change,
@@ -16,13 +16,15 @@ from memrecall.evaluation.compare import (
     question_metrics,
     require_same_questions,
 )
-from memrecall.evaluation.metrics import MAIN, summarise
+from memrecall.evaluation.metrics import MAIN_METRICS, summarize
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
+
+FileVersion = tuple[Path, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
-    """Two runs and what changed between them."""
+class RunComparison:
+    """Two runs and the questions whose results differ."""
 
     first: EvaluationRun
     second: EvaluationRun
@@ -31,75 +33,71 @@ class Comparison:
     questions: list[QuestionChange]
 
 
-async def list_runs(visit: Visit) -> list[tuple[str, RunState]]:
-    """The runs there are, the latest first; for who may look at the service."""
-    (await visit.principal()).require_operator()
-    found = await asyncio.to_thread(find_runs, _folder(visit))
-    return [(path.name, state) for path, state in found]
+async def list_runs(page: Page) -> list[tuple[str, RunState]]:
+    """Return all runs, the latest first; requires an operator."""
+    (await page.principal()).require_operator()
+    runs = await asyncio.to_thread(find_runs, _folder(page))
+    return [(path.name, state) for path, state in runs]
 
 
-async def read_run(visit: Visit, name: str) -> tuple[EvaluationRun, dict[str, Any]]:
-    """A run and its figures, also of one that has not come to its end."""
-    path = await _find(visit, name)
-    return await asyncio.to_thread(lambda: _read(path, _stamp(path)))
+async def read_run(page: Page, name: str) -> tuple[EvaluationRun, dict[str, Any]]:
+    """Return a run, complete or not, and its metrics."""
+    (version,) = await _find(page, name)
+    return await asyncio.to_thread(_read, version)
 
 
-async def compare_runs(visit: Visit, first: str, second: str, metric: str) -> Comparison:
-    """Two runs of the same questions; InvalidArgument if they were asked different ones."""
-    paths = [await _find(visit, name) for name in (first, second)]
-    stamps = tuple(map(_stamp, paths))
-    return await asyncio.to_thread(_compare, tuple(paths), stamps, metric)
+async def compare_runs(page: Page, first: str, second: str, metric: str) -> RunComparison:
+    """Compare two runs by question; raise InvalidArgument if their questions differ."""
+    return await asyncio.to_thread(_compare, await _find(page, first, second), metric)
 
 
-async def read_changes(visit: Visit, first: str, second: str) -> list[Change]:
-    """What changed between two runs, with intervals: that takes seconds the first time."""
-    paths = [await _find(visit, name) for name in (first, second)]
-    return await asyncio.to_thread(_changes, tuple(paths), tuple(map(_stamp, paths)))
+async def read_changes(page: Page, first: str, second: str) -> list[Change]:
+    """Return the changes of all metrics with intervals, which take seconds the first time."""
+    return await asyncio.to_thread(_changes, await _find(page, first, second))
 
 
 def main_metric(state: RunState) -> str:
-    """The figure that a run is told by."""
-    return MAIN[state.plan.mode][0]
+    """Return the most important metric of a run's mode."""
+    return MAIN_METRICS[state.plan.mode][0]
 
 
-def _folder(visit: Visit) -> Path:
-    return Path(visit.library.settings.runs_dir)
+def _folder(page: Page) -> Path:
+    return Path(page.library.settings.runs_dir)
 
 
-async def _find(visit: Visit, name: str) -> Path:
-    """The folder of a run: a name of the list, never a path."""
-    if name not in {known for known, _ in await list_runs(visit)}:
-        raise NotFound(f"there is no run {name!r}")
-    return _folder(visit) / name
+async def _find(page: Page, *names: str) -> tuple[FileVersion, ...]:
+    """Return the current versions of runs, by names from the list: a path is never accepted."""
+    known = {name for name, _ in await list_runs(page)}
+    for name in names:
+        if name not in known:
+            raise NotFound(f"there is no run {name!r}")
+    return tuple(_version(_folder(page) / name) for name in names)
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """What changes when the run does."""
-    told = (path / "results.jsonl").stat()
-    return told.st_mtime_ns, told.st_size
+def _version(path: Path) -> FileVersion:
+    status = (path / "results.jsonl").stat()
+    return path, status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, _stamp: tuple[int, int]) -> tuple[EvaluationRun, dict[str, Any]]:
-    run = RunFolder(path).read()
-    figures = run.state.metrics or summarise(run.questions, run.answers, run.seconds)
-    return run, figures
+def _read(version: FileVersion) -> tuple[EvaluationRun, dict[str, Any]]:
+    run = RunFolder(version[0]).read()
+    metrics = run.state.metrics or summarize(run.questions, run.answers, run.seconds)
+    return run, metrics
 
 
 @lru_cache(maxsize=8)
-def _changes(paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...]) -> list[Change]:
-    first, second = (_read(path, stamp)[0] for path, stamp in zip(paths, stamps, strict=True))
+def _changes(versions: tuple[FileVersion, ...]) -> list[Change]:
+    first, second = (_read(version)[0] for version in versions)
     return compare(first, second, by_category=False)
 
 
-def _compare(
-    paths: tuple[Path, ...], stamps: tuple[tuple[int, int], ...], metric: str
-) -> Comparison:
-    first, second = (_read(path, stamp)[0] for path, stamp in zip(paths, stamps, strict=True))
+def _compare(versions: tuple[FileVersion, ...], metric: str) -> RunComparison:
+    first, second = (_read(version)[0] for version in versions)
     require_same_questions(first, second)
     metrics = question_metrics(first, second)
-    usual = [name for mode in (second.state.plan.mode, "search") for name in MAIN[mode]]
-    usual = [name for name in usual if name in metrics]
-    chosen = metric if metric in metrics else (usual or metrics)[0]
-    questions = question_changes(first, second, chosen)
-    return Comparison(first, second, chosen, metrics, questions)
+    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
+    choices = [metric, *defaults, *metrics]
+    selected = next(name for name in choices if name in metrics)
+    questions = question_changes(first, second, selected)
+    return RunComparison(first, second, selected, metrics, questions)

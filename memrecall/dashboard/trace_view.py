@@ -1,4 +1,4 @@
-"""A recall, drawn: lanes with their calls, each behind a fold, the handoff and its evidence."""
+"""The view of a recall: timeline, steps, handoff and evidence."""
 
 import json
 from collections.abc import Mapping
@@ -7,254 +7,263 @@ from typing import Any
 
 from nicegui import ui
 
-from memrecall.agent.display import Lane, TimelineStep, draw_lanes
-from memrecall.agent.trace import TraceEvent
+from memrecall.agent.trace import (
+    CallEvent,
+    IterationTimeline,
+    ResultEvent,
+    TimelineStep,
+    TraceEvent,
+    build_timeline,
+)
 from memrecall.chat import ToolCall, ToolResult
-from memrecall.dashboard.session import Visit
-from memrecall.dashboard.widgets import card, dim, fact, milliseconds, moment, note, row
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.widgets import (
+    card,
+    dim_label,
+    format_duration,
+    format_moment,
+    row,
+    show_empty,
+    show_fact,
+)
 
-_LONGEST = 6_000
-
-
-def draw_call(visit: Visit, call: ToolCall, result: ToolResult) -> None:
-    """The call behind a fold; one that the turn made itself says so."""
-    made_by = visit.say("forged") if call.forged else visit.say("by_model")
-    with ui.expansion(f"{call.name} · {made_by}", icon="build") as fold:
-        fold.classes("mr-expansion").props("dense")
-        dim(visit.say("arguments"))
-        ui.label(_pretty(call.arguments)).classes("mr-code")
-        dim(visit.say("result"))
-        look = "mr-code mr-bad" if result.is_error else "mr-code"
-        ui.label(_pretty(result.content)).classes(look)
-
-
-def _pretty(text: str) -> str:
-    """JSON with its lines, anything else as it is."""
-    try:
-        value: Any = json.loads(text)
-    except ValueError:
-        return text[:_LONGEST]
-    return json.dumps(value, ensure_ascii=False, indent=1)[:_LONGEST]
-
-
+HIGH_CONFIDENCE = 0.6
+_MAX_CHARS = 6_000
 _ICONS = {"model": "psychology", "tool": "build", "note": "chat_bubble_outline", "end": "flag"}
 
-_SHARE = {True: "mr-good", False: "mr-warn"}
-SURE = 0.6
+
+def draw_call(page: Page, call: ToolCall, result: ToolResult) -> None:
+    """Draw a tool call of a chat turn, collapsed, with the side that made it."""
+    caller = page.text("forged") if call.forged else page.text("by_model")
+    with ui.expansion(f"{call.name} · {caller}", icon="build") as panel:
+        panel.classes("mr-expansion").props("dense")
+        _draw_json(page.text("arguments"), _parse_json(call.arguments))
+        element = _draw_json(page.text("result"), _parse_json(result.content))
+        if result.is_error:
+            element.classes("mr-bad")
 
 
-def key_link(visit: Visit, key: str, kind: str | None) -> str:
-    """Where a memory or a message is shown."""
+def _parse_json(text: str) -> Any:
+    """Return parsed JSON, or the text itself if it is not JSON."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _draw_json(name: str, value: Any) -> ui.label:
+    if name:
+        dim_label(name)
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
+    return ui.label(text[:_MAX_CHARS]).classes("mr-code")
+
+
+def key_link(page: Page, key: str, kind: str | None) -> str:
+    """Return the address of a memory or a message."""
     if kind == "message" or (kind is None and not key.startswith("mem_")):
-        return visit.link("/explorer", user=visit.user, around=key)
-    return visit.link("/explorer/memory", user=visit.user, key=key)
+        return page.user_link("/explorer", around=key)
+    return page.user_link("/explorer/memory", key=key)
 
 
-def draw_trace(visit: Visit, events: list[TraceEvent]) -> None:
-    """The lanes, and below them every step."""
-    lanes = draw_lanes(events)
-    with card(visit.say("timeline")):
-        largest = max((lane.window for lane in lanes), default=1)
-        folds = [(lane, [_Fold(step) for step in lane.steps]) for lane in lanes]
-        whole = max((step.end for lane in lanes for step in lane.steps), default=0.0)
-        for lane, steps in folds:
-            _draw_lane(visit, lane, steps, largest, whole)
-    with card(visit.say("steps")):
-        for _, steps in folds:
-            for fold in steps:
-                fold.draw(visit)
+def draw_trace(page: Page, events: list[TraceEvent]) -> None:
+    """Draw the timeline of each iteration, and below it every step."""
+    iterations = build_timeline(events)
+    panels = [[_StepPanel(page, step) for step in iteration.steps] for iteration in iterations]
+    with card(page.text("timeline")):
+        max_window = max((iteration.window for iteration in iterations), default=1)
+        duration = max(
+            (step.end for iteration in iterations for step in iteration.steps), default=0.0
+        )
+        for iteration, step_panels in zip(iterations, panels, strict=True):
+            _draw_iteration(page, iteration, step_panels, max_window, duration)
+    with card(page.text("steps")):
+        for step_panels in panels:
+            for panel in step_panels:
+                panel.draw_panel()
 
 
-class _Fold:
-    """A step twice: its block in the lane, and the fold that the block opens."""
+class _StepPanel:
+    """A step's block in the timeline, and the panel with its details that the block opens."""
 
-    def __init__(self, step: TimelineStep) -> None:
-        self.step = step
-        self._fold: ui.expansion | None = None
+    def __init__(self, page: Page, step: TimelineStep) -> None:
+        self._page = page
+        self._step = step
+        self._panel: ui.expansion | None = None
         self._is_filled = False
 
-    def open(self) -> None:
-        if self._fold is not None:
-            self._fold.open()
-            ui.navigate.to(self._fold)
+    def draw_block(self) -> None:
+        """Draw a block as wide as the step's duration, but wide enough for its name."""
+        step = self._step
+        classes = f"mr-step mr-{step.kind}" + (" mr-failed" if step.has_failed else "")
+        with ui.element("button").classes(classes).props("type=button") as block:
+            ui.icon(_ICONS[step.kind])
+            ui.label(_step_name(self._page, step)).classes("mr-span")
+        block.style(f"flex: {max(step.seconds, 0.001):.4f} 1 auto")
+        block.on("click", self._open)
 
-    def _fill(self, visit: Visit) -> None:
-        """Draw what is inside when it is first opened: most folds never are."""
-        if self._fold is not None and self._fold.value and not self._is_filled:
-            self._is_filled = True
-            with self._fold:
-                _draw_details(visit, self.step)
-
-    def draw(self, visit: Visit) -> None:
-        step = self.step
-        fold = ui.expansion(
-            _caption(visit, step),
-            icon=_ICONS[step.kind],
-            on_value_change=lambda: self._fill(visit),
+    def draw_panel(self) -> None:
+        """Draw the collapsed panel."""
+        panel = ui.expansion(
+            _step_caption(self._page, self._step),
+            icon=_ICONS[self._step.kind],
+            on_value_change=self._fill,
         )
-        self._fold = fold.classes("mr-expansion").props("dense")
+        self._panel = panel.classes("mr-expansion").props("dense")
+
+    def _open(self) -> None:
+        if self._panel is not None:
+            self._panel.open()
+            ui.navigate.to(self._panel)
+
+    def _fill(self) -> None:
+        # Details are drawn when a panel is first opened, because most never are.
+        if self._panel is not None and self._panel.value and not self._is_filled:
+            self._is_filled = True
+            with self._panel:
+                _draw_details(self._page, self._step)
 
 
-def _draw_lane(visit: Visit, lane: Lane, folds: list[_Fold], largest: int, whole: float) -> None:
-    """What the iteration was shown, what it did, and when."""
+def _draw_iteration(
+    page: Page,
+    iteration: IterationTimeline,
+    panels: list[_StepPanel],
+    max_window: int,
+    duration: float,
+) -> None:
+    """Draw an iteration: its window, its steps and their times."""
     with ui.element("div").classes("mr-lane"):
         with ui.element("div"):
-            ui.label(visit.say("iteration", number=lane.iteration))
-            dim(visit.say("window", size=lane.window, shown=lane.shown))
-            share = 100 * lane.window / max(largest, 1)
+            ui.label(page.text("iteration", number=iteration.iteration))
+            dim_label(page.text("window", size=iteration.window, shown=iteration.shown))
+            share = 100 * iteration.window / max(max_window, 1)
             ui.element("div").classes("mr-window").style(f"width: {share:.0f}%")
         with ui.element("div"):
             with ui.element("div").classes("mr-steps"):
-                for fold in folds:
-                    _draw_block(visit, fold)
-            _draw_strip(lane, whole)
+                for panel in panels:
+                    panel.draw_block()
+            _draw_strip(iteration, duration)
 
 
-def _draw_strip(lane: Lane, whole: float) -> None:
-    """When the calls of an iteration ran, on the time axis of the whole recall."""
+def _draw_strip(iteration: IterationTimeline, duration: float) -> None:
+    """Draw the times of an iteration's calls on the time axis of the whole recall."""
     with ui.element("div").classes("mr-strip").props("aria-hidden=true"):
-        for step in lane.steps:
-            if step.kind in ("model", "tool") and whole > 0:
-                left, width = 100 * step.start / whole, 100 * step.seconds / whole
-                place = f"left: {left:.2f}%; width: {width:.2f}%"
-                ui.element("div").classes(f"mr-{step.kind}").style(place)
+        for step in iteration.steps:
+            if step.kind in ("model", "tool") and duration > 0:
+                start, width = 100 * step.start / duration, 100 * step.seconds / duration
+                position = f"left: {start:.2f}%; width: {width:.2f}%"
+                ui.element("div").classes(f"mr-{step.kind}").style(position)
 
 
-def _draw_block(visit: Visit, fold: _Fold) -> None:
-    """A block as wide as its step took long, but never too small for its name."""
-    step = fold.step
-    look = f"mr-step mr-{step.kind}" + (" mr-failed" if step.has_failed else "")
-    with ui.element("button").classes(look).props("type=button") as block:
-        ui.icon(_ICONS[step.kind])
-        ui.label(_short(visit, step)).classes("mr-span")
-    block.style(f"flex: {max(step.seconds, 0.001):.4f} 1 auto")
-    block.on("click", fold.open)
-
-
-def _short(visit: Visit, step: TimelineStep) -> str:
-    took = visit.say("running") if step.is_running else milliseconds(step.seconds)
+def _step_name(page: Page, step: TimelineStep) -> str:
+    duration = page.text("running") if step.is_running else format_duration(step.seconds)
     if step.kind == "tool":
-        return f"{step.name} · {took}"
+        return f"{step.name} · {duration}"
     if step.kind == "model":
-        return f"{visit.say('model')} · {took}"
-    return visit.say(f"step_{step.name}")
+        return f"{page.text('model')} · {duration}"
+    return page.text(f"step_{step.name}")
 
 
-def _caption(visit: Visit, step: TimelineStep) -> str:
-    told = _short(visit, step)
-    output = step.data.get("output")
-    if step.data.get("error"):
-        return f"{told} → {visit.say('error')}"
-    if isinstance(output, Mapping) and "total_found" in output:
-        return f"{told} → {visit.say('found', count=output['total_found'])}"
-    return told
+def _step_caption(page: Page, step: TimelineStep) -> str:
+    name = _step_name(page, step)
+    if step.has_failed:
+        return f"{name} → {page.text('error')}"
+    output = step.event.output if isinstance(step.event, ResultEvent) else None
+    if output and "total_found" in output:
+        return f"{name} → {page.text('found', count=output['total_found'])}"
+    return name
 
 
-def _draw_details(visit: Visit, step: TimelineStep) -> None:
-    data = step.data
-    if step.kind == "tool":
-        _draw_json(visit.say("arguments"), _parsed(data.get("arguments", {})))
-        output = data.get("output")
-        results = output.get("results") if isinstance(output, Mapping) else None
-        if isinstance(results, list):
-            for item in results:
-                _draw_result(visit, item)
-        else:
-            _draw_json(visit.say("result"), output if output else data.get("text", ""))
-        if data.get("error"):
-            ui.label(str(data["error"])).classes("mr-bad mr-text")
-        return
-    text = data.get("text")
-    if isinstance(text, str):
-        ui.label(text[:_LONGEST]).classes("mr-text")
-    rest = {name: value for name, value in data.items() if name != "text"}
-    if rest:
-        _draw_json("", rest)
+def _draw_details(page: Page, step: TimelineStep) -> None:
+    event = step.event
+    if isinstance(event, CallEvent):
+        _draw_json(page.text("arguments"), _parse_json(event.arguments))
+    elif isinstance(event, ResultEvent):
+        _draw_tool_result(page, event)
+    else:
+        data = event.data
+        text = data.pop("text", None)
+        if isinstance(text, str):
+            ui.label(text[:_MAX_CHARS]).classes("mr-text")
+        if data:
+            _draw_json("", data)
 
 
-def _parsed(arguments: Any) -> Any:
-    """Arguments as they were applied, or the text of those that still run."""
-    if not isinstance(arguments, str):
-        return arguments
-    try:
-        return json.loads(arguments)
-    except ValueError:
-        return arguments
+def _draw_tool_result(page: Page, event: ResultEvent) -> None:
+    _draw_json(page.text("arguments"), event.arguments)
+    results = (event.output or {}).get("results")
+    if isinstance(results, list):
+        for item in results:
+            _draw_result(page, item)
+    else:
+        _draw_json(page.text("result"), event.output or event.text)
+    if event.error:
+        ui.label(event.error).classes("mr-bad mr-text")
 
 
-def _draw_json(name: str, value: Any) -> None:
-    if name:
-        dim(name)
-    shown = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=1)
-    ui.label(shown[:_LONGEST]).classes("mr-code")
-
-
-def _draw_result(visit: Visit, item: Mapping[str, Any]) -> None:
+def _draw_result(page: Page, item: Mapping[str, Any]) -> None:
     key = str(item.get("memory_key", ""))
+    texts = (item.get(name) for name in ("content_preview", "summary", "content"))
     with ui.element("div").classes("mr-item"):
-        shown = str(
-            item.get("content_preview") or item.get("summary") or item.get("content") or key
-        )
-        ui.link(shown[:300], key_link(visit, key, item.get("kind")))
+        text = str(next(filter(None, texts), key))
+        ui.link(text[:300], key_link(page, key, item.get("kind")))
         if item.get("relevance_score") is not None:
-            dim(f"{item['relevance_score']:.2f}")
-        dim(str(item.get("memory_type", "")))
+            dim_label(f"{item['relevance_score']:.2f}")
+        dim_label(str(item.get("memory_type", "")))
 
 
-def draw_facts(visit: Visit, body: Mapping[str, Any]) -> None:
-    """What a recall came to, in figures."""
+def draw_facts(page: Page, body: Mapping[str, Any]) -> None:
+    """Draw the outcome and the cost of a recall."""
     usage = body["usage"]
     with row():
-        look = _SHARE[body["confidence"] >= SURE]
-        fact(visit.say("confidence"), f"{body['confidence']:.0%}", look)
-        fact(visit.say("stop_reason"), body["stop_reason"])
-        fact(visit.say("windows"), " → ".join(map(str, body["windows"])))
-        fact(visit.say("model_calls"), str(usage["model_calls"]))
-        fact(visit.say("tool_calls"), str(usage["tool_calls"]))
-        fact(visit.say("took"), milliseconds(float(usage["seconds"])))
-        fact(visit.say("model"), body["model"])
+        classes = "mr-good" if body["confidence"] >= HIGH_CONFIDENCE else "mr-warn"
+        show_fact(page.text("confidence"), f"{body['confidence']:.0%}", classes)
+        show_fact(page.text("stop_reason"), body["stop_reason"])
+        show_fact(page.text("windows"), " → ".join(map(str, body["windows"])))
+        show_fact(page.text("model_calls"), str(usage["model_calls"]))
+        show_fact(page.text("tool_calls"), str(usage["tool_calls"]))
+        show_fact(page.text("took"), format_duration(float(usage["seconds"])))
+        show_fact(page.text("model"), body["model"])
 
 
-def draw_handoff(visit: Visit, body: Mapping[str, Any], zone: tzinfo) -> None:
-    """The handoff with its evidence, each linked to where it was said."""
+def draw_handoff(page: Page, body: Mapping[str, Any], zone: tzinfo) -> None:
+    """Draw the handoff and its evidence, each item linked to its source."""
     handoff = body["handoff"]
-    with card(visit.say("handoff")):
+    with card(page.text("handoff")):
         if body["abstained"]:
-            ui.label(visit.say("abstained")).classes("mr-warn")
-        ui.label(handoff["search_summary"][:_LONGEST]).classes("mr-text")
+            ui.label(page.text("abstained")).classes("mr-warn")
+        ui.label(handoff["search_summary"][:_MAX_CHARS]).classes("mr-text")
         if handoff["follow_up_question"]:
             ui.label(handoff["follow_up_question"]).classes("mr-text mr-warn")
         if handoff["reasoning"]:
-            dim(handoff["reasoning"]).classes("mr-text")
+            dim_label(handoff["reasoning"]).classes("mr-text")
         if body["problem"]:
             ui.label(body["problem"]).classes("mr-bad mr-text")
         for memory in body["memories"]:
-            _draw_evidence(visit, memory, zone)
+            _draw_evidence(page, memory, zone)
         if not body["memories"]:
-            note(visit.say("no_evidence"))
+            show_empty(page.text("no_evidence"))
         if body["keys_dropped"]:
-            dim(visit.say("dropped", keys=", ".join(body["keys_dropped"])))
+            dim_label(page.text("dropped", keys=", ".join(body["keys_dropped"])))
 
 
-def _draw_evidence(visit: Visit, memory: Mapping[str, Any], zone: tzinfo) -> None:
+def _draw_evidence(page: Page, memory: Mapping[str, Any], zone: tzinfo) -> None:
     key, kind = memory["memory_key"], memory["kind"]
     with ui.element("div").classes("mr-evidence"):
-        for near in memory["before"]:
-            _draw_nearby(visit, near, zone)
-        ui.link((memory["content"] or key)[:_LONGEST], key_link(visit, key, kind)).classes(
-            "mr-text"
-        )
-        told = [memory["memory_type"], memory["speaker"] or memory["role"] or ""]
-        told.append(moment(datetime.fromisoformat(memory["ts"]), zone))
+        for message in memory["before"]:
+            _draw_neighbor(page, message, zone)
+        text = (memory["content"] or key)[:_MAX_CHARS]
+        ui.link(text, key_link(page, key, kind)).classes("mr-text")
+        facts = [memory["memory_type"], memory["speaker"] or memory["role"] or ""]
+        facts.append(format_moment(datetime.fromisoformat(memory["ts"]), zone))
         if memory["relevance_score"] is not None:
-            told.append(visit.say("relevance", score=f"{memory['relevance_score']:.2f}"))
-        dim(" · ".join(filter(None, told)))
-        for near in (*memory["after"], *memory["sources"]):
-            _draw_nearby(visit, near, zone)
+            facts.append(page.text("relevance", score=f"{memory['relevance_score']:.2f}"))
+        dim_label(" · ".join(filter(None, facts)))
+        for message in (*memory["after"], *memory["sources"]):
+            _draw_neighbor(page, message, zone)
 
 
-def _draw_nearby(visit: Visit, near: Mapping[str, Any], zone: tzinfo) -> None:
-    at = moment(datetime.fromisoformat(near["ts"]), zone)
-    text = f"{near['speaker']}, {at}: {near['content'][:400]}"
-    target = key_link(visit, near["memory_key"], "message")
+def _draw_neighbor(page: Page, message: Mapping[str, Any], zone: tzinfo) -> None:
+    time = format_moment(datetime.fromisoformat(message["ts"]), zone)
+    text = f"{message['speaker']}, {time}: {message['content'][:400]}"
+    target = key_link(page, message["memory_key"], "message")
     ui.link(text, target).classes("mr-small mr-dim mr-text")

@@ -1,4 +1,4 @@
-"""Choosing whose data a page shows."""
+"""Elements that several pages use."""
 
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -9,77 +9,80 @@ from zoneinfo import ZoneInfo
 from nicegui import ui
 from nicegui.elements.mixins.text_element import TextElement
 
-from memrecall.dashboard.session import Elsewhere, Visit
+from memrecall.dashboard.page import Page, Redirect
 
-MARK_BEFORE, MARK_AFTER = "\ue000", "\ue001"  # of nobody's language: private use
-
-
-def title(text: str) -> None:
-    """The heading of a page."""
-    _heading("h1", text, "mr-title")
+MARK_START, MARK_END = "\ue000", "\ue001"  # private use characters, which texts do not contain
+MAX_SUGGESTIONS = 20
 
 
-def heading(text: str) -> None:
-    """The heading of a part."""
-    _heading("h2", text, "mr-heading")
-
-
-def _heading(tag: str, text: str, look: str) -> None:
-    TextElement(tag=tag, text=text).classes(look)
+def show_title(text: str) -> None:
+    """Show the heading of a page."""
+    TextElement(tag="h1", text=text).classes("mr-title")
 
 
 @contextmanager
-def card(name: str = "") -> Iterator[ui.card]:
-    """A part of a page, with its heading."""
-    with ui.card().classes("mr-card") as made:
-        if name:
-            heading(name)
-        yield made
+def card(heading: str = "") -> Iterator[ui.card]:
+    """Draw a section of a page with its heading."""
+    with ui.card().classes("mr-card") as element:
+        if heading:
+            TextElement(tag="h2", text=heading).classes("mr-heading")
+        yield element
 
 
 @contextmanager
 def row() -> Iterator[Any]:
-    """Things beside each other as far as there is room."""
-    with ui.element("div").classes("mr-row") as made:
-        yield made
+    """Place elements side by side, wrapping where the width ends."""
+    with ui.element("div").classes("mr-row") as element:
+        yield element
 
 
-def dim(text: str) -> ui.label:
-    """Text that stands back."""
+def dim_label(text: str) -> ui.label:
+    """Show small, pale text."""
     return ui.label(text).classes("mr-dim mr-small")
 
 
-def fact(name: str, value: str, look: str = "") -> None:
-    """A named value."""
+def show_fact(name: str, value: str, classes: str = "") -> ui.label:
+    """Show a named value; return the label of the value."""
     with ui.element("div").classes("mr-fact"):
-        dim(name)
-        ui.label(value).classes(look)
+        dim_label(name)
+        return ui.label(value).classes(classes)
 
 
-def note(text: str) -> None:
-    """What is said where there is nothing to show."""
+def show_empty(text: str) -> None:
+    """Show a placeholder where there is no data."""
     ui.label(text).classes("mr-dim mr-empty")
 
 
 def button_link(text: str, target: str, icon: str = "") -> None:
-    """A link that looks like a button."""
+    """Draw a link that looks like a button."""
     with ui.link(target=target).classes("mr-button"):
         if icon:
             ui.icon(icon)
         ui.label(text)
 
 
-def marked_text(text: str) -> None:
-    """Text in which the words that were searched for are marked."""
-    if MARK_BEFORE not in text:
+def chip_link(text: str, target: str, *, is_current: bool) -> None:
+    """Draw a link that selects one of several values."""
+    ui.link(text, target).classes("mr-chip").props("aria-current=page" if is_current else "")
+
+
+def hidden_field(name: str, value: str) -> ui.element:
+    """Add a hidden field to a form."""
+    field = ui.element("input").props(f"type=hidden name={name}")
+    field.props["value"] = value
+    return field
+
+
+def highlighted_text(text: str) -> None:
+    """Show text with highlights between `MARK_START` and `MARK_END`."""
+    if MARK_START not in text:
         ui.label(text).classes("mr-text")
         return
+    first, *parts = text.split(MARK_START)
     with ui.element("div").classes("mr-text"):
-        for number, part in enumerate(text.split(MARK_BEFORE)):
-            if number == 0:
-                _span(part)
-                continue
-            word, _, rest = part.partition(MARK_AFTER)
+        _span(first)
+        for part in parts:
+            word, _, rest = part.partition(MARK_END)
             TextElement(tag="mark", text=word)
             _span(rest)
 
@@ -89,81 +92,113 @@ def _span(text: str) -> None:
         ui.label(text).classes("mr-span")
 
 
-async def user_zone(visit: Visit) -> tzinfo:
-    """Where the page's user lives."""
-    mark = await visit.library.store.feed(visit.user).mark()
-    return ZoneInfo(mark.time_zone if mark else "UTC")
+async def user_time_zone(page: Page) -> tzinfo:
+    """Return the time zone of the user of a page."""
+    version = await page.library.store.feed(page.user).version()
+    return ZoneInfo(version.time_zone if version else "UTC")
 
 
-def moment(at: datetime, zone: tzinfo) -> str:
-    """A time as people read it, where the user lives."""
-    local = at.astimezone(zone)
-    return f"{local:%Y-%m-%d %H:%M}"
+def format_moment(time: datetime, zone: tzinfo) -> str:
+    """Return a time to the minute in a time zone."""
+    return f"{time.astimezone(zone):%Y-%m-%d %H:%M}"
 
 
-def milliseconds(seconds: float) -> str:
-    """A time span in few characters."""
+def format_duration(seconds: float) -> str:
+    """Return a duration in seconds or milliseconds."""
     return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
-async def ask_first(
-    visit: Visit, question: str, name: str, do: Callable[[], Awaitable[None]]
+async def confirm(
+    page: Page, question: str, action_name: str, action: Callable[[], Awaitable[None]]
 ) -> None:
-    """Do something that changes data only after it was confirmed."""
+    """Run an action that changes data after the user has confirmed it."""
     with ui.dialog() as dialog, ui.card().classes("mr-card mr-dialog"):
         ui.label(question).classes("mr-text")
         with row():
-            ui.button(visit.say("cancel"), on_click=lambda: dialog.submit(False)).props(
-                "flat autofocus"
-            )
-            ui.button(name, on_click=lambda: dialog.submit(True)).props("unelevated color=negative")
-    sure = await dialog
+            cancel = ui.button(page.text("cancel"), on_click=lambda: dialog.submit(False))
+            cancel.props("flat autofocus")
+            proceed = ui.button(action_name, on_click=lambda: dialog.submit(True))
+            proceed.props("unelevated color=negative")
+    is_confirmed = await dialog
     dialog.delete()
-    if sure:
-        await do()
+    if is_confirmed:
+        await action()
 
 
-def pager(visit: Visit, next_cursor: str | None) -> None:
-    """The way to older rows, and back to the newest."""
+class PairSelection:
+    """Checkboxes of a list and a button that compares the two checked items."""
+
+    def __init__(self, page: Page, warning: str) -> None:
+        self._page = page
+        self._warning = warning
+        self._items: list[str] = []
+
+    def draw_checkbox(self, item: str, label: str) -> None:
+        """Draw the checkbox of an item."""
+
+        def update(change: Any) -> None:
+            if change.value:
+                self._items.append(item)
+            elif item in self._items:
+                self._items.remove(item)
+
+        ui.checkbox(on_change=update).props("dense").props["aria-label"] = label
+
+    def draw_button(self, link: Callable[[str, str], str]) -> None:
+        """Draw the button, which opens `link` of the items in the order they were checked."""
+
+        def compare() -> None:
+            if len(self._items) == 2:
+                ui.navigate.to(link(*self._items))
+            else:
+                ui.notify(self._warning, type="warning")
+
+        button = ui.button(self._page.text("compare_chosen"), icon="compare", on_click=compare)
+        button.props("outline")
+
+
+def draw_pager(page: Page, next_cursor: str | None) -> None:
+    """Draw the links to the newest and to older rows."""
     with row():
-        if "cursor" in visit.asked:
-            button_link(visit.say("newest"), visit.link_here(cursor=None), "first_page")
+        if "cursor" in page.query:
+            button_link(page.text("newest"), page.link_here(cursor=None), "first_page")
         if next_cursor:
-            button_link(visit.say("older"), visit.link_here(cursor=next_cursor), "chevron_right")
+            button_link(page.text("older"), page.link_here(cursor=next_cursor), "chevron_right")
 
 
-SUGGESTED = 20
+async def select_user(page: Page) -> bool:
+    """Draw the selection of a user; return True if one is selected.
 
-
-async def choose_user(visit: Visit) -> bool:
-    """Draw the choice of a user; whether one is chosen. Who may see one alone is sent there."""
-    principal = await visit.principal()
-    known = await visit.users()
-    if not visit.user and len(known) == 1:
-        raise Elsewhere(visit.link_here(user=known[0]))
-    if principal.users is not None and len(principal.users) == 1 and visit.user in known:
-        return True  # there is nothing to choose
+    Redirects to the only user if there is only one.
+    """
+    principal = await page.principal()
+    users = await page.find_users()
+    if not page.user and len(users) == 1:
+        raise Redirect(page.link_here(user=users[0]))
+    if principal.users is not None and len(principal.users) == 1 and page.user in users:
+        return True  # there is no choice
     with ui.element("form").classes("mr-row mr-user").props("method=get"):
-        _draw_input(visit, known)
-        ui.button(visit.say("show")).props("type=submit outline")
-    if visit.user:
+        _draw_user_field(page, users)
+        ui.button(page.text("show")).props("type=submit outline")
+    if page.user:
         return True
-    with card(visit.say("choose_user")):
-        if not known:
-            note(visit.say("no_users"))
-        with ui.element("div").classes("mr-row"):
-            for user in known[:SUGGESTED]:
-                ui.link(user, visit.link_here(user=user)).classes("mr-chip")
+    with card(page.text("choose_user")):
+        if not users:
+            show_empty(page.text("no_users"))
+        with row():
+            for user in users[:MAX_SUGGESTIONS]:
+                ui.link(user, page.link_here(user=user)).classes("mr-chip")
     return False
 
 
-def _draw_input(visit: Visit, known: list[str]) -> None:
-    """The id, with suggestions that follow what is typed."""
-
+def _draw_user_field(page: Page, users: list[str]) -> None:
     async def suggest() -> None:
-        field.set_autocomplete((await visit.users(field.value or ""))[:SUGGESTED])
+        field.set_autocomplete((await page.find_users(field.value or ""))[:MAX_SUGGESTIONS])
 
     field = ui.input(
-        visit.say("user"), value=visit.user, autocomplete=known[:SUGGESTED], on_change=suggest
+        page.text("user"),
+        value=page.user,
+        autocomplete=users[:MAX_SUGGESTIONS],
+        on_change=suggest,
     )
-    field.props("name=user dense outlined").props["placeholder"] = visit.say("choose_user_hint")
+    field.props("name=user dense outlined").props["placeholder"] = page.text("choose_user_hint")

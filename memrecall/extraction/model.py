@@ -18,8 +18,8 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules import RuleExtractor
-from memrecall.extraction.rules.speech import said, speaks
-from memrecall.extraction.rules.summarising import shorten
+from memrecall.extraction.rules.sentences import is_person, own_words
+from memrecall.extraction.rules.summaries import shorten
 from memrecall.extraction.verify import (
     ENTITY_TYPES,
     check_fact,
@@ -40,7 +40,7 @@ from memrecall.extraction.wire import (
     to_line,
     utterance_line,
 )
-from memrecall.model.offline import FAMILY
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import Language
 from memrecall.model.structured import ModelClient, ask_prompt
 
@@ -62,7 +62,7 @@ class ModelExtractor:
         self._client = client
         self._seconds = seconds
         # The offline client answers by the rules: the result must not claim a model.
-        self._by: By = "rules" if client.model_info["family"] == FAMILY else "model"
+        self._by: By = "rules" if client.model_info["family"] == OFFLINE_FAMILY else "model"
         self._rules = RuleExtractor()
 
     async def facts(
@@ -211,7 +211,7 @@ class _Talk:
     @property
     def speaks(self) -> bool:
         """Whether a person says anything."""
-        return any(speaks(self.said[number]) for number in self._lines)
+        return any(is_person(self.said[number]) for number in self._lines)
 
     def groups(self) -> list[dict[int, str]]:
         """The numbered lines in groups that fit one question."""
@@ -236,9 +236,9 @@ class _Talk:
 
 def _shown(one: Utterance) -> str:
     """What a model is shown of an utterance: of people their own words, of tools nothing."""
-    if speaks(one):
-        return said(one.text)
-    return said(one.text) if one.role == "assistant" else ""
+    if is_person(one):
+        return own_words(one.text)
+    return own_words(one.text) if one.role == "assistant" else ""
 
 
 def _language(texts: Sequence[str]) -> Language:

@@ -7,10 +7,10 @@ from typing import Any
 
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.protocol import Fact, Known
-from memrecall.extraction.rules.deciding import decide
-from memrecall.extraction.rules.extracting import facts_of, tell
-from memrecall.extraction.rules.relating import relate
-from memrecall.extraction.rules.summarising import summarise
+from memrecall.extraction.rules.conversation import build_facts, read_statements
+from memrecall.extraction.rules.decisions import decide
+from memrecall.extraction.rules.graph import build_graph
+from memrecall.extraction.rules.summaries import summarise
 from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
@@ -26,7 +26,7 @@ def facts_answer(request: RuleRequest) -> RuleAnswer:
     now, zone = _setting(lines)
     said = [read_utterance(line) for line in lines if "text" in line and not line.get("context")]
     before = [read_utterance(line) for line in lines if "text" in line and line.get("context")]
-    facts = facts_of(tell(said, now=now, zone=zone, context=before))
+    facts = build_facts(read_statements(said, now=now, zone=zone, context=before))
     return _json({"facts": [_fact(fact) for fact in facts]})
 
 
@@ -53,7 +53,7 @@ def relations_answer(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     now, _ = _setting(lines)
     said = [read_utterance(line) for line in lines if "text" in line]
-    entities, relations = relate(said, now=now)
+    entities, relations = build_graph(said, now=now)
     told = [
         {
             "source": one.source,

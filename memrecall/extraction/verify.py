@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import datetime
 from typing import cast, get_args
 
-from memrecall.extraction.gist import gist, telling_words
 from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
     RETRACTION,
@@ -19,8 +18,9 @@ from memrecall.extraction.protocol import (
     Relation,
     Utterance,
 )
-from memrecall.extraction.rules.extracting import slot_name
-from memrecall.extraction.rules.speech import speaks
+from memrecall.extraction.rules.conversation import slot_name
+from memrecall.extraction.rules.sentences import is_person
+from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
 from memrecall.text.normalize import normalize
 
@@ -50,18 +50,18 @@ def check_fact(item: FactItem, said: Mapping[int, Utterance], now: datetime) -> 
         tuple(one.message_id for one in sources),
         min(since, now) if item.type != "plan" else sources[-1].ts or now,
         item.negated,
-        telling_words(text, subject),
+        fact_keywords(text, subject),
     )
 
 
 def _sources(text: str, numbers: Sequence[int], said: Mapping[int, Utterance]) -> list[Utterance]:
     """The utterances of people that a fact came from; without a number, the most alike one."""
-    spoken = {number: one for number, one in said.items() if speaks(one)}
+    spoken = {number: one for number, one in said.items() if is_person(one)}
     named = [spoken[number] for number in dict.fromkeys(numbers) if number in spoken]
     if named or numbers:
         return named
-    terms = gist(text).terms
-    shared = {number: len(terms & gist(one.text).terms) for number, one in spoken.items()}
+    terms = fact_signature(text).terms
+    shared = {number: len(terms & fact_signature(one.text).terms) for number, one in spoken.items()}
     best = max(shared, key=lambda number: (shared[number], -number), default=None)
     return [spoken[best]] if best is not None and (shared[best] or len(spoken) == 1) else []
 
@@ -93,7 +93,7 @@ def check_relation(
         end and (normalize(end).casefold() in texts or fold_name(end) in speakers) for end in ends
     ]
     sources = [said[number] for number in dict.fromkeys(item.sources) if number in said]
-    spoken = [one for one in sources if speaks(one)] if item.sources else _any_source(said, ends)
+    spoken = [one for one in sources if is_person(one)] if item.sources else _any_source(said, ends)
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
     if not all(named) or not verb or not spoken:
         return None
@@ -109,7 +109,7 @@ def end_name(name: str) -> str:
 
 
 def _any_source(said: Mapping[int, Utterance], ends: tuple[str, str]) -> list[Utterance]:
-    spoken = [one for one in said.values() if speaks(one)]
+    spoken = [one for one in said.values() if is_person(one)]
     naming = [one for one in spoken if any(end in one.text for end in ends)]
     return naming[-1:]
 

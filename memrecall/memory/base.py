@@ -1,50 +1,125 @@
-"""What every part of `AsyncMemory` stands on: whose memory it is, and what it shares."""
+"""The base of `AsyncMemory`: its scope binding and the resources that bound copies share."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from memrecall.errors import InvalidArgument
+from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.extraction.protocol import Extractor
 from memrecall.library.library import Library
-from memrecall.memory.ingest import Adder, Learner
+from memrecall.memory.ingest import Ingestor
 from memrecall.memory.jobs import Jobs, Processes, Schedule
 from memrecall.memory.recall import client_of
-from memrecall.memory.records import Binding, each_user, find_owner
 from memrecall.memory.reranking import Reranker, make_reranker
-from memrecall.memory.search import RecallMarks
+from memrecall.memory.search import RecallTimes
 from memrecall.memory.short_term import ShortTermMemory
 from memrecall.messages import Redact
-from memrecall.scope import Permission, Scope
+from memrecall.scope import DEFAULT_NAME, Permission, Scope
 from memrecall.settings import Settings, load_settings
 from memrecall.store import Store
 from memrecall.types import check_text
 
 SessionKey = tuple[str, str | None, str]
 
+APPLICATION = "application"
+_USERS_PER_PAGE = 200
+
 
 @dataclass(frozen=True, slots=True)
-class Parts:
-    """An open library and those who work on it."""
+class ScopeBinding:
+    """The part of the scope that trusted code has fixed; a call may add to it, not change it."""
+
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    permissions: frozenset[Permission] = frozenset()
+
+    def __post_init__(self) -> None:
+        # Checks the ids now, not at the first call.
+        Scope(self.user_id or DEFAULT_NAME, self.agent_id, self.session_id)
+
+    @property
+    def has_user(self) -> bool:
+        """True if calls need not name a user."""
+        return self.user_id is not None
+
+    def scope(
+        self,
+        user_id: str | None = None,
+        agent_id: str | None = None,
+        session_id: str | None = None,
+        run_id: str | None = None,
+    ) -> Scope:
+        """Return the scope of a call; without a user it is the user `default`.
+
+        Raises InvalidArgument if neither the binding nor the call names a user, agent or session.
+        """
+        user = _join("user_id", self.user_id, user_id)
+        agent = _join("agent_id", self.agent_id, agent_id)
+        session = _join("session_id", self.session_id, session_of(session_id, run_id))
+        if user is None and agent is None and session is None:
+            raise InvalidArgument(
+                "user_id, agent_id and session_id are all missing",
+                hint="Pass user_id, or bind one: Memory(user_id=…)",
+            )
+        return Scope(DEFAULT_NAME if user is None else user, agent, session, self.permissions)
+
+    def narrow(
+        self,
+        user_id: str | None,
+        agent_id: str | None,
+        session_id: str | None,
+        permissions: Iterable[Permission] | None,
+    ) -> "ScopeBinding":
+        """Return a binding with more ids bound and no permission that this one lacks."""
+        granted = (
+            self.permissions if permissions is None else frozenset(map(Permission, permissions))
+        )
+        if extra := sorted(granted - self.permissions):
+            raise InvalidArgument(
+                f"this memory does not have the permission {extra[0].value!r}",
+                hint="Create the Memory with that permission",
+            )
+        return ScopeBinding(
+            _join("user_id", self.user_id, user_id),
+            _join("agent_id", self.agent_id, agent_id),
+            _join("session_id", self.session_id, session_id),
+            granted,
+        )
+
+
+def _join(name: str, bound: str | None, value: str | None) -> str | None:
+    if bound is not None and value is not None and value != bound:
+        raise InvalidArgument(
+            f"this memory is bound to {name} {bound!r} and cannot serve {value!r}",
+            hint="Create another Memory for it",
+        )
+    return value if bound is None else bound
+
+
+def session_of(session_id: str | None, run_id: str | None) -> str | None:
+    """Return the session that a call names, as `session_id` or as `run_id`."""
+    if session_id is not None and run_id is not None and session_id != run_id:
+        raise InvalidArgument(
+            f"session_id {session_id!r} and run_id {run_id!r} differ",
+            hint="They mean the same: pass one of them",
+        )
+    return run_id if session_id is None else session_id
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """An open library and the services that work on it."""
 
     library: Library
     extractor: Extractor
-    adder: Adder
-    marks: RecallMarks
-
-    @classmethod
-    def make(
-        cls, library: Library, extractor: Extractor | None, client: Any, processes: Processes
-    ) -> "Parts":
-        """The parts around a library; without an extractor, the model of the settings or rules."""
-        chosen = extractor or make_extractor(library.settings, client)
-        adder = Adder(library, Learner(library, chosen), chosen, processes)
-        return cls(library, chosen, adder, RecallMarks(library.store))
+    ingestor: Ingestor
+    recall_times: RecallTimes
 
 
-class Shared:
-    """What all faces of one memory have in common, whomever they are bound to."""
+class SharedState:
+    """What a memory shares with all memories bound from it."""
 
     def __init__(
         self,
@@ -62,55 +137,53 @@ class Shared:
         self.jobs = Jobs()
         self.schedules: list[Schedule] = []
         self.sessions: dict[SessionKey, ShortTermMemory] = {}
-        self._settings = settings
-        self._given = library
-        self._extractor = extractor
         self.model_client = model_client
-        self._opened: Parts | None = None
-        self._opening = asyncio.Lock()
+        self._settings = settings
+        self._library = library
+        self._extractor = extractor
+        self._resources: Resources | None = None
+        self._lock = asyncio.Lock()
 
-    async def parts(self) -> Parts:
-        """The parts, opened by whoever asks first."""
-        async with self._opening:
-            if self._opened is None:
-                library = self._given or await Library.open(self._settings)
-                self._opened = Parts.make(
-                    library, self._extractor, self.model_client, self.processes
-                )
-            return self._opened
+    async def open(self) -> Resources:
+        """Return the resources, opened at the first call."""
+        async with self._lock:
+            if self._resources is None:
+                library = self._library or await Library.open(self._settings)
+                extractor = self._extractor or make_extractor(library.settings, self.model_client)
+                ingestor = Ingestor(library, extractor, self.processes)
+                times = RecallTimes(library.store)
+                self._resources = Resources(library, extractor, ingestor, times)
+            return self._resources
 
     async def close(self, patience: float | None = None) -> None:
-        """Finish what is under way, within so many seconds, and give everything back."""
+        """Wait up to `patience` seconds for running jobs, then release all resources."""
         for schedule in self.schedules:
             await schedule.stop()
-        if self._opened is None:
+        if self._resources is None:
             return
         await self.jobs.settle(patience)
-        await self._opened.marks.flush()
-        if self._given is None:
-            await self._opened.library.close()
-        self._opened = None
+        await self._resources.recall_times.flush()
+        if self._library is None:
+            await self._resources.library.close()
+        self._resources = None
 
 
 def make_extractor(settings: Settings, client: Any = None) -> Extractor:
-    """A model when one is given or configured, the rules otherwise."""
-    # Loaded here: whoever only searches need not wait for rules and models.
+    """Return a model extractor if a client is passed or configured, else the rule extractor."""
+    # Imported here because a program that only searches needs neither rules nor models.
     from memrecall.extraction import ModelExtractor, RuleExtractor
 
     model = client or client_of(settings)
     return RuleExtractor() if model is None else ModelExtractor(model)
 
 
-APPLICATION = "application"
-
-
 class MemoryBase:
     """A memory bound to a scope.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
-    `actor` is who the history says has changed something. Without `db`, `settings` or a `library`
-    the database of the settings is used, opened at first use. Without an `extractor`, facts are
-    found by the model of the settings or else by rules.
+    `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
+    database of the settings is opened at first use. Without an `extractor`, the model of the
+    settings extracts facts, or else rules do.
     """
 
     def __init__(
@@ -130,11 +203,15 @@ class MemoryBase:
         redact: Redact | None = None,
     ) -> None:
         if library is not None and (db is not None or settings is not None):
-            raise InvalidArgument("a library has its database already", hint="Leave out db")
-        self._binding = Binding.of(user_id, agent_id, session_id, permissions)
+            raise InvalidArgument(
+                "library excludes db and settings: it has an open database",
+                hint="Leave out db and settings",
+            )
+        granted = frozenset(map(Permission, permissions))
+        self._binding = ScopeBinding(user_id, agent_id, session_id, granted)
         self._actor = check_text("actor", actor)
-        self._is_bound = False
-        self._shared = Shared(
+        self._is_owner = True
+        self._shared = SharedState(
             settings or load_settings({"db": db}).settings,
             library,
             extractor=extractor,
@@ -151,17 +228,20 @@ class MemoryBase:
 
     @property
     def user_id(self) -> str | None:
-        """The user that it is bound to."""
+        """The bound user."""
         return self._binding.user_id
 
     @property
     def agent_id(self) -> str | None:
-        """The agent that it is bound to."""
+        """The bound agent."""
         return self._binding.agent_id
 
     async def close(self, patience: float | None = None) -> None:
-        """Finish what is under way, within so many seconds, and give everything back."""
-        if not self._is_bound:  # else it is the first one's to close
+        """Wait up to `patience` seconds for running jobs, then release all resources.
+
+        Does nothing for a memory made by `bind`: the memory it was bound from owns the resources.
+        """
+        if self._is_owner:
             await self._shared.close(patience)
 
     def bind(
@@ -173,19 +253,20 @@ class MemoryBase:
         permissions: Iterable[Permission] | None = None,
         actor: str | None = None,
     ) -> Self:
-        """The same memory, opened once, for a narrower scope; it never gives more than this one.
+        """Return a memory for a narrower scope that shares this one's resources.
 
-        Without `permissions` it has those of this one. It need not be closed.
+        It never allows more than this one; without `permissions` it has the same ones. It need
+        not be closed.
         """
-        face = object.__new__(type(self))
-        face._binding = self._binding.narrowed(user_id, agent_id, session_id, permissions)
-        face._actor = self._actor if actor is None else check_text("actor", actor)
-        face._is_bound = True
-        face._shared = self._shared
-        return face
+        bound = object.__new__(type(self))
+        bound._binding = self._binding.narrow(user_id, agent_id, session_id, permissions)
+        bound._actor = self._actor if actor is None else check_text("actor", actor)
+        bound._is_owner = False
+        bound._shared = self._shared
+        return bound
 
-    async def _parts(self) -> Parts:
-        return await self._shared.parts()
+    async def _open(self) -> Resources:
+        return await self._shared.open()
 
     def _scope(
         self,
@@ -196,15 +277,41 @@ class MemoryBase:
     ) -> Scope:
         return self._binding.scope(user_id, agent_id, session_id, run_id)
 
-    async def _owner(self, parts: Parts, memory_id: str, user_id: str | None) -> Scope:
-        return await find_owner(parts.library.store, self._binding, memory_id, user_id)
+    async def _scope_of(self, store: Store, memory_id: str, user_id: str | None) -> Scope:
+        """Return the scope of a memory: the bound or named user, else its only owner."""
+        binding = self._binding
+        if binding.has_user or user_id is not None:
+            return binding.scope(user_id)
+        owners = [
+            user
+            for user, agent in await store.find_owners(memory_id)
+            if binding.agent_id in (None, agent)
+        ]
+        if not owners:
+            raise NotFound(f"there is no memory {memory_id!r}", hint="Check the id")
+        if len(owners) > 1:
+            raise Conflict(
+                f"{len(owners)} users have a memory {memory_id!r}", hint="Pass user_id too"
+            )
+        return binding.scope(owners[0])
 
-    async def _owners(
+    async def _scopes(
         self, store: Store, scope: Scope, user_id: str | None
     ) -> AsyncIterator[Scope]:
-        """The scope itself if a user is bound or named; else the same of every user, one by one."""
+        """Yield the scope itself if a user is bound or named, else the same scope per user."""
         if self._binding.has_user or user_id is not None:
             yield scope
             return
-        async for owner in each_user(store):
-            yield replace(scope, user_id=owner)
+        async for user in iterate_users(store):
+            yield replace(scope, user_id=user)
+
+
+async def iterate_users(store: Store) -> AsyncIterator[str]:
+    """Yield the ids of all users that are not disabled, in order."""
+    after: str | None = ""
+    while after is not None:
+        page = await store.owners.list_users(limit=_USERS_PER_PAGE, after=after)
+        for user in page.items:
+            if user["status"]:
+                yield str(user["user_id"])
+        after = page.next_after

@@ -1,7 +1,4 @@
-"""What `Memory` answers: plain dicts and lists, which a notebook shows as tables.
-
-They are dicts in everything: equal to them, written as JSON as they are.
-"""
+"""The results of `Memory`: plain dicts and lists that a notebook displays as tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,7 +14,6 @@ from memrecall.text.html import (
     Html,
     Say,
     box,
-    brief,
     cell,
     clip,
     folded,
@@ -25,16 +21,17 @@ from memrecall.text.html import (
     note,
     score_cell,
     short_time,
-    squeeze,
     table,
     tag,
     warning,
 )
 from memrecall.text.language import language_of_most
+from memrecall.text_length import single_line, truncate_text
 
 Fields = Mapping[str, Any]
 
 _LONGEST_ROW = 300
+_LONGEST_NAME = 200
 _EVENT_COLOURS = {"ADD": GREEN, "UPDATE": AMBER, "DELETE": RED}
 _LABELS = {
     "ADD": ("added", "新增"),
@@ -55,11 +52,11 @@ _LABELS = {
     "results": ("results", "条结果"),
     "of": ("of", "/"),
     "nothing": ("nothing here", "没有内容"),
-    "no_way": ("no way leads there", "没有通路"),
+    "no_path": ("no path", "没有路径"),
     "more": ("there are more", "还有更多"),
     "replaced": ("replaced on", "已被取代于"),
     "instead_of": ("instead of", "取代"),
-    "taken_back": ("taken back", "已撤销"),
+    "undone": ("undone", "已撤销"),
     "sensitive": ("sensitive", "敏感"),
     "pinned": ("pinned", "置顶"),
     "messages": ("messages stored", "已保存的消息"),
@@ -68,31 +65,31 @@ _LABELS = {
 
 
 class SearchResults(dict[str, Any]):
-    """What `search` and `get_all` answer: a dict with `results`."""
+    """The result of `search` and `get_all`: a dict with `results`."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook displays."""
         items: Sequence[Fields] = self["results"]
         say = _say(item["memory"] for item in items)
         scored = any("score" in item for item in items)
         heads = [say(name) for name in ("score", "since", "type", "memory")[not scored :]]
         rows = (_item_row(item, say, scored=scored) for item in items)
-        told = [warning(self["message"])] if self.get("message") else []
-        told += [note(say("more"))] if self.get("next_cursor") else []
-        shown = [table(rows, heads)] if items else []
-        return str(box(note(_count(self, say)), *shown, *told))
+        notes = [warning(self["message"])] if self.get("message") else []
+        notes += [note(say("more"))] if self.get("next_cursor") else []
+        tables = [table(rows, heads)] if items else []
+        return str(box(note(_count(self, say)), *tables, *notes))
 
 
 class MemoryResult(dict[str, Any]):
-    """What `get` and `update` answer: a memory or message as a dict."""
+    """The result of `get` and `update`: a memory or message as a dict."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook displays."""
         say = _say([self["memory"]])
         who = self.get("speaker") or self.get("role") or self["memory_type"]
         head = f" · {short_time(_since(self))} · {self['id']}"
         rows = (
-            [cell(name, f"{NARROW};{DIM}"), cell(brief(_plain(value), _LONGEST_ROW), WIDE)]
+            [cell(name, f"{NARROW};{DIM}"), cell(truncate_text(_plain(value), _LONGEST_ROW), WIDE)]
             for name, value in self.items()
             if value not in (None, "", [], {}) and name != "memory"
         )
@@ -100,53 +97,52 @@ class MemoryResult(dict[str, Any]):
             box(
                 tag("div", tag("strong", who), tag("span", head, style=DIM)),
                 tag("div", clip(self["memory"], say), style=TEXT),
-                *_marks(self, say),
+                *_flags(self, say),
                 folded(say("fields"), table(rows)),
             )
         )
 
 
 class AddResult(dict[str, Any]):
-    """What `add` answers: a dict with `results`, `messages`, `relations` and `problems`."""
+    """The result of `add`: a dict with `results`, `messages`, `relations` and `problems`."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook displays."""
         outcomes: Sequence[Fields] = self.get("results", ())
         relations: Sequence[Fields] = self.get("relations", ())
         say = _say(item["memory"] for item in outcomes)
         parts = [f"{say('messages')}: {len(self.get('messages', ())):,}"]
         parts += [self["job_id"], self["state"]] if "job_id" in self else []
-        shown = [table(_outcome_row(item, say) for item in outcomes)] if outcomes else []
-        shown += [_arrows([relation]) for relation in relations]
-        return str(box(note(" · ".join(parts)), *shown, *map(warning, self.get("problems", ()))))
+        blocks = [table(_outcome_row(item, say) for item in outcomes)] if outcomes else []
+        blocks += [_path([relation]) for relation in relations]
+        return str(box(note(" · ".join(parts)), *blocks, *map(warning, self.get("problems", ()))))
 
 
 class HistoryResult(list[dict[str, Any]]):
-    """What `history` answers: the steps of a memory, the first first."""
+    """The result of `history`: the changes of a memory, oldest first."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        say = _say(step["new_memory"] or step["old_memory"] or "" for step in self)
+        """Return the HTML that a notebook displays."""
+        say = _say(change["new_memory"] or change["old_memory"] or "" for change in self)
         heads = [say(name) for name in ("event", "when", "memory", "by")]
-        return str(box(table((_step_row(step, say) for step in self), heads)))
+        return str(box(table((_change_row(change, say) for change in self), heads)))
 
 
 class GraphResult(dict[str, Any]):
-    """What `graph` and `extract` answer: a dict with `entities`, `relations` or `paths`."""
+    """The result of `graph` and `extract`: a dict with `entities`, `relations` or `paths`."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the HTML that a notebook displays."""
         entities: Sequence[Fields] = self.get("entities", ())
         paths: Sequence[Sequence[Fields]] = self.get("paths", ())
-        ways = [*paths, *([relation] for relation in self.get("relations", ()))]
+        paths = [*paths, *([relation] for relation in self.get("relations", ()))]
         names = [entity["name"] for entity in entities]
-        names += [name for way in ways for step in way for name in _ends(step)]
+        names += [name for path in paths for relation in path for name in _ends(relation)]
         say = _say(names)
-        shown = [_entities(entities, say)] if entities else []
-        shown += map(_arrows, ways)
-        nothing = note(say("no_way" if "paths" in self else "nothing"))
-        told = map(warning, self.get("problems", ()))
-        return str(box(*(shown or [nothing]), *told))
+        blocks = [_entity_table(entities, say)] if entities else []
+        blocks += map(_path, paths)
+        nothing = note(say("no_path" if "paths" in self else "nothing"))
+        return str(box(*(blocks or [nothing]), *map(warning, self.get("problems", ()))))
 
 
 def _say(texts: Iterable[str]) -> Say:
@@ -157,13 +153,13 @@ def _plain(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _count(found: Fields, say: Say) -> str:
-    shown = len(found["results"])
-    total = found.get("total_found", shown)
-    if not shown and not total:
+def _count(page: Fields, say: Say) -> str:
+    count = len(page["results"])
+    total = page.get("total_found", count)
+    if not count and not total:
         return say("nothing")
-    count = f"{shown:,}" if shown == total else f"{shown:,} {say('of')} {total:,}"
-    return f"{count} {say('results')}"
+    text = f"{count:,}" if count == total else f"{count:,} {say('of')} {total:,}"
+    return f"{text} {say('results')}"
 
 
 def _since(item: Fields) -> str:
@@ -172,44 +168,46 @@ def _since(item: Fields) -> str:
 
 def _item_row(item: Fields, say: Say, *, scored: bool) -> list[Html]:
     kind = item.get("role") or item["memory_type"]
-    said = brief(squeeze(item["memory"]), _LONGEST_ROW)
+    text = single_line(item["memory"], _LONGEST_ROW)
     return [
         *([score_cell(item.get("score"))] if scored else []),
         cell(short_time(_since(item)), f"{NARROW};{DIM}"),
         cell(item.get("speaker") or kind),
-        tag("td", said, *_marks(item, say), style=WIDE),
+        tag("td", text, *_flags(item, say), style=WIDE),
     ]
 
 
-def _marks(item: Fields, say: Say) -> list[Html]:
-    told = [say(name) for name in ("sensitive", "pinned") if item.get(name)]
+def _flags(item: Fields, say: Say) -> list[Html]:
+    flags = [say(name) for name in ("sensitive", "pinned") if item.get(name)]
     if item.get("valid_to"):
-        told.append(f"{say('replaced')} {short_time(item['valid_to'])[:10]}")
-    return [warning(" · ".join(told))] if told else []
+        flags.append(f"{say('replaced')} {short_time(item['valid_to'])[:10]}")
+    return [warning(" · ".join(flags))] if flags else []
 
 
 def _event_cell(event: str, say: Say) -> Html:
-    told = say(event) if event in _LABELS else event
-    return cell(told, f"{NARROW};color:{_EVENT_COLOURS.get(event, 'inherit')}")
+    text = say(event) if event in _LABELS else event
+    return cell(text, f"{NARROW};color:{_EVENT_COLOURS.get(event, 'inherit')}")
 
 
 def _outcome_row(item: Fields, say: Say) -> list[Html]:
     before = item.get("previous_memory")
-    replaced = [note(f"{say('instead_of')}: {brief(before)}")] if before else []
-    said = tag("td", brief(squeeze(item["memory"]), _LONGEST_ROW), *replaced, style=WIDE)
-    return [_event_cell(item["event"], say), said]
+    replaced = (
+        [note(f"{say('instead_of')}: {truncate_text(before, _LONGEST_NAME)}")] if before else []
+    )
+    text = single_line(item["memory"], _LONGEST_ROW)
+    return [_event_cell(item["event"], say), tag("td", text, *replaced, style=WIDE)]
 
 
-def _step_row(step: Fields, say: Say) -> list[Html]:
-    old, new = step["old_memory"], step["new_memory"]
-    said = new if old in (None, new) else f"{old} → {new}" if new else old
-    about = [note(step["reason"])] if step["reason"] else []
-    about += [warning(say("taken_back"))] if step["undone"] else []
+def _change_row(change: Fields, say: Say) -> list[Html]:
+    old, new = change["old_memory"], change["new_memory"]
+    text = new if old in (None, new) else f"{old} → {new}" if new else old
+    notes = [note(change["reason"])] if change["reason"] else []
+    notes += [warning(say("undone"))] if change["undone"] else []
     return [
-        _event_cell(step["event"], say),
-        cell(short_time(step["created_at"]), f"{NARROW};{DIM}"),
-        tag("td", brief(squeeze(said or ""), _LONGEST_ROW), *about, style=WIDE),
-        cell(step["actor_id"] or "", f"{NARROW};{DIM}"),
+        _event_cell(change["event"], say),
+        cell(short_time(change["created_at"]), f"{NARROW};{DIM}"),
+        tag("td", single_line(text or "", _LONGEST_ROW), *notes, style=WIDE),
+        cell(change["actor_id"] or "", f"{NARROW};{DIM}"),
     ]
 
 
@@ -217,7 +215,7 @@ def _ends(relation: Fields) -> tuple[str, str]:
     return relation["source"], relation["destination"]
 
 
-def _entities(entities: Sequence[Fields], say: Say) -> Html:
+def _entity_table(entities: Sequence[Fields], say: Say) -> Html:
     rows = (
         [
             cell(tag("strong", entity["name"]), WIDE),
@@ -229,14 +227,14 @@ def _entities(entities: Sequence[Fields], say: Say) -> Html:
     return table(rows, [say("name"), say("type"), say("aliases")])
 
 
-def _arrows(way: Sequence[Fields]) -> Html:
-    """Relations one after the other, as arrows; one that holds no longer is struck out."""
+def _path(relations: Sequence[Fields]) -> Html:
+    """Return relations as a row of arrows, with ended ones struck out."""
     steps = []
-    for relation in way:
-        source, destination = map(brief, _ends(relation))
+    for relation in relations:
+        source, destination = (truncate_text(end, _LONGEST_NAME) for end in _ends(relation))
         arrow = f" — {relation['relationship']} → "
         line = [tag("strong", source), arrow, tag("strong", destination)]
-        over = relation.get("ended") or relation.get("valid_to")
-        steps.append(tag("s" if over else "span", *line))
+        has_ended = relation.get("ended") or relation.get("valid_to")
+        steps.append(tag("s" if has_ended else "span", *line))
     inner = [part for step in steps for part in (" · ", step)][1:]
     return tag("div", *inner, style=TEXT)

@@ -1,21 +1,34 @@
-"""Questions to the knowledge graph: who stands beside whom, and by which way two are connected."""
+"""Queries to the knowledge graph: neighbours, paths, and the names related to a query."""
 
+import re
 from collections import deque
 from datetime import datetime
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.store import ScopedGraph, StoredRelation
+from memrecall.store import ScopedGraph, StoredRelation, fold_name, fold_text
+from memrecall.text.tokens import CJK, is_cjk
 from memrecall.types import format_time
 
 DEEPEST = 6
 LARGEST_LIMIT = 1_000
-MOST_WAYS = 100
-MOST_ENTITIES = 2_000  # that one question walks over
+MOST_PATHS = 100
+MOST_ENTITIES = 2_000  # that one query visits
+MOST_RELATED_NAMES = 8
+_SHORTEST_NAME = 2
+_LONGEST_QUERY = 400  # characters that are searched for names
+_LONGEST_NAME = 6  # words
+_LONGEST_CJK_NAME = 12  # characters
+_MOST_RELATIONS = 200
+_SENTENCE_ENDS = "?!.,;:，。？！；：…\"'"
+_SYMBOLS = re.compile(r"[^\w\s]+")
+_PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+")
+
+_Steps = dict[str, list[tuple[str, StoredRelation]]]
 
 
 def relation_item(relation: StoredRelation) -> dict[str, Any]:
-    """A relation as a plain dict."""
+    """Return a relation as a dict."""
     return {
         "id": relation.relation_id,
         "source": relation.source,
@@ -28,86 +41,125 @@ def relation_item(relation: StoredRelation) -> dict[str, Any]:
 
 
 class GraphView:
-    """Reads the graph of one scope."""
+    """Read access to the graph of one scope."""
 
     def __init__(self, graph: ScopedGraph) -> None:
         self._graph = graph
 
     async def entities(self, *, limit: int = 100, cursor: str | None = None) -> dict[str, Any]:
-        """Entities with their types and names, the earliest first, a page at a time."""
+        """Return a page of entities with their types and aliases, oldest first."""
         _check_limit(limit)
-        found = await self._graph.page(limit=limit + 1, after=cursor)
+        page = await self._graph.page(limit=limit + 1, after=cursor)
         items = [
             {"name": entity.name, "type": entity.type, "aliases": list(entity.aliases)}
-            for entity in found[:limit]
+            for entity in page[:limit]
         ]
-        following = found[limit - 1].entity_id if len(found) > limit else None
-        return {"entities": items, "next_cursor": following}
+        next_cursor = page[limit - 1].entity_id if len(page) > limit else None
+        return {"entities": items, "next_cursor": next_cursor}
 
     async def neighbours(
         self, name: str, *, depth: int = 1, as_of: datetime | None = None, limit: int = 100
     ) -> list[dict[str, Any]]:
-        """The relations within so many steps of an entity, the nearest first."""
+        """Return the relations within `depth` steps of an entity, nearest first."""
         _check_depth(depth)
         _check_limit(limit)
         frontier = {entity.entity_id for entity in await self._graph.entities([name])}
-        seen = set(frontier)
-        found: dict[str, StoredRelation] = {}
+        visited = set(frontier)
+        relations: dict[str, StoredRelation] = {}
         for _ in range(depth):
-            if not frontier or len(seen) > MOST_ENTITIES or len(found) >= limit:
+            if not frontier or len(visited) > MOST_ENTITIES or len(relations) >= limit:
                 break
-            around = await self._graph.around(sorted(frontier), as_of)
-            found.update({relation.relation_id: relation for _, _, relation in around})
-            reached = {end for source, destination, _ in around for end in (source, destination)}
-            frontier = reached - seen
-            seen |= reached
-        return [relation_item(relation) for relation in list(found.values())[:limit]]
+            edges = await self._graph.around(sorted(frontier), as_of)
+            relations.update({relation.relation_id: relation for _, _, relation in edges})
+            ends = {end for source, destination, _ in edges for end in (source, destination)}
+            frontier = ends - visited
+            visited |= ends
+        return [relation_item(relation) for relation in list(relations.values())[:limit]]
 
     async def paths(
         self, start: str, end: str, *, depth: int = 3, as_of: datetime | None = None
     ) -> list[list[dict[str, Any]]]:
-        """The shortest ways from one entity to another, each a list of relations; [] if none."""
+        """Return the shortest paths between two entities, each a list of relations."""
         _check_depth(depth)
-        begin = {entity.entity_id for entity in await self._graph.entities([start])}
-        goal = {entity.entity_id for entity in await self._graph.entities([end])}
-        if not begin or not goal or begin & goal:
+        starts = {entity.entity_id for entity in await self._graph.entities([start])}
+        goals = {entity.entity_id for entity in await self._graph.entities([end])}
+        if not starts or not goals or starts & goals:
             return []
-        steps = await self._walk(begin, goal, depth, as_of)
-        return [[relation_item(relation) for relation in way] for way in _ways(steps, begin, goal)]
+        steps = await self._search_breadth_first(starts, goals, depth, as_of)
+        paths = _trace_paths(steps, starts, goals)
+        return [[relation_item(relation) for relation in path] for path in paths]
 
-    async def _walk(
-        self, begin: set[str], goal: set[str], depth: int, as_of: datetime | None
-    ) -> dict[str, list[tuple[str, StoredRelation]]]:
-        """For each entity that was reached, from where and by which relations, breadth first."""
-        level = dict.fromkeys(begin, 0)
-        steps: dict[str, list[tuple[str, StoredRelation]]] = {}
-        frontier = begin
+    async def _search_breadth_first(
+        self, starts: set[str], goals: set[str], depth: int, as_of: datetime | None
+    ) -> _Steps:
+        """Return, for each entity reached, its predecessors and the relations to them."""
+        level = dict.fromkeys(starts, 0)
+        steps: _Steps = {}
+        frontier = starts
         for distance in range(1, depth + 1):
-            if not frontier or goal & set(level) or len(level) > MOST_ENTITIES:
+            if not frontier or goals & set(level) or len(level) > MOST_ENTITIES:
                 break
             for source, destination, relation in await self._graph.around(sorted(frontier), as_of):
                 for here, there in ((source, destination), (destination, source)):
                     if level.get(here) == distance - 1 and level.get(there, distance) == distance:
                         level[there] = distance
                         steps.setdefault(there, []).append((here, relation))
-            frontier = {name for name, reached in level.items() if reached == distance}
+            frontier = {name for name, entity_level in level.items() if entity_level == distance}
         return steps
 
 
-def _ways(
-    steps: dict[str, list[tuple[str, StoredRelation]]], begin: set[str], goal: set[str]
-) -> list[list[StoredRelation]]:
-    ways: list[list[StoredRelation]] = []
-    open_ends: deque[tuple[str, list[StoredRelation]]] = deque(
-        (name, []) for name in sorted(goal & set(steps))
+def _trace_paths(steps: _Steps, starts: set[str], goals: set[str]) -> list[list[StoredRelation]]:
+    paths: list[list[StoredRelation]] = []
+    queue: deque[tuple[str, list[StoredRelation]]] = deque(
+        (name, []) for name in sorted(goals & set(steps))
     )
-    while open_ends and len(ways) < MOST_WAYS:
-        name, way = open_ends.popleft()
-        if name in begin:
-            ways.append(way)
+    while queue and len(paths) < MOST_PATHS:
+        name, path = queue.popleft()
+        if name in starts:
+            paths.append(path)
             continue
-        open_ends.extend((here, [relation, *way]) for here, relation in steps[name])
-    return ways
+        queue.extend((here, [relation, *path]) for here, relation in steps[name])
+    return paths
+
+
+async def related_names(graph: ScopedGraph, query: str, as_of: datetime | None) -> tuple[str, ...]:
+    """Return the names of entities related to those that a query names, nearest first."""
+    entities = await graph.entities(possible_names(query))
+    if not entities:
+        return ()
+    folded_query = fold_name(query)
+    ids = {entity.entity_id for entity in entities}
+    names: dict[str, None] = {}
+    for source, _, relation in await graph.around(sorted(ids), as_of, _MOST_RELATIONS):
+        name = relation.destination if source in ids else relation.source
+        if fold_name(name) not in folded_query:
+            names.setdefault(name)
+    return tuple(names)[:MOST_RELATED_NAMES]
+
+
+def possible_names(query: str) -> list[str]:
+    """Return every part of a query that could be the name of an entity, folded.
+
+    They are looked up in an index: the cost depends on the query's length, not on the number of
+    entities.
+    """
+    folded = fold_text(query[:_LONGEST_QUERY])
+    pieces = [(match.start(), match.end()) for match in _PIECE.finditer(folded)]
+    names: dict[str, None] = {}
+    for first, (start, _) in enumerate(pieces):
+        has_cjk = False
+        for last in range(first, min(first + _LONGEST_CJK_NAME, len(pieces))):
+            begin, end = pieces[last]
+            has_cjk = has_cjk or is_cjk(folded[begin])
+            if last - first >= _LONGEST_NAME and not has_cjk:
+                break
+            names.setdefault(folded[start:end])
+            # Symbols after a word can belong to a name, as in C++.
+            symbols = _SYMBOLS.match(folded, end)
+            names.setdefault(
+                folded[start : symbols.end() if symbols else end].rstrip(_SENTENCE_ENDS)
+            )
+    return [name for name in names if len(name) >= _SHORTEST_NAME]
 
 
 def _check_limit(limit: int) -> None:

@@ -1,4 +1,4 @@
-"""Work that goes on after an answer was given: its state can be asked for."""
+"""Background jobs, scheduled work, and the functions that applications register."""
 
 import asyncio
 import inspect
@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument, MemrecallError, NotFound
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class Schedule:
-    """Repeats a piece of work until it is stopped. A turn that fails is logged; the next comes.
+    """Work repeated at an interval until it is stopped; failures are logged.
 
-    The work is given an event that says when it should come to its end.
+    The work receives an event that is set when it should finish early.
     """
 
     def __init__(
@@ -31,11 +31,11 @@ class Schedule:
 
     @property
     def running(self) -> bool:
-        """Whether it goes on."""
+        """True until it is stopped."""
         return not self._task.done()
 
     async def stop(self) -> None:
-        """Stop it; what has begun comes to its end first."""
+        """Stop after the current run has finished."""
         self._stopping.set()
         await asyncio.wait([self._task])
 
@@ -47,7 +47,7 @@ class Schedule:
             try:
                 await self._work(self._stopping)
             except MemrecallError as error:
-                log.warning("%s did not succeed: %s", self._name, error)
+                _log.warning("%s failed: %s", self._name, error)
 
 
 When = Literal["add", "demand"]
@@ -57,7 +57,7 @@ DEFAULT_TIMEOUT = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A registered function. It takes a list of items in the shape of `get_all`."""
+    """A registered function of a list of items in the shape of `get_all`."""
 
     name: str
     function: Callable[[list[dict[str, Any]]], Any]
@@ -66,10 +66,10 @@ class Process:
 
 
 class Processes:
-    """The functions that an application has registered, by name."""
+    """The registered functions, by name."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Process] = {}
+        self._processes: dict[str, Process] = {}
 
     def register(
         self,
@@ -79,33 +79,37 @@ class Processes:
         when: When = "demand",
         timeout: float = DEFAULT_TIMEOUT,
     ) -> None:
-        """Take a function, sync or async; a name can be given once."""
+        """Register a function, sync or async, under a name that is not yet used."""
         if not name or not callable(function):
-            raise InvalidArgument("a process needs a name and a function")
+            raise InvalidArgument(
+                "a process needs a name and a function", hint="Call register(name, function)"
+            )
         if when not in ("add", "demand"):
             raise InvalidArgument(f"when {when!r} is not known", hint="Use add or demand")
         if not timeout > 0:
-            raise InvalidArgument(f"timeout {timeout} is not a time", hint="Give seconds")
-        if name in self._known:
-            raise InvalidArgument(f"a process {name!r} is registered already")
-        self._known[name] = Process(name, function, when, timeout)
+            raise InvalidArgument(f"timeout {timeout} is not positive", hint="Pass seconds")
+        if name in self._processes:
+            raise InvalidArgument(
+                f"a process {name!r} is already registered", hint="Choose another name"
+            )
+        self._processes[name] = Process(name, function, when, timeout)
 
     def on_add(self) -> list[Process]:
-        """Those that run on every add."""
-        return [process for process in self._known.values() if process.when == "add"]
+        """Return the functions that run on every `add`."""
+        return [process for process in self._processes.values() if process.when == "add"]
 
     def find(self, name: str) -> Process:
-        """The process of that name."""
-        if name not in self._known:
-            known = ", ".join(sorted(self._known)) or "none"
-            raise NotFound(f"there is no process {name!r}", hint=f"Registered: {known}")
-        return self._known[name]
+        """Return the function of that name; NotFound if there is none."""
+        if name not in self._processes:
+            names = ", ".join(sorted(self._processes)) or "none"
+            raise NotFound(f"there is no process {name!r}", hint=f"Registered: {names}")
+        return self._processes[name]
 
 
 async def run_processes(
     processes: Sequence[Process], items: list[dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """Run them one after another; each tells its result or its error."""
+    """Run the functions in order; return the result or error of each."""
     return [await _run(process, items) for process in processes]
 
 
@@ -119,71 +123,77 @@ async def _run(process: Process, items: list[dict[str, Any]]) -> dict[str, Any]:
                 if inspect.isawaitable(result):
                     result = await result
     except TimeoutError:
-        return {"name": process.name, "ok": False, "error": f"no end after {process.timeout:g} s"}
-    # The function is the application's: whatever it raises is reported, not ours to judge.
+        return {
+            "name": process.name,
+            "ok": False,
+            "error": f"timed out after {process.timeout:g} s",
+        }
+    # The function belongs to the application: whatever it raises is reported.
     except Exception as error:
         return {"name": process.name, "ok": False, "error": f"{type(error).__name__}: {error}"}
     return {"name": process.name, "ok": True, "result": result}
 
 
-_KEPT = 1_000
+_MOST_JOBS = 1_000  # whose results are kept
 
 
 class Jobs:
-    """The background work of one `AsyncMemory`; the latest are remembered after their end."""
+    """The background jobs of one `AsyncMemory`, with the results of the latest."""
 
     def __init__(self) -> None:
         self._tasks: dict[str, asyncio.Task[dict[str, Any]]] = {}
         self._owners: dict[str, str] = {}
 
     def start(self, work: Coroutine[Any, Any, dict[str, Any]], owner: str) -> dict[str, Any]:
-        """Begin work on somebody's data; tells the job's id and state."""
+        """Start a job on a user's data; return its id and state."""
         job_id = f"job_{secrets.token_hex(8)}"
         self._tasks[job_id] = asyncio.create_task(work)
         self._owners[job_id] = owner
-        for old in list(self._tasks)[:-_KEPT]:
+        for old in list(self._tasks)[:-_MOST_JOBS]:
             if self._tasks[old].done():
                 del self._tasks[old], self._owners[old]
         return self.state(job_id)
 
     def running(self, owner: str) -> int:
-        """How many jobs on somebody's data are under way."""
+        """Return how many jobs of a user are running."""
         return sum(
             not task.done() for job_id, task in self._tasks.items() if self._owners[job_id] == owner
         )
 
     def state(self, job_id: str, owner: str | None = None) -> dict[str, Any]:
-        """Whether it is running, done or failed, with the result or the error.
+        """Return whether a job is running, done or failed, with its result or error.
 
-        With an `owner`, the jobs of others are not there.
+        With an `owner`, jobs of other users are not found.
         """
         task = self._tasks.get(job_id)
         if task is None or owner not in (None, self._owners[job_id]):
-            raise NotFound(f"there is no job {job_id!r}", hint="Jobs end with their process")
-        told: dict[str, Any] = {"job_id": job_id}
+            raise NotFound(
+                f"there is no job {job_id!r}", hint="Jobs are lost when their process ends"
+            )
+        state: dict[str, Any] = {"job_id": job_id}
         if not task.done():
-            return {**told, "state": "running"}
+            return {**state, "state": "running"}
         if task.cancelled():
-            return {**told, "state": "failed", "error": "cancelled"}
+            return {**state, "state": "failed", "error": "cancelled"}
         error = task.exception()
         if error is None:
-            return {**told, "state": "done", "result": task.result()}
-        return {**told, "state": "failed", "error": f"{type(error).__name__}: {error}"}
+            return {**state, "state": "done", "result": task.result()}
+        return {**state, "state": "failed", "error": f"{type(error).__name__}: {error}"}
 
     async def wait(self, job_id: str, owner: str | None = None) -> dict[str, Any]:
-        """The state at the end of the job."""
+        """Wait for a job to end; return its state."""
         self.state(job_id, owner)
         await asyncio.wait([self._tasks[job_id]])
         return self.state(job_id)
 
     async def forget(self, owner: str) -> None:
-        """End with what is under way on somebody's data, and keep no result of it."""
+        """Wait for all jobs, then drop the results of a user's jobs."""
         await self.settle()
-        for job_id in [job_id for job_id, of in self._owners.items() if of == owner]:
+        for job_id in [job_id for job_id, user in self._owners.items() if user == owner]:
             del self._tasks[job_id], self._owners[job_id]
 
     async def settle(self, patience: float | None = None) -> None:
-        """Wait for everything under way; what takes longer than `patience` is cancelled."""
+        """Wait for all running jobs; cancel those that take longer than `patience` seconds."""
         running = [task for task in self._tasks.values() if not task.done()]
         if not running:
             return

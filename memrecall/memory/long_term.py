@@ -1,4 +1,4 @@
-"""Views of the long-term memory: the user's profile, the agent's knowledge, experience."""
+"""Long-term memory: the user's profile, the agent's knowledge, and experience."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -12,27 +12,27 @@ from memrecall.store import KnowledgeEntry, MemoryQuery, NewKnowledge, read_filt
 from memrecall.types import MemoryRecord, NewMemory, Origin, format_time
 
 EXPERIENCE = "experience"
-_FIELDS = 500
+_LIMIT = 500
 
 
 class UserInfo:
-    """What is known of a user: a profile whose every field has its evidence."""
+    """The profile of a user, each field with its evidence."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self._listing = library.store.memory_list(scope)
 
     async def profile(self, subject: str = USER) -> dict[str, list[dict[str, Any]]]:
-        """For each field what is known now, the latest first, with the messages it came from."""
-        wanted = read_filter({"subject": subject, "field": {"ne": None}})
-        page = await self._listing.page(MemoryQuery(wanted), limit=_FIELDS)
+        """Return the current values of each profile field, latest first, with their sources."""
+        profile_filter = read_filter({"subject": subject, "field": {"ne": None}})
+        page = await self._listing.page(MemoryQuery(profile_filter), limit=_LIMIT)
         profile: dict[str, list[dict[str, Any]]] = {}
         for record in page.items:
-            profile.setdefault(str(record.field), []).append(_entry(record))
+            profile.setdefault(str(record.field), []).append(_profile_item(record))
         return profile
 
 
 class DomainKnowledge:
-    """What an agent knows, shared by its users; writing needs the permission `knowledge`."""
+    """The knowledge of an agent, shared by its users; writing needs permission `knowledge`."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self._base = KnowledgeBase(library, scope)
@@ -46,22 +46,22 @@ class DomainKnowledge:
         metadata: Mapping[str, Any] | None = None,
         key: str | None = None,
     ) -> dict[str, Any]:
-        """Store an entry, or write it anew under its key."""
+        """Store an entry, or replace the one with the same key; return it."""
         entry = NewKnowledge(content, summary, tuple(tags), metadata or {}, key)
         return _knowledge_item(await self._base.get(await self._base.add(entry)))
 
     async def get(self, key: str) -> dict[str, Any]:
-        """The entry of that key."""
+        """Return the entry with that key."""
         return _knowledge_item(await self._base.get(key))
 
     async def get_all(self) -> list[dict[str, Any]]:
-        """All entries."""
+        """Return all entries."""
         return [_knowledge_item(entry) async for entry in self._base.all()]
 
     async def search(self, query: str, limit: int = 10) -> list[dict[str, Any]]:
-        """The entries that have to do with a query, the best first; none if nothing has."""
-        found = await self._base.search(query, limit)
-        return [{**_knowledge_item(entry), "score": score} for entry, score in found]
+        """Return the entries relevant to a query, best first."""
+        results = await self._base.search(query, limit)
+        return [{**_knowledge_item(entry), "score": score} for entry, score in results]
 
     async def delete(self, key: str) -> None:
         """Hide an entry."""
@@ -69,7 +69,7 @@ class DomainKnowledge:
 
 
 class Experience:
-    """What worked in a task and what did not."""
+    """The lessons of past sessions: what worked and what did not."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self._library = library
@@ -78,31 +78,31 @@ class Experience:
     async def add(
         self, text: str, *, success: bool | None, source_message_ids: tuple[str, ...] = ()
     ) -> str:
-        """Keep what a task taught, and the messages it came from; its key."""
+        """Store what a session taught, with its source messages; return the key."""
         memory = NewMemory(
             content=text,
             memory_type=EXPERIENCE,
             metadata={"success": success},
             source_message_ids=source_message_ids,
         )
-        # Derived from a conversation: trusted no more than its least trusted part.
+        # It is derived from a conversation and trusted no more than its least trusted part.
         written = await self._library.add_memories(
             self._scope, [memory], origin=Origin.ASSISTANT, actor="session end"
         )
         return written.ids[0]
 
     async def get_all(self, *, success: bool | None = None) -> list[dict[str, Any]]:
-        """All experience, or only what succeeded or failed; the latest first."""
+        """Return all experience, or only of successes or failures, latest first."""
         filters: dict[str, Any] = {"memory_type": EXPERIENCE}
         if success is not None:
             filters["metadata.success"] = success
         listing = self._library.store.memory_list(self._scope)
-        page = await listing.page(MemoryQuery(read_filter(filters)), limit=_FIELDS)
+        page = await listing.page(MemoryQuery(read_filter(filters)), limit=_LIMIT)
         return [memory_item(record) for record in page.items]
 
 
 class LongTermMemory:
-    """The three parts of what lasts."""
+    """The three parts of long-term memory."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self.user_info = UserInfo(library, scope)
@@ -110,7 +110,7 @@ class LongTermMemory:
         self.experience = Experience(library, scope)
 
 
-def _entry(record: MemoryRecord) -> dict[str, Any]:
+def _profile_item(record: MemoryRecord) -> dict[str, Any]:
     return {
         "value": record.content,
         "memory_id": record.memory_key,

@@ -1,35 +1,37 @@
-"""`AsyncMemory`: what an application remembers with."""
+"""`AsyncMemory`: add, read, search, change and delete memories."""
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
+from memrecall.errors import NotFound
+from memrecall.memory.base import session_of
 from memrecall.memory.display import AddResult, HistoryResult, MemoryResult
-from memrecall.memory.ingest import Addition, Marks
+from memrecall.memory.ingest import Addition, MemoryFields
 from memrecall.memory.jobs import DEFAULT_TIMEOUT, When, run_processes
 from memrecall.memory.records import (
     ListRequest,
     get_item,
     list_items,
     memory_item,
-    read_correction,
+    parse_update,
     revision_item,
 )
 from memrecall.memory.retention import RetentionMixin
-from memrecall.memory.search import Kinds, Search, search_memories
+from memrecall.memory.search import Kinds, MemorySearch, search_memories
 from memrecall.memory.sessions import SessionsMixin
-from memrecall.messages import read_messages, scrub
+from memrecall.messages import parse_new_messages, redact_text
 from memrecall.store import MemoryQuery, PendingText, RowKey, read_filter
 from memrecall.types import parse_time
 
 
 class AsyncMemory(SessionsMixin, RetentionMixin):
-    """Remembers for users of agents, and forgets on request.
+    """Long-term memory for the users of an agent.
 
     What is bound here (`user_id`, `agent_id`, `session_id`, `permissions`) holds for every call;
-    `actor` is who the history says has changed something. Without `db`, `settings` or a `library`
-    the database of the settings is used, opened at first use. Without an `extractor`, facts are
-    found by the model of the settings or else by rules.
+    `actor` is the author that change histories record. Without `db`, `settings` or a `library` the
+    database of the settings is opened at first use. Without an `extractor`, the model of the
+    settings extracts facts, or else rules do.
     """
 
     async def add(
@@ -48,36 +50,41 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         expires_at: datetime | str | None = None,
         background: bool = False,
     ) -> dict[str, Any]:
-        """Store messages, and with `infer` what they tell; says what was done and what failed.
+        """Store messages and, with `infer`, the facts in them; report changes and failures.
 
-        `messages` is a text, a dict of OpenAI's form or a list of them. `memory_type` "short" and
-        "long" choose the layer. With `background` the messages are stored now and the rest is
-        done later: the answer names a job.
+        `messages` is a text, a dict with role and content, a message object of a supported
+        framework, or a list of them. `memory_type` "short" and "long" choose the layer. With
+        `background` the messages are stored now and facts are extracted by a job, whose id is
+        returned.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        read = read_messages(messages, metadata, self._shared.redact)
-        layered = memory_type in ("short", "long")
-        marks = Marks(
-            metadata=scrub(dict(metadata or {}), self._shared.redact),
+        new_messages = parse_new_messages(messages, metadata, self._shared.redact)
+        is_layer = memory_type in ("short", "long")
+        fields = MemoryFields(
+            metadata=redact_text(dict(metadata or {}), self._shared.redact),
             layer="short" if memory_type == "short" else "long",
-            memory_type=None if layered else memory_type,
+            memory_type=None if is_layer else memory_type,
             sensitive=sensitive,
-            expires_at=None if expires_at is None else parse_time(expires_at, "expires_at"),
+            expires_at=_parse_time(expires_at, "expires_at"),
         )
-        parts = await self._parts()
-        addition = Addition(scope, read, marks, infer, prompt)
-        stored = await parts.adder.store(addition)
-        missed = await self._keep_in_mind(scope, read, stored.ids)
-        work = parts.adder.finish(addition, stored, missed)
+        ingestor = (await self._open()).ingestor
+        addition = Addition(scope, new_messages, fields, infer, prompt)
+        stored = await ingestor.store(addition)
+        problems = await self._add_to_short_term(scope, new_messages, stored.ids)
+        work = ingestor.finish(addition, stored, problems)
         if background:
             job = self._shared.jobs.start(work, scope.user_id)
-            return AddResult(job, messages=list(stored.ids), stored=stored.fresh)
+            return AddResult(job, messages=list(stored.ids), stored=stored.new_count)
         return await work
 
     async def get(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any] | None:
-        """A memory or message by its id; None if there is none, or it is deleted."""
-        parts = await self._parts()
-        return await get_item(parts.library.store, self._binding, memory_id, user_id)
+        """Return a memory or message by its id, or None if it is missing or deleted."""
+        store = (await self._open()).library.store
+        try:
+            scope = await self._scope_of(store, memory_id, user_id)
+        except NotFound:
+            return None
+        return await get_item(store, scope, memory_id)
 
     async def get_all(
         self,
@@ -94,21 +101,21 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         deleted: bool = False,
         messages: bool = False,
     ) -> dict[str, Any]:
-        """Memories from the latest on; with `messages` the last messages instead.
+        """Return a page of memories, newest first; with `messages`, of messages instead.
 
-        `superseded` also lists those that hold no longer, `deleted` those that are hidden.
+        `superseded` includes memories that no longer hold; `deleted` lists the deleted ones.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        wanted = MemoryQuery(
+        query = MemoryQuery(
             read_filter(filters),
-            _asked(session_id, run_id),
-            None if as_of is None else parse_time(as_of, "as_of"),
+            session_of(session_id, run_id),
+            _parse_time(as_of, "as_of"),
             superseded,
             deleted,
         )
-        parts = await self._parts()
-        request = ListRequest(wanted, limit, cursor, messages, filtered=bool(filters))
-        return await list_items(parts.library.store, scope, request)
+        store = (await self._open()).library.store
+        request = ListRequest(query, limit, cursor, messages, has_filters=bool(filters))
+        return await list_items(store, scope, request)
 
     async def search(
         self,
@@ -125,70 +132,68 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         as_of: datetime | str | None = None,
         kinds: Kinds = "memory",
     ) -> dict[str, Any]:
-        """The memories that fit a query best, each with a score from 0 to 1.
+        """Return the memories most relevant to a query, each with a score from 0 to 1.
 
-        `rerank` False gives the plain order of words and meaning. `kinds` may add messages.
+        `rerank=False` returns the plain rank fusion of words and meaning. `kinds` can include
+        messages.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        moment = None if as_of is None else parse_time(as_of, "as_of")
-        session = _asked(session_id, run_id)
-        asked = Search(query, limit, filters, threshold, rerank, session, moment, kinds)
-        parts = await self._parts()
-        found = await search_memories(parts.library, scope, asked, self._shared.reranker)
-        keys = [item["id"] for item in found["results"] if item["kind"] == "memory"]
-        if parts.marks.note(scope.user_id, keys):
-            await parts.marks.flush()
-        return found
+        moment = _parse_time(as_of, "as_of")
+        session = session_of(session_id, run_id)
+        search = MemorySearch(query, limit, filters, threshold, rerank, session, moment, kinds)
+        resources = await self._open()
+        results = await search_memories(resources.library, scope, search, self._shared.reranker)
+        keys = [item["id"] for item in results["results"] if item["kind"] == "memory"]
+        if resources.recall_times.add(scope.user_id, keys):
+            await resources.recall_times.flush()
+        return results
 
     async def update(
         self, memory_id: str, data: object = None, *, user_id: str | None = None, **fields: Any
     ) -> dict[str, Any]:
-        """Correct a memory in its place: its text (`data`) or fields such as metadata, pinned."""
-        values = read_correction(data, fields, self._shared.redact)
-        parts = await self._parts()
-        library = parts.library
-        scope = await self._owner(parts, memory_id, user_id)
+        """Update a memory in place: its text (`data`) or fields such as metadata and pinned."""
+        values = parse_update(data, fields, self._shared.redact)
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
         await library.store.changes(scope).update(memory_id, values, actor=self._actor)
         record = await library.store.memories(scope).get(memory_id)
-        text = f"{record.summary}\n{record.content}".strip()
         if values.keys() & {"content", "summary"}:
             row = RowKey(scope.user_id, "memory", memory_id)
+            text = f"{record.summary}\n{record.content}".strip()
             await library.vectors.submit([PendingText(row, text)])
         return MemoryResult(memory_item(record), event="UPDATE", message="updated")
 
     async def history(self, memory_id: str, *, user_id: str | None = None) -> list[dict[str, Any]]:
-        """What became of a memory, from its adding on; also of a deleted one."""
-        parts = await self._parts()
-        scope = await self._owner(parts, memory_id, user_id)
-        steps = await parts.library.store.history(scope, memory_id)
-        return HistoryResult(revision_item(step) for step in steps)
+        """Return a memory's change history, oldest first, deleted memories included."""
+        store = (await self._open()).library.store
+        scope = await self._scope_of(store, memory_id, user_id)
+        revisions = await store.history(scope, memory_id)
+        return HistoryResult(revision_item(revision) for revision in revisions)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Hide a memory at once; `undo` brings it back until it is purged."""
-        parts = await self._parts()
-        scope = await self._owner(parts, memory_id, user_id)
-        store = parts.library.store
+        """Hide a memory at once; `undo` restores it until it is purged."""
+        store = (await self._open()).library.store
+        scope = await self._scope_of(store, memory_id, user_id)
         await store.memories(scope).get(memory_id)
         await store.changes(scope).delete([memory_id], actor=self._actor)
         return {"id": memory_id, "event": "DELETE", "message": "deleted"}
 
     async def undo(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Take back the last change of a memory: a correction, a supersession, a deletion."""
-        parts = await self._parts()
-        scope = await self._owner(parts, memory_id, user_id)
-        library = parts.library
+        """Revert the last change of a memory: an update, a supersession or a deletion."""
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
         await library.store.changes(scope).undo(memory_id, actor=self._actor)
         await library.vectors.top_up(scope.user_id)
         return {"id": memory_id, "event": "UNDO", "message": "undone"}
 
     async def purge(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
-        """Remove a memory for ever, with its history and vector."""
-        parts = await self._parts()
-        scope = await self._owner(parts, memory_id, user_id)
-        await parts.library.vectors.settle()
-        gone = await parts.library.store.changes(scope).purge([memory_id])
-        await parts.library.forget_derived(scope.user_id)
-        return {"id": memory_id, "purged": gone}
+        """Erase a memory permanently, with its history and vector."""
+        library = (await self._open()).library
+        scope = await self._scope_of(library.store, memory_id, user_id)
+        await library.vectors.settle()
+        count = await library.store.changes(scope).purge([memory_id])
+        await library.forget_derived(scope.user_id)
+        return {"id": memory_id, "purged": count}
 
     async def delete_all(
         self,
@@ -200,25 +205,25 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         run_id: str | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
-        """Hide all memories of a scope that pass the filters, and tell how many.
+        """Hide all memories of a scope that match the filters; return their number.
 
-        An agent or a session without a user, in a memory that is bound to none, is meant of all
-        users: each one's are hidden in a transaction of its own.
+        If no user is bound or named, an agent or session means that of every user; each user's
+        memories are deleted in a transaction of their own.
         """
         scope = self._scope(user_id, agent_id, session_id, run_id)
-        wanted = MemoryQuery(read_filter(filters), _asked(session_id, run_id), superseded=True)
-        store = (await self._parts()).library.store
-        found = deleted = users = 0
-        async for owner in self._owners(store, scope, user_id):
-            keys = await store.memory_list(owner).keys(wanted)
+        query = MemoryQuery(read_filter(filters), session_of(session_id, run_id), superseded=True)
+        store = (await self._open()).library.store
+        matches = deleted = users = 0
+        async for owner in self._scopes(store, scope, user_id):
+            keys = await store.memory_list(owner).keys(query)
             users += bool(keys)
-            found += len(keys)
+            matches += len(keys)
             if keys and not dry_run:
                 changes = store.changes(owner)
                 deleted += await changes.delete(keys, actor=self._actor, reason="all")
-        told = f"{found} would be deleted" if dry_run else f"{deleted} deleted"
-        counts = {"found": found, "deleted": deleted, "users": users}
-        return {**counts, "dry_run": dry_run, "message": told}
+        message = f"{matches} would be deleted" if dry_run else f"{deleted} deleted"
+        counts = {"found": matches, "deleted": deleted, "users": users}
+        return {**counts, "dry_run": dry_run, "message": message}
 
     def register(
         self,
@@ -241,7 +246,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         limit: int = 100,
         messages: bool = False,
     ) -> dict[str, Any]:
-        """Run a registered function over memories, or over the last messages."""
+        """Run a registered function over the newest memories or messages."""
         process = self._shared.processes.find(name)
         page = await self.get_all(user_id, agent_id, session_id, limit=limit, messages=messages)
         return (await run_processes([process], page["results"]))[0]
@@ -251,6 +256,5 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
     forget = delete
 
 
-def _asked(session_id: str | None, run_id: str | None) -> str | None:
-    """The session that a call filters by: one that is only bound labels, it does not filter."""
-    return run_id if session_id is None else session_id
+def _parse_time(value: datetime | str | None, name: str) -> datetime | None:
+    return None if value is None else parse_time(value, name)

@@ -1,4 +1,4 @@
-"""`recall`: one recall, with no agent framework in sight."""
+"""`recall`: one recall as a plain function, without an agent framework."""
 
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -32,13 +32,14 @@ async def recall(
 ) -> "RecallResult":
     """Find what the last user message of a conversation refers to.
 
-    `messages` is a text or a list of messages (dicts with role and content, or objects of AutoGen
-    or memrecall). Without a `library`, the database of `db` or of the settings is opened for this
-    one recall. Without a `model_client`, the model of the settings answers, or else the rules.
+    `messages` is a text, a dict with role and content, a message object of a supported framework,
+    or a list of them. Without a `library`, the database of `db` or of the settings is opened for
+    this recall. Without a `model_client`, the model of the settings is used, or else rules.
     """
     if library is not None and (db is not None or settings is not None):
         raise InvalidArgument(
-            "a library has its database already", hint="Leave out db and settings"
+            "library excludes db and settings: it has an open database",
+            hint="Leave out db and settings",
         )
     from memrecall.agent import Recaller, RecallOptions
 
@@ -47,17 +48,17 @@ async def recall(
     elif db is not None:
         settings = replace(settings, db=db)
     scope = Scope(user_id, agent_id, session_id, frozenset(permissions))
-    chosen = options or RecallOptions(keep_traces_days=settings.trace_days)
+    options = options or RecallOptions(keep_traces_days=settings.trace_days)
     client = model_client or client_of(settings)
     async with (
         nullcontext(library) if library else await Library.open(settings, create=False) as opened
     ):
-        recaller = Recaller(opened, scope, client, chosen)
+        recaller = Recaller(opened, scope, client, options)
         return await recaller.recall(messages, as_of=as_of, observer=observer)
 
 
 def client_of(settings: Settings) -> Any:
-    """The model client of the settings; None means the offline rules."""
+    """Return the model client of the settings; None means the offline rules."""
     if not settings.model:
         return None
     from memrecall.model.servers import make_client

@@ -1,4 +1,4 @@
-"""Rerankers: judges of the first hits of a search, better and slower than the search itself."""
+"""Rerankers: models that score the first hits of a search again, slower and better."""
 
 import asyncio
 import math
@@ -9,20 +9,20 @@ from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.plugins import require_plugin
 from memrecall.settings import Settings, check_key, check_url
 
-RERANKED = 50  # hits that a reranker is shown
+MOST_RERANKED = 50
 CHOICES = ("endpoint:MODEL", "cross-encoder:NAME")
 
 
 class Reranker(Protocol):
-    """Scores texts against a question: one number each, from 0 to 1, higher is better."""
+    """A scorer of texts against a query, from 0 to 1, higher is better."""
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """The scores in the order of the texts; ModelFailed if there are none."""
+        """Return a score for each text, in order; raise ModelFailed if there are none."""
         ...
 
 
 class EndpointReranker:
-    """A rerank endpoint as vLLM, Jina, Cohere and others serve it: POST {base_url}/rerank."""
+    """The rerank endpoint of vLLM, Jina, Cohere and others: POST {base_url}/rerank."""
 
     def __init__(
         self, base_url: str, model: str, *, api_key: str = "", timeout: float = 30.0
@@ -34,21 +34,21 @@ class EndpointReranker:
         self._timeout = timeout
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Ask the endpoint; ModelFailed if it does not answer as it should."""
+        """Return the endpoint's scores; raise ModelFailed if it fails."""
         import httpx
 
-        asked = {"model": self._model, "query": query, "documents": list(texts)}
+        payload = {"model": self._model, "query": query, "documents": list(texts)}
         try:
             async with httpx.AsyncClient(timeout=self._timeout, headers=self._headers) as client:
-                answer = await client.post(self._url, json=asked)
-                answer.raise_for_status()
-                return _read_scores(answer.json(), len(texts))
+                response = await client.post(self._url, json=payload)
+                response.raise_for_status()
+                return _parse_scores(response.json(), len(texts))
         except httpx.HTTPStatusError as error:
             status = error.response.status_code
             raise ModelFailed(f"the reranker answers with {status}", kind="refused") from None
         except httpx.HTTPError as error:
-            said = type(error).__name__
-            raise ModelFailed(f"the reranker did not answer: {said}", kind="unreachable") from None
+            name = type(error).__name__
+            raise ModelFailed(f"the reranker did not answer: {name}", kind="unreachable") from None
         except (KeyError, TypeError, ValueError, IndexError):
             raise ModelFailed("the reranker's answer cannot be read", kind="malformed") from None
 
@@ -56,7 +56,7 @@ class EndpointReranker:
 class CrossEncoderReranker:
     """A cross-encoder in this process; needs the extra `sentence-transformers`.
 
-    Its model is loaded at the first question.
+    The model is loaded at the first query.
     """
 
     def __init__(self, model: str) -> None:
@@ -65,17 +65,17 @@ class CrossEncoderReranker:
         self._lock = asyncio.Lock()
 
     async def score(self, query: str, texts: Sequence[str]) -> list[float]:
-        """Score in a thread of its own."""
+        """Return the cross-encoder's scores, computed in a thread."""
         pairs = [(query, text) for text in texts]
         async with self._lock:
             if self._encoder is None:
                 self._encoder = await asyncio.to_thread(_load_encoder, self._name)
             scores = await asyncio.to_thread(self._encoder.predict, pairs)
-        return squashed([float(score) for score in scores])
+        return normalize_scores([float(score) for score in scores])
 
 
 def make_reranker(settings: Settings) -> Reranker | None:
-    """The reranker that the settings name; None if they name none."""
+    """Return the reranker of the settings, or None if they name none."""
     kind, _, name = settings.reranker.partition(":")
     if not kind:
         return None
@@ -83,20 +83,20 @@ def make_reranker(settings: Settings) -> Reranker | None:
         url = settings.reranker_base_url or settings.base_url
         if not url:
             raise InvalidArgument(
-                "the reranker's endpoint has no address", hint="Set MEMRECALL_RERANKER_BASE_URL"
+                "the reranker's endpoint has no URL", hint="Set MEMRECALL_RERANKER_BASE_URL"
             )
         return EndpointReranker(url, name, api_key=settings.api_key)
     if kind == "cross-encoder" and name:
         return CrossEncoderReranker(name)
     make, rest = require_plugin("rerankers", settings.reranker, CHOICES)
-    made: Reranker = make(rest, settings)
-    return made
+    reranker: Reranker = make(rest, settings)
+    return reranker
 
 
-def squashed(scores: list[float]) -> list[float]:
-    """Scores from 0 to 1 as they are; what a model gives beyond that are logits."""
+def normalize_scores(scores: list[float]) -> list[float]:
+    """Return scores from 0 to 1 unchanged; treat others as logits."""
     if not all(map(math.isfinite, scores)):
-        raise ModelFailed("the reranker's scores are no numbers", kind="malformed")
+        raise ModelFailed("the reranker's scores are not finite numbers", kind="malformed")
     if all(0.0 <= score <= 1.0 for score in scores):
         return scores
     return [1 / (1 + math.exp(-min(60.0, max(-60.0, score)))) for score in scores]
@@ -119,10 +119,10 @@ def _load_encoder(name: str) -> Any:
         ) from None
 
 
-def _read_scores(answer: Any, count: int) -> list[float]:
+def _parse_scores(payload: Any, count: int) -> list[float]:
     scores: dict[int, float] = {}
-    for result in answer["results"]:
+    for result in payload["results"]:
         scores[int(result["index"])] = float(result["relevance_score"])
     if set(scores) != set(range(count)):
         raise ValueError("not every text has a score")
-    return squashed([scores[at] for at in range(count)])
+    return normalize_scores([scores[index] for index in range(count)])

@@ -1,4 +1,4 @@
-"""The part of `AsyncMemory` that looks after what is stored: jobs, forgetting, moving, erasing."""
+"""Retention: jobs, sweeps by policy, export, import and erasure of a user's data."""
 
 import asyncio
 import hashlib
@@ -12,9 +12,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from memrecall.errors import InvalidArgument
-from memrecall.memory.base import MemoryBase
+from memrecall.memory.base import MemoryBase, iterate_users
 from memrecall.memory.jobs import Schedule
-from memrecall.memory.records import each_user
 from memrecall.scope import Scope
 from memrecall.settings import Settings
 from memrecall.store import MemoryQuery, Store
@@ -26,24 +25,26 @@ _PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What may go; None and False leave that kind alone. Days count back from the sweep."""
+    """What a sweep removes; None and False disable a rule. Days count back from the sweep."""
 
-    older_than_days: float | None = None  # since it was written or last corrected
-    not_recalled_days: float | None = None  # since it was last found, or else written
-    superseded_days: float | None = None  # since it ceased to hold
+    older_than_days: float | None = None  # since it was written or last updated
+    not_recalled_days: float | None = None  # since it was last recalled, or else written
+    superseded_days: float | None = None  # since it was superseded
     expired: bool = True
     duplicates: bool = True
-    most_memories: int | None = None  # a user's budget: the least recently of use go
+    most_memories: int | None = None  # per user; the least recently used are removed
 
     def __post_init__(self) -> None:
         for item in fields(self):
             value = getattr(self, item.name)
             if value is not None and value < 0:
-                raise InvalidArgument(f"{item.name} {value} is negative")
+                raise InvalidArgument(
+                    f"{item.name} {value} is negative", hint="Use 0 or more, or None"
+                )
 
     @classmethod
     def of(cls, settings: Settings) -> "Policy":
-        """The policy of the settings, where 0 means: not for that reason."""
+        """Return the policy of the settings, where 0 disables a rule."""
         return cls(
             settings.sweep_older_days or None,
             settings.sweep_not_recalled_days or None,
@@ -53,55 +54,65 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class _Brief:
-    """What choosing must know of a memory: small, because all of a user's are held at once."""
+class SweepOptions:
+    """A policy and how a sweep applies it."""
+
+    policy: Policy
+    dry_run: bool
+    purge: bool
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """The fields of a memory that selection needs; small, as all of a user's are loaded."""
 
     key: str
     pinned: bool
     created_at: datetime
-    of_use: datetime
-    said: bytes | None  # None: it holds no longer, and repeats nobody
+    last_used: datetime
+    fingerprint: bytes | None  # equal for duplicates; None if the memory is superseded
 
 
-async def sweep(
-    store: Store, scope: Scope, policy: Policy, *, dry_run: bool, purge: bool, now: datetime
-) -> dict[str, Any]:
-    """Find what a policy would remove and, unless it is a dry run, hide or purge it."""
-    chosen = await _choose(store, scope, policy, now)
+async def sweep(store: Store, scope: Scope, options: SweepOptions) -> dict[str, Any]:
+    """Find what a policy removes and, unless it is a dry run, hide or purge it."""
+    reasons = await _select(store, scope, options)
     removed = 0
-    if not dry_run and chosen:
+    if not options.dry_run:
         changes = store.changes(scope)
-        for reason in sorted(set(chosen.values())):
-            keys = [key for key, why in chosen.items() if why == reason]
+        for reason in sorted(set(reasons.values())):
+            keys = [key for key, key_reason in reasons.items() if key_reason == reason]
             removed += (
                 await changes.purge(keys)
-                if purge
+                if options.purge
                 else await changes.delete(keys, actor=ACTOR, reason=reason)
             )
-    results = [{"id": key, "reason": reason} for key, reason in chosen.items()]
-    counts = {"found": len(chosen), "removed": removed, "reasons": Counter(chosen.values())}
-    return {"dry_run": dry_run, **counts, "results": results}
+    results = [{"id": key, "reason": reason} for key, reason in reasons.items()]
+    counts = {"found": len(reasons), "removed": removed, "reasons": Counter(reasons.values())}
+    return {"dry_run": options.dry_run, **counts, "results": results}
 
 
-async def _choose(store: Store, scope: Scope, policy: Policy, now: datetime) -> dict[str, str]:
-    chosen: dict[str, str] = {}
-    rest: list[_Brief] = []
-    async for record in _all(store, scope):
-        reason = None if record.pinned else _reason(record, policy, now)
+async def _select(store: Store, scope: Scope, options: SweepOptions) -> dict[str, str]:
+    """Return the keys of the memories to remove, with the reasons."""
+    policy = options.policy
+    reasons: dict[str, str] = {}
+    rest: list[_Candidate] = []
+    async for record in _iterate_memories(store, scope):
+        reason = None if record.pinned else _reason_to_remove(record, policy, options.now)
         if reason is not None:
-            chosen[record.memory_key] = reason
+            reasons[record.memory_key] = reason
         else:
-            rest.append(_brief(record))
+            rest.append(_candidate(record))
     if policy.duplicates:
-        chosen |= dict.fromkeys(_duplicates(rest), "duplicate")
-        rest = [brief for brief in rest if brief.key not in chosen]
+        reasons |= dict.fromkeys(_duplicates(rest), "duplicate")
+        rest = [candidate for candidate in rest if candidate.key not in reasons]
     if policy.most_memories is not None:
-        chosen |= dict.fromkeys(_over_budget(rest, policy.most_memories), "over the budget")
-    return chosen
+        reasons |= dict.fromkeys(_over_budget(rest, policy.most_memories), "over the budget")
+    return reasons
 
 
-async def _all(store: Store, scope: Scope) -> AsyncIterator[MemoryRecord]:
-    """Every memory that is not hidden, superseded ones included, page by page."""
+async def _iterate_memories(store: Store, scope: Scope) -> AsyncIterator[MemoryRecord]:
+    """Yield every memory that is not deleted, superseded ones included."""
     cursor: str | None = None
     while True:
         page = await store.memory_list(scope).page(
@@ -114,74 +125,59 @@ async def _all(store: Store, scope: Scope) -> AsyncIterator[MemoryRecord]:
             return
 
 
-def _brief(record: MemoryRecord) -> _Brief:
-    said = None
+def _candidate(record: MemoryRecord) -> _Candidate:
+    fingerprint = None
     if record.valid_to is None:
-        words = "".join(unicodedata.normalize("NFKC", record.content).casefold().split())
-        same = (words, record.agent_id, record.subject, record.speaker, record.layer)
-        said = hashlib.sha256(repr(same).encode()).digest()[:16]
-    last = max(filter(None, (record.last_recalled_at, record.updated_at)))
-    return _Brief(record.memory_key, record.pinned, record.created_at, last, said)
+        text = "".join(unicodedata.normalize("NFKC", record.content).casefold().split())
+        identity = (text, record.agent_id, record.subject, record.speaker, record.layer)
+        fingerprint = hashlib.sha256(repr(identity).encode()).digest()[:16]
+    last_used = max(filter(None, (record.last_recalled_at, record.updated_at)))
+    return _Candidate(record.memory_key, record.pinned, record.created_at, last_used, fingerprint)
 
 
-def _reason(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
-    def past(moment: datetime | None, days: float | None) -> bool:
+def _reason_to_remove(record: MemoryRecord, policy: Policy, now: datetime) -> str | None:
+    def is_past(moment: datetime | None, days: float | None) -> bool:
         return moment is not None and days is not None and moment <= now - timedelta(days=days)
 
-    if policy.expired and past(record.expires_at, 0):
+    if policy.expired and is_past(record.expires_at, 0):
         return "expired"
-    if past(record.valid_to, policy.superseded_days):
+    if is_past(record.valid_to, policy.superseded_days):
         return "superseded"
-    if past(record.updated_at, policy.older_than_days):
+    if is_past(record.updated_at, policy.older_than_days):
         return "old"
-    if past(record.last_recalled_at or record.created_at, policy.not_recalled_days):
+    if is_past(record.last_recalled_at or record.created_at, policy.not_recalled_days):
         return "not recalled"
     return None
 
 
-def _duplicates(briefs: list[_Brief]) -> Iterator[str]:
-    """All but the first of those that say the same of the same now; a pinned one comes first."""
+def _duplicates(candidates: list[_Candidate]) -> Iterator[str]:
+    """Yield all but the first of each group of duplicates; pinned memories are kept."""
     seen: set[bytes] = set()
-    for brief in sorted(briefs, key=lambda b: (not b.pinned, b.created_at, b.key)):
-        if brief.said is None:
+    for candidate in sorted(candidates, key=lambda c: (not c.pinned, c.created_at, c.key)):
+        if candidate.fingerprint is None:
             continue
-        if brief.said in seen and not brief.pinned:
-            yield brief.key
-        seen.add(brief.said)
+        if candidate.fingerprint in seen and not candidate.pinned:
+            yield candidate.key
+        seen.add(candidate.fingerprint)
 
 
-def _over_budget(briefs: list[_Brief], most: int) -> Iterator[str]:
-    ordered = sorted(briefs, key=lambda b: (b.pinned, b.of_use, b.key), reverse=True)
-    for brief in ordered[most:]:
-        if not brief.pinned:
-            yield brief.key
-
-
-def sweep_time(now: datetime | None) -> datetime:
-    """The time of a sweep."""
-    return now or datetime.now(UTC)
-
-
-@dataclass(frozen=True, slots=True)
-class _Sweep:
-    """How a sweep is done."""
-
-    policy: Policy
-    dry_run: bool
-    purge: bool
-    now: datetime
+def _over_budget(candidates: list[_Candidate], most: int) -> Iterator[str]:
+    ordered = sorted(candidates, key=lambda c: (c.pinned, c.last_used, c.key), reverse=True)
+    for candidate in ordered[most:]:
+        if not candidate.pinned:
+            yield candidate.key
 
 
 class RetentionMixin(MemoryBase):
-    """What becomes of everything that a user has stored."""
+    """Jobs, sweeps, transfer and erasure of a user's data."""
 
     async def job(self, job_id: str, *, wait: bool = False) -> dict[str, Any]:
-        """The state of a job that `add` began in the background: running, done or failed."""
+        """Return the state of a background job: running, done or failed."""
         jobs, owner = self._shared.jobs, self._binding.user_id
         return await jobs.wait(job_id, owner) if wait else jobs.state(job_id, owner)
 
     def running_jobs(self, user_id: str | None = None) -> int:
-        """How many jobs of a user are under way."""
+        """Return how many jobs of a user are running."""
         return self._shared.jobs.running(self._scope(user_id).user_id)
 
     async def sweep(
@@ -195,48 +191,43 @@ class RetentionMixin(MemoryBase):
         purge: bool = False,
         now: datetime | None = None,
     ) -> dict[str, Any]:
-        """Forget by policy. It says what it would remove; with `dry_run` False it removes it.
+        """Report what a policy removes; with `dry_run=False`, remove it.
 
-        With `all_users` it goes over them one by one and tells numbers alone.
+        With `all_users` every user is swept in turn and only the counts are returned.
         """
-        how = _Sweep(policy or Policy(), dry_run, purge, sweep_time(now))
+        options = SweepOptions(policy or Policy(), dry_run, purge, now or datetime.now(UTC))
         if not all_users:
-            return await self._sweep(self._scope(user_id, agent_id), how)
+            return await self._sweep_user(self._scope(user_id, agent_id), options)
         if user_id is not None or self._binding.has_user:
-            raise InvalidArgument("all users, or one?", hint="Leave out user_id or all_users")
-        return await self._sweep_all(agent_id, how, asyncio.Event())
+            raise InvalidArgument(
+                "user_id and all_users are mutually exclusive", hint="Leave out one of them"
+            )
+        return await self._sweep_all_users(agent_id, options, asyncio.Event())
 
-    async def _sweep_all(
-        self, agent_id: str | None, how: "_Sweep", stopping: asyncio.Event
+    async def _sweep_all_users(
+        self, agent_id: str | None, options: SweepOptions, stopping: asyncio.Event
     ) -> dict[str, Any]:
-        """Sweep user by user; told to stop, it ends with the one it is at."""
+        """Sweep user by user, until all are done or `stopping` is set."""
         users = found = removed = 0
         reasons: Counter[str] = Counter()
-        async for owner in each_user((await self._parts()).library.store):
+        async for user in iterate_users((await self._open()).library.store):
             if stopping.is_set():
                 break
-            told = await self._sweep(self._scope(owner, agent_id), how)
-            users += bool(told["found"])
-            found += told["found"]
-            removed += told["removed"]
-            reasons += told["reasons"]
+            report = await self._sweep_user(self._scope(user, agent_id), options)
+            users += bool(report["found"])
+            found += report["found"]
+            removed += report["removed"]
+            reasons += report["reasons"]
         counts = {"users": users, "found": found, "removed": removed, "reasons": dict(reasons)}
-        return {"dry_run": how.dry_run, **counts}
+        return {"dry_run": options.dry_run, **counts}
 
-    async def _sweep(self, scope: Scope, how: "_Sweep") -> dict[str, Any]:
-        parts = await self._parts()
-        await parts.marks.flush()
-        told = await sweep(
-            parts.library.store,
-            scope,
-            how.policy,
-            dry_run=how.dry_run,
-            purge=how.purge,
-            now=how.now,
-        )
-        if how.purge and told["removed"]:
-            await parts.library.forget_derived(scope.user_id)
-        return told
+    async def _sweep_user(self, scope: Scope, options: SweepOptions) -> dict[str, Any]:
+        resources = await self._open()
+        await resources.recall_times.flush()
+        report = await sweep(resources.library.store, scope, options)
+        if options.purge and report["removed"]:
+            await resources.library.forget_derived(scope.user_id)
+        return report
 
     async def schedule_sweeps(
         self,
@@ -249,70 +240,76 @@ class RetentionMixin(MemoryBase):
         purge: bool = False,
         report: Callable[[dict[str, Any]], object] | None = None,
     ) -> Schedule:
-        """Sweep every so many seconds while this memory is open, for the first time after that.
+        """Sweep at an interval while this memory is open; the first sweep follows one interval.
 
-        Of the user who is bound or named, else of all users. `report` is told of each sweep;
-        with `dry_run` that is all that happens.
+        Sweeps the bound or named user, else all users. `report` is called with each result.
         """
         if not every_seconds > 0:
-            raise InvalidArgument(f"{every_seconds} seconds is no interval", hint="Give some")
-        everybody = user_id is None and not self._binding.has_user
+            raise InvalidArgument(
+                f"every_seconds {every_seconds} is not positive", hint="Pass a number of seconds"
+            )
+        all_users = user_id is None and not self._binding.has_user
 
-        async def once(stopping: asyncio.Event) -> None:
-            how = _Sweep(policy or Policy(), dry_run, purge, sweep_time(None))
-            if everybody:
-                told = await self._sweep_all(agent_id, how, stopping)
+        async def run_once(stopping: asyncio.Event) -> None:
+            options = SweepOptions(policy or Policy(), dry_run, purge, datetime.now(UTC))
+            if all_users:
+                result = await self._sweep_all_users(agent_id, options, stopping)
             else:
-                told = await self._sweep(self._scope(user_id, agent_id), how)
+                result = await self._sweep_user(self._scope(user_id, agent_id), options)
             if report is not None:
-                report(told)
+                report(result)
 
-        made = Schedule("a scheduled sweep", every_seconds, once)
-        self._shared.schedules.append(made)
-        return made
+        schedule = Schedule("a scheduled sweep", every_seconds, run_once)
+        self._shared.schedules.append(schedule)
+        return schedule
 
     async def export(self, user_id: str | None = None) -> AsyncIterator[str]:
-        """Everything of a user as JSON lines that `import_` takes back."""
-        scope = self._whole_user(user_id)
-        parts = await self._parts()
-        await parts.marks.flush()
-        async with aclosing(parts.library.export_user(scope.user_id)) as records:
+        """Yield all data of a user as JSON lines that `import_` accepts."""
+        scope = self._scope_without_agent(user_id)
+        resources = await self._open()
+        await resources.recall_times.flush()
+        async with aclosing(resources.library.export_user(scope.user_id)) as records:
             async for record in records:
                 yield json.dumps(record, ensure_ascii=False)
 
     async def import_(self, lines: Iterable[str], user_id: str | None = None) -> dict[str, int]:
-        """Take what `export` gave into this database, all or nothing; counts by table."""
-        scope = self._whole_user(user_id)
-        parts = await self._parts()
-        records = [_read_line(number, line) for number, line in enumerate(lines, 1)]
-        return await parts.library.import_user(scope.user_id, records)
+        """Import the lines of `export`, all or none; return the counts by table."""
+        scope = self._scope_without_agent(user_id)
+        library = (await self._open()).library
+        records = [_parse_line(number, line) for number, line in enumerate(lines, 1)]
+        return await library.import_user(scope.user_id, records)
 
     async def erase(self, user_id: str | None = None) -> dict[str, int]:
-        """Leave nothing of a user: no row, vector, snapshot, trace or checkpoint."""
-        scope = self._whole_user(user_id)
-        parts = await self._parts()
+        """Erase a user completely: rows, vectors, snapshots, traces and checkpoints."""
+        scope = self._scope_without_agent(user_id)
+        resources = await self._open()
         await self._shared.jobs.forget(scope.user_id)
-        parts.marks.forget(scope.user_id)
+        resources.recall_times.discard(scope.user_id)
         sessions = self._shared.sessions
         for key in [key for key in sessions if key[0] == scope.user_id]:
             del sessions[key]
-        return (await parts.library.erase_user(scope.user_id)).as_dict()
+        return (await resources.library.erase_user(scope.user_id)).as_dict()
 
-    def _whole_user(self, user_id: str | None) -> Scope:
-        """The scope of a verb that is about all of a user's agents and sessions."""
+    def _scope_without_agent(self, user_id: str | None) -> Scope:
+        """Return the scope of a call that covers all agents and sessions of a user."""
         if self._binding.agent_id is not None:
             raise InvalidArgument(
-                f"this memory is bound to agent {self._binding.agent_id!r}, and a user has others",
-                hint="Use a Memory that is bound to no agent",
+                f"this memory is bound to agent {self._binding.agent_id!r}, "
+                "but the call covers all agents of a user",
+                hint="Use a Memory that is not bound to an agent",
             )
         return self._scope(user_id)
 
 
-def _read_line(number: int, line: str) -> dict[str, Any]:
+def _parse_line(number: int, line: str) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise InvalidArgument(f"line {number} is not JSON: {error}") from None
+        raise InvalidArgument(
+            f"line {number} is not JSON: {error}", hint="Pass the lines of an export"
+        ) from None
     if not isinstance(record, dict):
-        raise InvalidArgument(f"line {number} is not an object")
+        raise InvalidArgument(
+            f"line {number} is not a JSON object", hint="Pass the lines of an export"
+        )
     return record

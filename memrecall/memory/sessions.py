@@ -1,19 +1,25 @@
-"""The part of `AsyncMemory` that is about sessions, recall and the graph."""
+"""The methods of `AsyncMemory` for sessions, recall and the graph."""
 
 from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import MemrecallError
-from memrecall.extraction.protocol import Utterance
 from memrecall.memory.base import MemoryBase, SessionKey
 from memrecall.memory.display import GraphResult
 from memrecall.memory.graph import GraphView
 from memrecall.memory.long_term import LongTermMemory
 from memrecall.memory.recall import recall
-from memrecall.memory.short_term import EVERY_MESSAGES, EVERY_SECONDS, Item, ShortTermMemory
-from memrecall.memory.summaries import SESSION, SessionSummaries
-from memrecall.messages import read_messages
+from memrecall.memory.records import to_utterance
+from memrecall.memory.short_term import (
+    EVERY_MESSAGES,
+    EVERY_SECONDS,
+    SESSION,
+    Item,
+    SessionSummaries,
+    ShortTermMemory,
+)
+from memrecall.messages import parse_new_messages
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import StoredSummary
 from memrecall.types import NewMessage, format_time, parse_time
@@ -21,12 +27,12 @@ from memrecall.types import NewMessage, format_time, parse_time
 if TYPE_CHECKING:
     from memrecall.agent import RecallOptions, RecallResult
 
-_LATEST = 50  # messages that `extract` reads when it is given none
-_SOURCES = 100  # messages that an experience names
+_MOST_EXTRACTED = 50  # messages that `extract` reads if none are passed
+_MOST_SOURCES = 100  # messages that an experience names
 
 
 class SessionsMixin(MemoryBase):
-    """Sessions: what they have in mind, their summaries and their end; recall; and the graph."""
+    """Short-term memory, summaries and the end of sessions; recall; the graph."""
 
     async def short_term(
         self,
@@ -37,11 +43,11 @@ class SessionsMixin(MemoryBase):
         every_messages: int = EVERY_MESSAGES,
         every_seconds: float = EVERY_SECONDS,
     ) -> ShortTermMemory:
-        """What a session has in mind; from now on `add` to the session goes in there too."""
+        """Return a session's short-term memory; from now on `add` to the session fills it."""
         scope = self._scope(user_id, agent_id, session_id)
-        key = _key(scope)
+        key = _session_key(scope)
         if key not in self._shared.sessions:
-            store = (await self._parts()).library.store
+            store = (await self._open()).library.store
             self._shared.sessions[key] = ShortTermMemory(
                 store, scope, every_messages=every_messages, every_seconds=every_seconds
             )
@@ -50,9 +56,9 @@ class SessionsMixin(MemoryBase):
     async def long_term(
         self, user_id: str | None = None, agent_id: str | None = None
     ) -> LongTermMemory:
-        """What lasts: the user's profile, the agent's knowledge, experience."""
-        parts = await self._parts()
-        return LongTermMemory(parts.library, self._scope(user_id, agent_id))
+        """Return the long-term memory: the user's profile, the agent's knowledge, experience."""
+        library = (await self._open()).library
+        return LongTermMemory(library, self._scope(user_id, agent_id))
 
     async def checkpoint(
         self,
@@ -60,9 +66,10 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """Save what a session has in mind."""
-        saved = await (await self.short_term(user_id, agent_id, session_id)).checkpoint()
-        return {"number": saved.number, "created_at": format_time(saved.created_at)}
+        """Save a session's short-term memory."""
+        short_term = await self.short_term(user_id, agent_id, session_id)
+        checkpoint = await short_term.checkpoint()
+        return {"number": checkpoint.number, "created_at": format_time(checkpoint.created_at)}
 
     async def restore(
         self,
@@ -70,7 +77,7 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> bool:
-        """Go on from a session's last checkpoint; False if there is none."""
+        """Load a session's last checkpoint; return False if there is none."""
         return await (await self.short_term(user_id, agent_id, session_id)).restore()
 
     async def summarize(
@@ -81,13 +88,12 @@ class SessionsMixin(MemoryBase):
         *,
         whole: bool = True,
     ) -> dict[str, Any]:
-        """Summarise what a session has said since the last time, in layers."""
-        parts = await self._parts()
+        """Summarise a session's messages since the last summary; return all its summaries."""
         scope = self._scope(user_id, agent_id, session_id)
-        layers = SessionSummaries(parts.library.store, scope, parts.extractor)
-        made = await layers.update(whole=whole)
-        kept = await parts.library.store.session_state(scope).summaries()
-        return {"new": len(made), "results": [_summary_item(summary) for summary in kept]}
+        new = await (await self._summaries(scope)).update(whole=whole)
+        store = (await self._open()).library.store
+        summaries = await store.session_state(scope).summaries()
+        return {"new": len(new), "results": [_summary_item(summary) for summary in summaries]}
 
     async def state(
         self,
@@ -96,13 +102,15 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """A session within so many tokens, for a prompt: summaries, then its last words."""
-        parts = await self._parts()
+        """Return a session within `max_tokens`, for a prompt: summaries, then last messages."""
         scope = self._scope(user_id, agent_id, session_id)
-        layers = SessionSummaries(parts.library.store, scope, parts.extractor)
-        state = await layers.state(max_tokens)
-        counts = {"messages": state.messages, "summaries": state.summaries}
-        return {"text": state.text, "tokens": state.tokens, **counts}
+        context = await (await self._summaries(scope)).context(max_tokens)
+        return {
+            "text": context.text,
+            "tokens": context.tokens,
+            "messages": context.messages,
+            "summaries": context.summaries,
+        }
 
     async def end_session(
         self,
@@ -112,25 +120,25 @@ class SessionsMixin(MemoryBase):
         *,
         success: bool | None = None,
     ) -> dict[str, Any]:
-        """End a session: what it taught becomes experience, what it had in mind goes."""
+        """End a session: its summary becomes experience, its short-term memory is deleted."""
         scope = self._scope(user_id, agent_id, session_id)
-        parts = await self._parts()
-        store = parts.library.store
-        made = await SessionSummaries(store, scope, parts.extractor).update(whole=True)
-        told = [s for s in await store.session_state(scope).summaries() if s.level == SESSION]
+        session = scope.session_id or DEFAULT_NAME
+        library = (await self._open()).library
+        store = library.store
+        new = await (await self._summaries(scope)).update(whole=True)
+        summaries = [s for s in await store.session_state(scope).summaries() if s.level == SESSION]
         experience = None
-        if told:
-            said = await store.timeline(scope).thread(
-                session_id=scope.session_id or DEFAULT_NAME, limit=_SOURCES
+        if summaries:
+            messages = await store.timeline(scope).thread(session_id=session, limit=_MOST_SOURCES)
+            experience = await LongTermMemory(library, scope).experience.add(
+                summaries[-1].text,
+                success=success,
+                source_message_ids=tuple(message.message_id for message in messages),
             )
-            sources = tuple(message.message_id for message in said)
-            view = LongTermMemory(parts.library, scope).experience
-            experience = await view.add(told[-1].text, success=success, source_message_ids=sources)
-        mind = await self.short_term(user_id, agent_id, session_id)
-        await mind.end()
-        del self._shared.sessions[_key(scope)]
-        await store.owners.end_session(scope.user_id, scope.session_id or DEFAULT_NAME)
-        return {"experience": experience, "summaries": len(made), "success": success}
+        await (await self.short_term(user_id, agent_id, session_id)).end()
+        del self._shared.sessions[_session_key(scope)]
+        await store.owners.end_session(scope.user_id, session)
+        return {"experience": experience, "summaries": len(new), "success": success}
 
     async def extract(
         self,
@@ -139,21 +147,18 @@ class SessionsMixin(MemoryBase):
         agent_id: str | None = None,
         session_id: str | None = None,
     ) -> dict[str, Any]:
-        """Write entities and relations into the graph: of messages given, or the session's last."""
+        """Extract entities and relations from messages, or the session's last ones."""
         scope = self._scope(user_id, agent_id, session_id)
-        parts = await self._parts()
+        resources = await self._open()
         if messages is None:
-            kept = await parts.library.store.timeline(scope).thread(
-                session_id=scope.session_id or DEFAULT_NAME, limit=_LATEST
+            stored = await resources.library.store.timeline(scope).thread(
+                session_id=scope.session_id or DEFAULT_NAME, limit=_MOST_EXTRACTED
             )
-            said = [Utterance(m.message_id, m.speaker, m.role, m.content, m.ts) for m in kept]
+            utterances = [to_utterance(message) for message in stored]
         else:
-            # Not stored, so there is no message that the graph could name as a source.
-            said = [
-                Utterance("", message.speaker, message.role, message.content, message.ts)
-                for message in read_messages(messages)
-            ]
-        return await parts.adder.relate(scope, said)
+            # These messages are not stored, so the graph cannot name them as sources.
+            utterances = [to_utterance(message, "") for message in parse_new_messages(messages)]
+        return await resources.ingestor.extract_relations(scope, utterances)
 
     async def graph(
         self,
@@ -167,11 +172,11 @@ class SessionsMixin(MemoryBase):
         limit: int = 100,
         cursor: str | None = None,
     ) -> dict[str, Any]:
-        """The relations around an entity; the ways to another; or, of nobody, the entities.
+        """Return an entity's relations, the paths between two entities, or all entities.
 
-        `cursor` goes on with a list of entities; `limit` bounds it, and the relations.
+        `limit` bounds the lists of entities and relations; `cursor` continues the one of entities.
         """
-        library = (await self._parts()).library
+        library = (await self._open()).library
         view = GraphView(library.graph(self._scope(user_id, agent_id)))
         moment = None if as_of is None else parse_time(as_of, "as_of")
         if entity is None:
@@ -180,8 +185,8 @@ class SessionsMixin(MemoryBase):
             steps = 3 if depth is None else depth
             return GraphResult(paths=await view.paths(entity, to, depth=steps, as_of=moment))
         steps = 1 if depth is None else depth
-        around = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
-        return GraphResult(relations=around)
+        relations = await view.neighbours(entity, depth=steps, as_of=moment, limit=limit)
+        return GraphResult(relations=relations)
 
     async def recall(
         self,
@@ -194,7 +199,7 @@ class SessionsMixin(MemoryBase):
         as_of: datetime | str | None = None,
         observer: Any = None,
     ) -> "RecallResult":
-        """What the last user message of a conversation refers to, with the evidence for it."""
+        """Find what the last user message of a conversation refers to, with the evidence."""
         scope = self._scope(user_id, agent_id, session_id)
         return await recall(
             messages,
@@ -202,7 +207,7 @@ class SessionsMixin(MemoryBase):
             session_id=scope.session_id,
             agent_id=scope.agent_id,
             permissions=scope.permissions,
-            library=(await self._parts()).library,
+            library=(await self._open()).library,
             model_client=self._shared.model_client,
             options=options,
             as_of=None if as_of is None else parse_time(as_of, "as_of"),
@@ -212,30 +217,34 @@ class SessionsMixin(MemoryBase):
     async def merge_entities(
         self, name: str, alias: str, user_id: str | None = None, agent_id: str | None = None
     ) -> None:
-        """Two names are of one entity, from now on."""
-        library, scope = (await self._parts()).library, self._scope(user_id, agent_id)
+        """Record that two names mean the same entity."""
+        library, scope = (await self._open()).library, self._scope(user_id, agent_id)
         await library.claim_for_graph(scope)
         await library.graph(scope).merge(name, alias)
 
-    async def _keep_in_mind(
+    async def _summaries(self, scope: Scope) -> SessionSummaries:
+        resources = await self._open()
+        return SessionSummaries(resources.library.store, scope, resources.extractor)
+
+    async def _add_to_short_term(
         self, scope: Scope, messages: Sequence[NewMessage], ids: Sequence[str]
     ) -> list[str]:
-        """Hand new messages to the session's short-term memory, if any; what failed."""
-        mind = self._shared.sessions.get(_key(scope))
-        if mind is None:
+        """Add new messages to the session's short-term memory, if any; return the problems."""
+        short_term = self._shared.sessions.get(_session_key(scope))
+        if short_term is None:
             return []
-        fresh = [
+        items = [
             Item(message.content, message.role.value, message.speaker, name)
             for message, name in zip(messages, ids, strict=True)
         ]
         try:
-            await mind.add(fresh)
+            await short_term.add(items)
         except MemrecallError as error:
             return [f"checkpoint: {error}"]
         return []
 
 
-def _key(scope: Scope) -> SessionKey:
+def _session_key(scope: Scope) -> SessionKey:
     return scope.user_id, scope.agent_id, scope.session_id or DEFAULT_NAME
 
 

@@ -1,28 +1,39 @@
-"""The short-term memory of one session: in this process, found by words, gone when it ends.
+"""Short-term memory of a session: its items, their checkpoints, and layered summaries.
 
-What a running task would miss after a crash is saved in checkpoints, after so many messages and at
-intervals; what is worth keeping is promoted into the long-term memory before the session ends.
+Items live in this process and are searched by words. Checkpoints save them, after a number of
+messages and at intervals, so that a task survives a crash. Summaries come in three levels: turns,
+chunks of turns, the whole session; each level's next summary starts where its last one ended.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from memrecall.errors import InvalidArgument
+from memrecall.extraction.protocol import Extractor, Utterance
+from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
 from memrecall.search.ranking.small import rank_texts
-from memrecall.store import Checkpoint, Store
-from memrecall.types import check_json, check_text
+from memrecall.store import Checkpoint, Store, StoredSummary
+from memrecall.text_length import estimate_tokens
+from memrecall.types import Message, check_json, check_text
 
 MOST_ITEMS = 2_000
 EVERY_MESSAGES = 20
 EVERY_SECONDS = 60.0
 
+TURNS, CHUNKS, SESSION = 0, 1, 2
+MESSAGES_PER_SUMMARY = 6
+SUMMARIES_PER_CHUNK = 5
+_LENGTHS = {TURNS: 400, CHUNKS: 800, SESSION: 1200}  # characters
+_MOST_MESSAGES = 200  # that `context` reads
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """Something that a session has in mind."""
+    """An entry of a session's short-term memory."""
 
     text: str
     role: str = "user"
@@ -31,7 +42,7 @@ class Item:
 
 
 class ShortTermMemory:
-    """What one session has in mind. `scratch` is the task's own JSON; checkpoints save it too."""
+    """The items of one session; `scratch` is JSON of the task's own, saved in checkpoints too."""
 
     def __init__(
         self,
@@ -43,9 +54,14 @@ class ShortTermMemory:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         if every_messages < 1 or not every_seconds > 0:
-            raise InvalidArgument("a checkpoint is made after 1 message or more, and some seconds")
-        self._room = store.session_state(scope)
-        self._every = (every_messages, every_seconds)
+            raise InvalidArgument(
+                f"every_messages {every_messages} and every_seconds {every_seconds} must be "
+                "positive",
+                hint="Leave them out for the defaults",
+            )
+        self._state = store.session_state(scope)
+        self._every_messages = every_messages
+        self._every_seconds = every_seconds
         self._clock = clock
         self._items: list[Item] = []
         self._unsaved = 0
@@ -55,63 +71,202 @@ class ShortTermMemory:
 
     @property
     def items(self) -> tuple[Item, ...]:
-        """All that is in mind, the earliest first."""
+        """All items, oldest first."""
         return tuple(self._items)
 
     async def add(self, items: Sequence[Item | str]) -> Checkpoint | None:
-        """Take something in; the checkpoint that was due, if one was."""
+        """Add items; return the checkpoint if one was due."""
         self._require_open()
-        fresh = [Item(item) if isinstance(item, str) else item for item in items]
-        for item in fresh:
+        new = [Item(item) if isinstance(item, str) else item for item in items]
+        for item in new:
             check_text("the text", item.text)
-        self._items = [*self._items, *fresh][-MOST_ITEMS:]
-        self._unsaved += len(fresh)
+        self._items = [*self._items, *new][-MOST_ITEMS:]
+        self._unsaved += len(new)
         return await self.checkpoint() if self._is_due() else None
 
     def search(self, query: str, limit: int = 10) -> list[Item]:
-        """What shares words with a query, the best first."""
-        found = rank_texts([item.text for item in self._items], query, limit)
-        return [self._items[place.position] for place in found]
+        """Return the items that share words with a query, best first."""
+        ranked = rank_texts([item.text for item in self._items], query, limit)
+        return [self._items[match.position] for match in ranked]
 
     async def checkpoint(self) -> Checkpoint:
-        """Save everything now."""
+        """Save all items and the scratch data now."""
         self._require_open()
         check_json("scratch", self.scratch)
         state = {"items": [asdict(item) for item in self._items], "scratch": self.scratch}
-        saved = await self._room.save(state)
+        checkpoint = await self._state.save(state)
         self._unsaved, self._saved_at = 0, self._clock()
-        return saved
+        return checkpoint
 
     async def restore(self) -> bool:
-        """Go on from the last checkpoint; False if there is none."""
-        saved = await self._room.latest()
-        if saved is None:
+        """Load the last checkpoint; return False if there is none."""
+        checkpoint = await self._state.latest()
+        if checkpoint is None:
             return False
-        self._items = [_read_item(item) for item in saved.state["items"]]
-        self.scratch = dict(saved.state["scratch"])
+        self._items = [
+            Item(
+                text=str(item["text"]),
+                role=str(item["role"]),
+                speaker=item.get("speaker"),
+                message_id=item.get("message_id"),
+            )
+            for item in checkpoint.state["items"]
+        ]
+        self.scratch = dict(checkpoint.state["scratch"])
         self._unsaved, self._saved_at = 0, self._clock()
         return True
 
     async def end(self) -> None:
-        """Forget all of it, checkpoints included."""
+        """Delete all items and checkpoints."""
         self._require_open()
         self._items, self.scratch, self._ended = [], {}, True
-        await self._room.forget_checkpoints()
+        await self._state.delete_checkpoints()
 
     def _is_due(self) -> bool:
-        messages, seconds = self._every
-        late = self._clock() - self._saved_at >= seconds
-        return self._unsaved >= messages or (late and self._unsaved > 0)
+        is_late = self._clock() - self._saved_at >= self._every_seconds
+        return self._unsaved >= self._every_messages or (is_late and self._unsaved > 0)
 
     def _require_open(self) -> None:
         if self._ended:
-            raise InvalidArgument("this session's short-term memory has ended", hint="Begin anew")
+            raise InvalidArgument(
+                "this session's short-term memory has ended", hint="Call short_term() again"
+            )
 
 
-def _read_item(given: Mapping[str, Any]) -> Item:
-    return Item(
-        text=str(given["text"]),
-        role=str(given["role"]),
-        speaker=given.get("speaker"),
-        message_id=given.get("message_id"),
-    )
+@dataclass(frozen=True, slots=True)
+class SessionContext:
+    """A session condensed to a number of tokens, for a prompt."""
+
+    text: str
+    tokens: int
+    messages: int  # quoted in full, from the session's end
+    summaries: int
+
+
+class SessionSummaries:
+    """The layered summaries of one session."""
+
+    def __init__(self, store: Store, scope: Scope, extractor: Extractor) -> None:
+        self._state = store.session_state(scope)
+        self._extractor = extractor
+
+    async def update(self, *, whole: bool = False) -> list[StoredSummary]:
+        """Summarise the messages since the last update; `whole` includes an incomplete batch."""
+        stored = await self._state.summaries()
+        turns = await self._summarise_turns(_of_level(stored, TURNS), whole)
+        all_turns = [*_of_level(stored, TURNS), *turns]
+        chunks = await self._summarise_chunks(all_turns, _of_level(stored, CHUNKS))
+        session: list[StoredSummary] = []
+        if chunks or (whole and all_turns):
+            all_chunks = [*_of_level(stored, CHUNKS), *chunks]
+            earlier = _of_level(stored, SESSION)
+            session = await self._summarise_session(earlier, all_chunks, all_turns)
+        new = [*turns, *chunks, *session]
+        await self._state.add_summaries(new)
+        return new
+
+    async def context(self, max_tokens: int) -> SessionContext:
+        """Return the session within `max_tokens`: summaries, then its last messages in full."""
+        if max_tokens < 1:
+            raise InvalidArgument(f"max_tokens {max_tokens} is out of range", hint="Use 1 or more")
+        stored = await self._state.summaries()
+        latest = await self._state.last_messages(_MOST_MESSAGES)
+        lines, cost, first = _last_lines(latest, max_tokens * 2 // 3 if stored else max_tokens)
+        texts: list[str] = []
+        for summary in _summaries_before(stored, first):
+            price = estimate_tokens(summary.text) + 1
+            if cost + price > max_tokens:
+                break
+            cost += price
+            texts.append(summary.text)
+        text = "\n".join([*reversed(texts), *lines])
+        return SessionContext(text, cost, len(lines), len(texts))
+
+    async def _summarise_turns(
+        self, stored: Sequence[StoredSummary], whole: bool
+    ) -> list[StoredSummary]:
+        after = _last_sequence_no(stored)
+        new: list[StoredSummary] = []
+        while batch := await self._state.messages_after(after, MESSAGES_PER_SUMMARY):
+            if len(batch) < MESSAGES_PER_SUMMARY and not whole:
+                break
+            span = (batch[0].sequence_no, batch[-1].sequence_no)
+            utterances = [to_utterance(message) for message in batch]
+            number = len(stored) + len(new) + 1
+            new.append(await self._summarise(TURNS, number, utterances, span))
+            after = batch[-1].sequence_no
+        return new
+
+    async def _summarise_chunks(
+        self, turns: Sequence[StoredSummary], stored: Sequence[StoredSummary]
+    ) -> list[StoredSummary]:
+        after = _last_sequence_no(stored)
+        pending = [summary for summary in turns if summary.first_sequence_no > after]
+        new: list[StoredSummary] = []
+        while len(pending) >= SUMMARIES_PER_CHUNK:
+            batch, pending = pending[:SUMMARIES_PER_CHUNK], pending[SUMMARIES_PER_CHUNK:]
+            span = (batch[0].first_sequence_no, batch[-1].last_sequence_no)
+            texts = [summary.text for summary in batch]
+            number = len(stored) + len(new) + 1
+            new.append(await self._summarise(CHUNKS, number, texts, span))
+        return new
+
+    async def _summarise_session(
+        self,
+        earlier: Sequence[StoredSummary],
+        chunks: Sequence[StoredSummary],
+        turns: Sequence[StoredSummary],
+    ) -> list[StoredSummary]:
+        """Return a new session summary: the last one with what has come since, if anything."""
+        after = _last_sequence_no(earlier)
+        new = [summary for summary in chunks if summary.first_sequence_no > after]
+        covered = _last_sequence_no(new) or after
+        new += [summary for summary in turns if summary.first_sequence_no > covered]
+        if not new:
+            return []
+        parts = [*earlier[-1:], *new]
+        span = (parts[0].first_sequence_no, parts[-1].last_sequence_no)
+        texts = [summary.text for summary in parts]
+        return [await self._summarise(SESSION, len(earlier) + 1, texts, span)]
+
+    async def _summarise(
+        self, level: int, number: int, lines: Sequence[Utterance | str], span: tuple[int, int]
+    ) -> StoredSummary:
+        summary = await self._extractor.summarise(lines, _LENGTHS[level])
+        return StoredSummary(level, number, *span, summary.text, summary.by, datetime.now(UTC))
+
+
+def _of_level(summaries: Sequence[StoredSummary], level: int) -> list[StoredSummary]:
+    return [summary for summary in summaries if summary.level == level]
+
+
+def _last_sequence_no(summaries: Sequence[StoredSummary]) -> int:
+    return summaries[-1].last_sequence_no if summaries else 0
+
+
+def _last_lines(messages: Sequence[Message], budget: int) -> tuple[list[str], int, int]:
+    """Return a session's last messages as lines, their cost, and their first sequence number."""
+    lines: list[str] = []
+    cost, first = 0, (messages[-1].sequence_no + 1 if messages else 1)
+    for message in reversed(messages):
+        line = f"{message.speaker or message.role.value}: {message.content}"
+        price = estimate_tokens(line) + 1
+        if cost + price > budget:
+            break
+        lines.append(line)
+        cost, first = cost + price, message.sequence_no
+    return lines[::-1], cost, first
+
+
+def _summaries_before(summaries: Sequence[StoredSummary], sequence_no: int) -> list[StoredSummary]:
+    """Return summaries of what came before a message, latest first, without overlaps."""
+    chosen: list[StoredSummary] = []
+    for level in (TURNS, CHUNKS, SESSION):
+        above = _of_level(summaries, level + 1)
+        for summary in sorted(_of_level(summaries, level), key=lambda s: -s.number):
+            is_covered = any(s.last_sequence_no >= summary.last_sequence_no for s in above)
+            if summary.first_sequence_no < sequence_no and not is_covered:
+                chosen.append(summary)
+                if level == SESSION:
+                    break  # The last session summary includes the earlier ones.
+    return chosen

@@ -1,6 +1,6 @@
-"""The surfaces: HTTP, JSON-RPC and MCP. Thin: no logic here.
+"""The network interfaces: HTTP, JSON-RPC and MCP.
 
-JSON-RPC over stdio needs no web framework; what does loads when it is first asked for.
+Names are loaded on first use, because JSON-RPC over stdio needs no web framework.
 """
 
 from typing import TYPE_CHECKING
@@ -9,7 +9,7 @@ from memrecall.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from memrecall.server.http.app import create_app
-    from memrecall.server.running import run_server
+    from memrecall.server.runner import run_server
 
 __all__ = ["create_app", "run_server"]
 
@@ -17,6 +17,6 @@ __getattr__ = lazy_exports(
     __name__,
     {
         ".http.app": ("create_app",),
-        ".running": ("run_server",),
+        ".runner": ("run_server",),
     },
 )

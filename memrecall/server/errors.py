@@ -1,17 +1,18 @@
-"""One kind of answer for everything that goes wrong: `{"error": {"code", "message", "details"}}`.
+"""Errors as clients see them: `{"error": {"code", "message", "details"}}`.
 
-A caller's mistake is told in full. What the world did (disk, lock, embedder) is told by kind
-alone: paths and addresses are for the log. What nobody foresaw is INTERNAL and the request's id.
+A caller's mistake is explained in full. A failure of the environment (disk, lock, embedder, model)
+is reported by its kind alone, because paths and addresses belong in the log. Anything else is a bug
+and is reported as INTERNAL with the id of the request.
 """
 
+import logging
 import re
-from collections.abc import Mapping, Sequence
+import secrets
+import traceback
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any
-
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+from typing import TYPE_CHECKING, Any
 
 from memrecall.errors import (
     CallerError,
@@ -21,10 +22,17 @@ from memrecall.errors import (
     MemrecallError,
     ModelFailed,
     NotFound,
+    RunError,
     StorageBusy,
     StorageFull,
 )
-from memrecall.types import VALUE
+from memrecall.types import explain_validation_problem
+
+if TYPE_CHECKING:  # JSON-RPC over stdio uses this module without a web framework
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+
+log = logging.getLogger("memrecall.server")
 
 STATUS = {
     "INVALID_ARGUMENT": 400,
@@ -36,30 +44,21 @@ STATUS = {
     "INTERNAL": 500,
     "UNAVAILABLE": 503,
 }
-RETRY = "1"  # seconds
-_FAULTS_TOLD = 20
-_PYDANTIC_PREFIX = "Value error, "
-_LOST_PLUS = re.compile(r"\d \d\d:?\d\d$")  # an offset whose sign was read as a space
-_ONE = re.compile(r"\b1 (item|character)s\b")
-_SAID = {
-    "missing": "is missing",
-    "extra_forbidden": "is not known here; /docs lists what is",
-    "string_pattern_mismatch": "is blank",  # the one pattern that a field here has
-    "string_too_short": "must have at least {min_length} characters",
-    "string_too_long": "must have at most {max_length} characters",
-    "too_short": "must have at least {min_length} items, and has {actual_length}",
-    "too_long": "must have at most {max_length} items",
-    "model_attributes_type": "must be a JSON object",
-    "model_type": "must be a JSON object",
-    "dict_type": "must be a JSON object",
-    "list_type": "must be a list",
-    "string_type": "must be text",
-}
+RETRY_AFTER = {"Retry-After": "1"}  # seconds
+_MAX_FIELDS = 20
+_LOST_PLUS = re.compile(r"\d \d\d:?\d\d$")  # a UTC offset whose sign was decoded as a space
+_FAILURES: tuple[tuple[type[MemrecallError], str], ...] = (
+    (StorageFull, "the database is full"),
+    (StorageBusy, "the database is busy; try again"),
+    (EmbedderFailed, "the embedder does not answer; try again"),
+    (ModelFailed, "the model does not answer; try again"),
+    (MemrecallError, "the service cannot do this now; try again"),
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error as it is sent."""
+    """An error response: code, message, details, HTTP status and headers."""
 
     code: str
     message: str
@@ -69,66 +68,68 @@ class Problem:
 
     @property
     def http_status(self) -> int:
-        """The status it is sent with: its own, or that of its code."""
+        """The explicit status, or else the default status of the code."""
         return self.status or STATUS[self.code]
 
     def as_dict(self) -> dict[str, Any]:
-        """The body."""
+        """Return the response body."""
         return {
             "error": {"code": self.code, "message": self.message, "details": dict(self.details)}
         }
 
 
-class Refused(Exception):
-    """A request ends here, with this problem."""
+class RequestError(Exception):
+    """A request that fails with a `Problem`."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(problem.message)
         self.problem = problem
 
 
-# The same for everything that the caller may not know of: it cannot be told from what is not there.
-NOTHING_THERE = Problem("NOT_FOUND", "there is no such user, message or memory")
-SHUTTING_DOWN = Problem(
-    "UNAVAILABLE", "the server is shutting down", headers={"Retry-After": RETRY}
-)
+# One answer for everything that is missing or belongs to others: callers cannot tell them apart.
+RESOURCE_NOT_FOUND = Problem("NOT_FOUND", "there is no such user, message or memory")
+SHUTTING_DOWN = Problem("UNAVAILABLE", "the server is shutting down", headers=RETRY_AFTER)
 
 
-def internal(request_id: str) -> Problem:
-    """What is told of a failure that nobody foresaw."""
+def internal_problem(request_id: str) -> Problem:
+    """Return the problem that reports a bug."""
     return Problem("INTERNAL", "something went wrong inside", {"request_id": request_id})
 
 
-def problem_of(error: MemrecallError) -> Problem:
-    """What a caller is told of an error."""
+def invalid_field(name: str, reason: str) -> RequestError:
+    """Return the error for one invalid field of a request."""
+    fields = [{"field": name, "message": reason}]
+    return RequestError(Problem("INVALID_ARGUMENT", f"{name}: {reason}", {"fields": fields}))
+
+
+def describe_failure(error: MemrecallError) -> str:
+    """Return a message about a failed run that reveals no path, address or content."""
+    return next(message for kind, message in _FAILURES if isinstance(error, kind))
+
+
+def problem_from_error(error: MemrecallError) -> Problem:
+    """Return the problem that reports an error of the library."""
     if isinstance(error, NotFound):
-        return NOTHING_THERE
-    if isinstance(error, Disabled | Conflict):  # their hints are for who runs the service
-        return Problem(error.code, error.message, _plain(error.details))
+        return RESOURCE_NOT_FOUND
+    if isinstance(error, Disabled | Conflict):  # their hints address the operator, not the caller
+        return Problem(error.code, error.message, _with_string_keys(error.details))
     if isinstance(error, CallerError) and error.code in STATUS:
-        return Problem(error.code, str(error), _plain(error.details))
-    again = {"Retry-After": RETRY}
+        return Problem(error.code, str(error), _with_string_keys(error.details))
+    message = describe_failure(error)
     if isinstance(error, StorageFull):
-        return Problem("RESOURCE_EXHAUSTED", "the database is full", status=507)
-    if isinstance(error, StorageBusy):
-        return Problem("UNAVAILABLE", "the database is busy; try again", headers=again)
-    if isinstance(error, EmbedderFailed):
-        return Problem("UNAVAILABLE", "the embedder does not answer; try again", headers=again)
-    if isinstance(error, ModelFailed):
-        return Problem("UNAVAILABLE", "the model does not answer; try again", headers=again)
-    return Problem("UNAVAILABLE", "the service cannot do this now; try again", headers=again)
+        return Problem("RESOURCE_EXHAUSTED", message, status=507)
+    return Problem("UNAVAILABLE", message, headers=RETRY_AFTER)
 
 
-def problem_of_validation(error: RequestValidationError) -> Problem:
-    """The framework's validation errors, each beside the name of its field."""
-    faults = [_fault(item) for item in error.errors()]
-    first = faults[0]
-    message = f"{first['field']}: {first['message']}"
-    return Problem("INVALID_ARGUMENT", message, {"fields": faults[:_FAULTS_TOLD]})
+def problem_from_validation(error: "RequestValidationError") -> Problem:
+    """Return the problem that reports a request that does not fit its model."""
+    fields = [_describe_field(item) for item in error.errors()]
+    message = f"{fields[0]['field']}: {fields[0]['message']}"
+    return Problem("INVALID_ARGUMENT", message, {"fields": fields[:_MAX_FIELDS]})
 
 
-def problem_of_http(error: HTTPException, methods: str) -> Problem:
-    """The framework's own refusals: no such route, another method than the path's."""
+def problem_from_http(error: "HTTPException", methods: str) -> Problem:
+    """Return the problem that reports an unknown route or a wrong method."""
     if error.status_code == HTTPStatus.NOT_FOUND:
         return Problem("NOT_FOUND", "there is no such endpoint; /docs lists them")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
@@ -139,29 +140,42 @@ def problem_of_http(error: HTTPException, methods: str) -> Problem:
     return Problem("INVALID_ARGUMENT", str(error.detail), status=error.status_code)
 
 
-def _fault(item: Mapping[str, Any]) -> dict[str, str]:
+def _describe_field(item: Mapping[str, Any]) -> dict[str, str]:
+    source, *path = item["loc"]
+    name = ".".join(map(str, path)) or str(source)
     if item["type"] == "json_invalid":
         return {"field": "body", "message": f"not JSON: {item['ctx']['error']}"}
-    where: Sequence[Any] = item["loc"]
-    name = ".".join(map(str, where[1:])) or str(where[0])
-    return {"field": name, "message": _say(item)}
+    if item["type"] == "extra_forbidden":
+        return {"field": name, "message": "is not known here; /docs lists what is"}
+    reason = explain_validation_problem(item)
+    value = item.get("input")
+    if source == "query" and isinstance(value, str) and _LOST_PLUS.search(value):
+        reason += "; a + in a query is written %2B"
+    return {"field": name, "message": reason}
 
 
-def _say(item: Mapping[str, Any]) -> str:
-    """What is wrong with a value, as people say it; the framework's words for the rest."""
-    kind, context = item["type"], item.get("ctx", {})
-    if kind in _SAID:
-        return _ONE.sub(r"1 \1", _SAID[kind].format(**context))
-    said = str(item["msg"]).removeprefix(_PYDANTIC_PREFIX).removeprefix(VALUE).strip()
-    given = item.get("input")
-    if item["loc"][0] == "query" and isinstance(given, str) and _LOST_PLUS.search(given):
-        said += "; a + in a query is written %2B"
-    return said
-
-
-def _plain(details: Mapping[str, Any]) -> dict[str, Any]:
-    """Details as JSON takes them: names are strings."""
+def _with_string_keys(details: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: {str(key): item for key, item in value.items()} if isinstance(value, dict) else value
         for name, value in details.items()
     }
+
+
+def new_request_id() -> str:
+    """Return a random request id."""
+    return f"r_{secrets.token_hex(8)}"
+
+
+def log_bug(error: BaseException, request_id: str) -> None:
+    """Log where an error was raised, without its message, which may quote user content."""
+    frames = traceback.extract_tb(error.__traceback__)
+    locations = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    fields = {"request_id": request_id, "error": type(error).__name__, "at": locations}
+    log.error("failed", extra={"fields": fields})
+
+
+def add_error_fields(fields: dict[str, Any], error: MemrecallError) -> None:
+    """Add to a log line what the response to the client leaves out."""
+    fields["error"] = type(error).__name__
+    if isinstance(error, RunError):
+        fields["cause"] = error.message

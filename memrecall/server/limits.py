@@ -1,71 +1,73 @@
-"""How many recalls run at once, for each key; the others wait in a line that has an end."""
+"""Concurrency limits: how many recalls of a key run at once, and how many may wait."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from memrecall.server.errors import Problem, Refused
+from memrecall.server.errors import Problem, RequestError
 from memrecall.server.metrics import Metrics
 
 RETRY_SECONDS = 2
 
 
 @dataclass(slots=True)
-class _Line:
-    """One key's recalls."""
+class _Queue:
+    """The recalls of one key."""
 
-    places: asyncio.Semaphore
+    slots: asyncio.Semaphore
     waiting: int = 0
     running: int = 0
 
 
-class RecallGate:
-    """Lets so many recalls of a key run, so many more wait, and refuses the rest."""
+class RecallLimiter:
+    """Bounds the running and the waiting recalls of each key."""
 
-    def __init__(self, metrics: Metrics, *, running: int, waiting: int, patience: float) -> None:
+    def __init__(
+        self, metrics: Metrics, *, max_running: int, max_waiting: int, wait_seconds: float
+    ) -> None:
         self._metrics = metrics
-        self._running = running
-        self._waiting = waiting
-        self._patience = patience
-        self._lines: dict[str, _Line] = {}
+        self._max_running = max_running
+        self._max_waiting = max_waiting
+        self._wait_seconds = wait_seconds
+        self._queues: dict[str, _Queue] = {}
 
     def __len__(self) -> int:
-        """How many recalls run or wait."""
-        return sum(line.running + line.waiting for line in self._lines.values())
+        """Return the number of recalls that run or wait."""
+        return sum(queue.running + queue.waiting for queue in self._queues.values())
 
     @asynccontextmanager
-    async def enter(self, key_id: str) -> AsyncIterator[None]:
-        """Hold one of the key's places; Refused if the line is full or does not move."""
-        line = self._lines.setdefault(key_id, _Line(asyncio.Semaphore(self._running)))
+    async def slot(self, key_id: str) -> AsyncIterator[None]:
+        """Hold one slot of a key; raise RequestError if the queue is full or too slow."""
+        queue = self._queues.setdefault(key_id, _Queue(asyncio.Semaphore(self._max_running)))
         try:
-            await self._wait(line)
-            line.running += 1
+            await self._acquire(queue)
+            queue.running += 1
             try:
                 with self._metrics.running.track_inprogress():
                     yield
             finally:
-                line.running -= 1
-                line.places.release()
+                queue.running -= 1
+                queue.slots.release()
         finally:
-            if not line.running and not line.waiting:
-                self._lines.pop(key_id, None)
+            if not queue.running and not queue.waiting:
+                self._queues.pop(key_id, None)
 
-    async def _wait(self, line: _Line) -> None:
-        if line.places.locked() and line.waiting >= self._waiting:
-            raise self._full()
-        line.waiting += 1
+    async def _acquire(self, queue: _Queue) -> None:
+        if queue.slots.locked() and queue.waiting >= self._max_waiting:
+            raise self._exhausted()
+        queue.waiting += 1
         try:
-            async with asyncio.timeout(self._patience):
-                await line.places.acquire()
+            async with asyncio.timeout(self._wait_seconds):
+                await queue.slots.acquire()
         except TimeoutError:
-            raise self._full() from None
+            raise self._exhausted() from None
         finally:
-            line.waiting -= 1
+            queue.waiting -= 1
 
-    def _full(self) -> Refused:
+    def _exhausted(self) -> RequestError:
         self._metrics.count_refusal()
-        recalls = "1 recall" if self._running == 1 else f"{self._running} recalls"
+        recalls = "1 recall" if self._max_running == 1 else f"{self._max_running} recalls"
         message = f"this key has {recalls} under way already; try again"
         headers = {"Retry-After": str(RETRY_SECONDS)}
-        return Refused(Problem("RESOURCE_EXHAUSTED", message, headers=headers))
+        return RequestError(Problem("RESOURCE_EXHAUSTED", message, headers=headers))

@@ -1,4 +1,4 @@
-"""The recalls that run now: their events so far, for whoever may look at their user."""
+"""Running recalls and their events so far, for the live view of the dashboard."""
 
 import secrets
 from collections.abc import Iterator
@@ -10,13 +10,13 @@ from memrecall.agent import RecallResult
 from memrecall.agent.trace import TraceEvent
 from memrecall.scope import Scope
 
-ENDED_KEPT = 50  # so that whoever watched one to its end still finds it
-_LONGEST_QUERY = 300
+MAX_ENDED = 50  # ended recalls that stay available to whoever is watching them
+_QUERY_LENGTH = 300
 
 
 @dataclass(slots=True)
 class LiveRecall:
-    """A recall under way."""
+    """One running recall."""
 
     scope: Scope
     query: str
@@ -27,35 +27,35 @@ class LiveRecall:
     has_ended: bool = False
     problem: str = ""
 
-    def note(self, event: TraceEvent | RecallResult) -> None:
-        """Something happened."""
+    def record(self, event: TraceEvent | RecallResult) -> None:
+        """Add an event, or set the result."""
         if isinstance(event, RecallResult):
             self.result = event
         else:
             self.events.append(event)
 
-    def may_be_seen_by(self, scope: Scope) -> bool:
-        """Whether a scope sees all that this recall sees."""
+    def is_visible_to(self, scope: Scope) -> bool:
+        """Return True if `scope` may see everything that this recall may see."""
         same_agent = scope.agent_id in (None, self.scope.agent_id)
         same_user = scope.user_id == self.scope.user_id
         return same_user and same_agent and self.scope.permissions <= scope.permissions
 
 
 class LiveRecalls:
-    """What runs now, and the last few that have ended."""
+    """The running recalls, and the last few that have ended."""
 
     def __init__(self) -> None:
         self._recalls: dict[str, LiveRecall] = {}
 
-    def begin(self, scope: Scope, query: str) -> LiveRecall:
-        """Announce a recall."""
-        live = LiveRecall(scope, query[:_LONGEST_QUERY])
+    def start(self, scope: Scope, query: str) -> LiveRecall:
+        """Register a recall."""
+        live = LiveRecall(scope, query[:_QUERY_LENGTH])
         self._recalls[live.live_id] = live
         return live
 
     @contextmanager
-    def following(self, live: LiveRecall) -> Iterator[LiveRecall]:
-        """A recall is under way while the block runs."""
+    def track(self, live: LiveRecall) -> Iterator[LiveRecall]:
+        """Mark a recall as ended when the block ends."""
         try:
             yield live
         finally:
@@ -63,16 +63,19 @@ class LiveRecalls:
             self._drop_old()
 
     def running(self, scope: Scope) -> list[LiveRecall]:
-        """Those that run and that a scope may see, the latest first."""
-        seen = [live for live in self._recalls.values() if live.may_be_seen_by(scope)]
-        return [live for live in reversed(seen) if not live.has_ended]
+        """Return the running recalls that a scope may see, the latest first."""
+        return [
+            live
+            for live in reversed(self._recalls.values())
+            if not live.has_ended and live.is_visible_to(scope)
+        ]
 
     def find(self, scope: Scope, live_id: str) -> LiveRecall | None:
-        """The recall of that id, if a scope may see it."""
+        """Return the recall with this id if the scope may see it."""
         live = self._recalls.get(live_id)
-        return live if live is not None and live.may_be_seen_by(scope) else None
+        return live if live is not None and live.is_visible_to(scope) else None
 
     def _drop_old(self) -> None:
         ended = [live_id for live_id, live in self._recalls.items() if live.has_ended]
-        for live_id in ended[:-ENDED_KEPT]:
+        for live_id in ended[:-MAX_ENDED]:
             del self._recalls[live_id]

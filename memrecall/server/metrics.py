@@ -1,6 +1,14 @@
-"""What the service counts, for Prometheus. One registry an application: nothing is global."""
+"""Prometheus metrics, and usage counters that are stored for the dashboard.
 
-from collections.abc import Callable, Iterator
+Each application has its own registry: nothing is global.
+"""
+
+import asyncio
+import logging
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import Any
 
@@ -17,31 +25,137 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from memrecall.agent import RecallResult
-from memrecall.server.counters import Tally
+from memrecall.errors import MemrecallError
+from memrecall.store import Counters
 
+log = logging.getLogger("memrecall.server")
+
+BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
+BEYOND = "more"
+FLUSH_SECONDS = 5.0
+LEVEL_SECONDS = 300.0
 MEDIA_TYPE = CONTENT_TYPE_LATEST
+_LABELS = tuple(f"{bound:g}" for bound in BOUNDS)
+_TENTHS = tuple(f"{tenth / 10:.1f}" for tenth in range(11))
 _FAST = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _SLOW = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 30, 60, 120)
 _SEARCHES = frozenset({"/v1/messages/lexical_search", "/v1/messages/semantic_search"})
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
 
+def latency_label(seconds: float) -> str:
+    """Return the label of a duration's histogram bucket: its upper bound."""
+    position = bisect_left(BOUNDS, seconds)
+    return _LABELS[position] if position < len(BOUNDS) else BEYOND
+
+
+def confidence_label(confidence: float) -> str:
+    """Return the label of a confidence's histogram bucket: its lower bound in tenths."""
+    return _TENTHS[min(int(confidence * 10 + 1e-9), 9)]
+
+
+def estimate_percentile(counts: Mapping[str, int], share: float) -> float | None:
+    """Return a percentile in seconds, interpolated within its bucket; None without counts."""
+    total = sum(counts.values())
+    if not total:
+        return None
+    rank = share * total
+    below = 0
+    low = 0.0
+    for label, bound in zip(_LABELS, BOUNDS, strict=True):
+        inside = counts.get(label, 0)
+        if inside and below + inside >= rank:
+            return low + (bound - low) * max(rank - below, 0.0) / inside
+        below += inside
+        low = bound
+    return BOUNDS[-1]
+
+
+class CounterBuffer:
+    """Counts in memory and writes them to the store from time to time."""
+
+    def __init__(self, counters: Counters, keep_days: int) -> None:
+        self._counters = counters
+        self._keep_days = keep_days
+        self._pending: dict[tuple[str, str], tuple[int, float]] = {}
+
+    def add(self, name: str, label: str = "", count: int = 1, total: float = 0.0) -> None:
+        """Count an event."""
+        before = self._pending.get((name, label), (0, 0.0))
+        self._pending[name, label] = (before[0] + count, before[1] + total)
+
+    def add_duration(self, name: str, seconds: float) -> None:
+        """Count a duration in its histogram bucket."""
+        self.add(name, latency_label(seconds), total=seconds)
+
+    def add_recall(self, result: RecallResult) -> None:
+        """Count the outcome of a recall."""
+        self.add("iterations", str(result.iterations))
+        self.add("windows", str(max(result.windows)))
+        self.add("confidence", confidence_label(result.confidence))
+        self.add("abstained", "yes" if result.abstained else "no")
+
+    async def flush(self) -> None:
+        """Write the pending counts; keep them for the next flush if that fails."""
+        pending, self._pending = self._pending, {}
+        if not pending:
+            return
+        try:
+            await self._counters.add(pending, datetime.now(UTC), self._keep_days)
+        except MemrecallError as error:
+            log.warning("counters not written", extra={"fields": {"error": type(error).__name__}})
+            for (name, label), (count, total) in pending.items():
+                self.add(name, label, count, total)
+
+    async def measure_levels(self) -> None:
+        """Write how many users, messages and memories are stored now."""
+        try:
+            levels = await self._counters.measure_levels()
+            await self._counters.set_levels(levels, datetime.now(UTC), self._keep_days)
+        except MemrecallError as error:
+            log.warning("levels not measured", extra={"fields": {"error": type(error).__name__}})
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Flush periodically while the block runs, and once at its end."""
+        task = asyncio.ensure_future(self._run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+            await self.flush()
+
+    async def _run(self) -> None:
+        seconds_to_measurement = 0.0
+        while True:
+            if seconds_to_measurement <= 0:
+                await self.measure_levels()
+                seconds_to_measurement = LEVEL_SECONDS
+            await asyncio.sleep(FLUSH_SECONDS)
+            seconds_to_measurement -= FLUSH_SECONDS
+            await self.flush()
+
+
 class Metrics:
     """Counters and histograms of one application."""
 
-    def __init__(self, index_bytes: Callable[[], float], tally: Tally | None = None) -> None:
-        self._tally = tally
+    def __init__(
+        self, index_bytes: Callable[[], float], counters: CounterBuffer | None = None
+    ) -> None:
+        self._counters = counters
         self._registry = registry = CollectorRegistry()
         ProcessCollector(registry=registry)
         self._requests = Counter(
             "memrecall_http_requests",
-            "Requests by route and status (0: the client went away).",
+            "Requests by route and status (0: the client disconnected).",
             ["method", "route", "status"],
             registry=registry,
         )
         self._latency = Histogram(
             "memrecall_http_request_seconds",
-            "Time from a request's head to the end of its answer.",
+            "Time from the head of a request to the end of its response.",
             ["route"],
             buckets=_FAST,
             registry=registry,
@@ -50,21 +164,21 @@ class Metrics:
             "memrecall_searches", "Searches of messages.", ["kind"], registry=registry
         )
         self._stored = Counter(
-            "memrecall_messages_stored", "Messages that were new.", registry=registry
+            "memrecall_messages_stored", "New messages stored.", registry=registry
         )
-        self._make_recall_metrics(registry)
+        self._create_recall_metrics(registry)
         indexes = Gauge("memrecall_index_bytes", "Memory of the users' indexes.", registry=registry)
         indexes.set_function(index_bytes)
 
-    def _make_recall_metrics(self, registry: CollectorRegistry) -> None:
+    def _create_recall_metrics(self, registry: CollectorRegistry) -> None:
         self._recalls = Counter(
-            "memrecall_recalls", "Recalls by how they ended.", ["stop_reason"], registry=registry
+            "memrecall_recalls", "Recalls by stop reason.", ["stop_reason"], registry=registry
         )
         self._recall_seconds = Histogram(
-            "memrecall_recall_seconds", "Time of a recall.", buckets=_SLOW, registry=registry
+            "memrecall_recall_seconds", "Duration of a recall.", buckets=_SLOW, registry=registry
         )
         self._refused = Counter(
-            "memrecall_recalls_refused", "Recalls that found the queue full.", registry=registry
+            "memrecall_recalls_refused", "Recalls refused by a full queue.", registry=registry
         )
         self._leaks = Counter(
             "memrecall_leaks",
@@ -73,76 +187,81 @@ class Metrics:
             registry=registry,
         )
         self.running = Gauge(
-            "memrecall_recalls_running", "Recalls and chat turns under way.", registry=registry
+            "memrecall_recalls_running", "Running recalls and chat turns.", registry=registry
         )
         self._turns = Counter(
-            "memrecall_chat_turns", "Chat turns by how they ended.", ["outcome"], registry=registry
+            "memrecall_chat_turns", "Chat turns by outcome.", ["outcome"], registry=registry
         )
         self._turn_seconds = Histogram(
-            "memrecall_chat_turn_seconds", "Time of a chat turn.", buckets=_SLOW, registry=registry
+            "memrecall_chat_turn_seconds",
+            "Duration of a chat turn.",
+            buckets=_SLOW,
+            registry=registry,
         )
 
     def count_request(self, method: str, route: str, status: int, seconds: float) -> None:
-        """A request is over."""
-        known = method if method in _METHODS else "other"
-        self._requests.labels(known, route, str(status)).inc()
+        """Count a finished request."""
+        label = method if method in _METHODS else "other"
+        self._requests.labels(label, route, str(status)).inc()
         self._latency.labels(route).observe(seconds)
-        if self._tally is not None:
-            if route in _SEARCHES:
-                self._tally.add_time("search_seconds", seconds)
-            if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                self._tally.add("errors", str(status))
+        if route in _SEARCHES:
+            self._store_duration("search_seconds", seconds)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._store("errors", str(status))
 
     def count_search(self, kind: str) -> None:
-        """Messages were searched for."""
+        """Count a search of messages or memories."""
         self._searches.labels(kind).inc()
-        self._note("searches", kind)
+        self._store("searches", kind)
 
     def count_stored(self, messages: int) -> None:
-        """Messages were written."""
+        """Count newly stored messages."""
         self._stored.inc(messages)
 
     def count_recall(self, stop_reason: str, seconds: float | None = None) -> None:
-        """A recall is over; one that was cancelled has no time of its own."""
+        """Count a finished recall; a cancelled one has no duration."""
         self._recalls.labels(stop_reason).inc()
-        self._note("recalls", stop_reason)
+        self._store("recalls", stop_reason)
         if seconds is not None:
             self._recall_seconds.observe(seconds)
-            if self._tally is not None:
-                self._tally.add_time("recall_seconds", seconds)
+            self._store_duration("recall_seconds", seconds)
 
     def count_result(self, result: RecallResult) -> None:
-        """What a recall came to."""
-        if self._tally is not None:
-            self._tally.add_recall(result)
+        """Count the outcome of a recall."""
+        if self._counters is not None:
+            self._counters.add_recall(result)
 
     def count_turn(self, outcome: str, seconds: float) -> None:
-        """A chat turn is over."""
+        """Count a finished chat turn."""
         self._turns.labels(outcome).inc()
-        self._note("turns", outcome)
+        self._store("turns", outcome)
         self._turn_seconds.observe(seconds)
 
     def count_refusal(self) -> None:
-        """A recall was turned away."""
+        """Count a recall that was refused by a full queue."""
         self._refused.inc()
 
     def count_leak(self, family: str) -> None:
-        """A model wrote a tool call as text."""
+        """Count a tool call that a model wrote as text."""
         self._leaks.labels(family).inc()
-        self._note("leaks", family)
+        self._store("leaks", family)
 
-    def _note(self, name: str, label: str) -> None:
-        if self._tally is not None:
-            self._tally.add(name, label)
+    def _store(self, name: str, label: str) -> None:
+        if self._counters is not None:
+            self._counters.add(name, label)
+
+    def _store_duration(self, name: str, seconds: float) -> None:
+        if self._counters is not None:
+            self._counters.add_duration(name, seconds)
 
     def render(self) -> bytes:
-        """All of it in Prometheus's text format."""
-        text: Any = generate_latest(_Plain(self._registry))
+        """Return all metrics in the text format of Prometheus."""
+        text: Any = generate_latest(_WithoutCreated(self._registry))
         return bytes(text)
 
 
-class _Plain(Collector):
-    """A registry's metrics without the `_created` series, which only double their number."""
+class _WithoutCreated(Collector):
+    """A registry without its `_created` series, which only double the number of series."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry

@@ -1,21 +1,22 @@
-"""What text is found by: Chinese characters, stems of Latin words, identifiers and their parts.
+"""Search terms of a text: Chinese characters, stems of Latin words, identifiers and their parts.
 
-`analyze` gives *atoms*, which have a place in the text (phrases are matched on them), and *extras*,
-which are further names for what stands there: `db_config_001` has the atoms db, config, 001 and
-itself as an extra. Bigrams of neighbouring Chinese characters are formed from the atoms by the
-index. A change of any rule here must raise `TEXT_VERSION`: stored rows are then analysed anew.
+`analyze` returns *atoms*, which have a position in the text and form phrases, and *extras*, which
+are alternative terms: `db_config_001` has the atoms db, config, 001 and itself as an extra. The
+index forms bigrams of adjacent Chinese characters. A change of any rule here must increase
+`TEXT_VERSION`, so that stored rows are analysed again.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from itertools import pairwise
 
 from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
 
 TEXT_VERSION = 1
-BREAK = "|"  # between Chinese characters that punctuation separates; no atom looks like it
-LONGEST_EXTRA = 128
+BREAK = "|"  # a pseudo-atom between Chinese characters that punctuation separates
+MAX_EXTRA_LENGTH = 128
 
 # Scripts written without spaces: Han with its extensions and marks, kana, Hangul.
 CJK = (
@@ -42,19 +43,19 @@ class Analysis:
     extras: list[str]
 
     def to_search_text(self) -> str:
-        """One line that `from_search_text` reads back: atoms, a tab, extras."""
+        """Return one line for `from_search_text`: atoms, a tab, extras."""
         return " ".join(self.atoms) + "\t" + " ".join(self.extras)
 
     @classmethod
     def from_search_text(cls, line: str) -> "Analysis":
-        """The analysis that was written as this line."""
+        """Return the analysis that was written as this line."""
         atoms, _, extras = line.partition("\t")
         return cls(atoms.split(), extras.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """An atom and where it stands in the original text."""
+class LocatedTerm:
+    """An atom and its position in the original text."""
 
     term: str
     start: int
@@ -62,12 +63,12 @@ class Located:
 
 
 def is_cjk(term: str) -> bool:
-    """Whether a term is a single character of a script written without spaces."""
+    """Return True if a term is a single character of a script without spaces."""
     return len(term) == 1 and _IS_CJK.match(term) is not None
 
 
 def analyze(text: str) -> Analysis:
-    """The atoms and extras of a text, in order."""
+    """Return the atoms and extras of a text, in order."""
     atoms: list[str] = []
     extras: list[str] = []
     after_stop = False
@@ -84,7 +85,7 @@ def analyze(text: str) -> Analysis:
             atoms.append(match.group().casefold())
         else:
             chunk = match.group()
-            short = len(chunk) <= LONGEST_EXTRA  # keys and tokens of kilobytes are not kept
+            short = len(chunk) <= MAX_EXTRA_LENGTH  # very long keys and tokens are not cached
             terms, more = _read_chunk(chunk) if short else _read_chunk.__wrapped__(chunk)
             atoms.extend(terms)
             extras.extend(more)
@@ -92,21 +93,21 @@ def analyze(text: str) -> Analysis:
     return Analysis(atoms, extras)
 
 
-def locate(text: str) -> Iterator[Located]:
-    """The atoms of a text with their places in it, for highlights."""
+def locate(text: str) -> Iterator[LocatedTerm]:
+    """Yield the atoms of a text with their positions, for highlights."""
     plain, offsets = normalize_with_offsets(text)
     for match in SCAN.finditer(plain):
         if match.lastgroup == "stop":
             continue
-        for term, start, end in _place(match):
+        for term, start, end in _locate_match(match):
             if offsets is None:
-                yield Located(term, start, end)
+                yield LocatedTerm(term, start, end)
             else:
                 after = offsets[end] if end < len(offsets) else len(text)
-                yield Located(term, offsets[start], max(after, offsets[start] + 1))
+                yield LocatedTerm(term, offsets[start], max(after, offsets[start] + 1))
 
 
-def _place(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
+def _locate_match(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
     if match.lastgroup == "lang":
         yield match.group().casefold(), match.start(), match.end()
         return
@@ -120,13 +121,13 @@ def _place(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
 
 @lru_cache(maxsize=50_000)
 def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stems of a chunk's words; and as extras the whole and the parts inside its words."""
+    """Return the stems of a chunk's words, and as extras the whole and the words' parts."""
     words = _WORDS.findall(chunk)
     extras: list[str] = []
-    if len(words) > 1 and len(chunk) <= LONGEST_EXTRA:
+    if len(words) > 1 and len(chunk) <= MAX_EXTRA_LENGTH:
         extras.append(_fold(chunk))
     for word in words:
-        # Letters beyond ASCII would tear words apart: Müller is not M and ller.
+        # Splitting is for ASCII only: Müller is not M and ller.
         parts = _CAMEL.findall(word) if word.isascii() and "'" not in word else []
         if len(parts) > 1:
             extras.extend(stem(part) for part in parts)
@@ -134,7 +135,7 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def last_word(text: str) -> str:
-    """The last word of a text, folded as terms are but not stemmed: what a prefix is typed as."""
+    """Return the last word of a text, folded but not stemmed, for prefix search."""
     words = _WORDS.findall(normalize(text))
     return _fold(words[-1]) if words else ""
 
@@ -152,8 +153,46 @@ def _stemmer() -> object:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The form under which a word is filed: folded, unaccented, an English stem if it is Latin."""
+    """Return a word's search term: folded, without accents, an English stem if Latin."""
     folded = _fold(word)
     if folded.isascii() and folded.replace("'", "").isalpha():
         folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]
     return folded.replace("'", "")
+
+
+@dataclass(frozen=True, slots=True)
+class MatchableText:
+    """A text or word prepared for word matching."""
+
+    plain: str
+    terms: frozenset[str]
+
+    @classmethod
+    def from_text(cls, text: str) -> "MatchableText":
+        """Normalise and analyse a text once, to match many words against it."""
+        analysis = analyze(text)
+        terms = frozenset(analysis.atoms) | frozenset(analysis.extras)
+        return cls(normalize(text).casefold(), terms)
+
+    def match(self, word: "MatchableText") -> float:
+        """Return how much of a word the text contains, from 0 to 1.
+
+        Only long Chinese words can match in part. Latin words match by stem, so that "art" is not
+        found in "party".
+        """
+        is_latin_word = word.plain.isalpha() and word.plain.isascii()
+        if not is_latin_word and word.plain in self.plain:
+            return 1.0
+        if word.plain.isascii():
+            return float(bool(word.terms) and self.terms >= word.terms)
+        bigrams = [a + b for a, b in pairwise(word.plain)]
+        if len(bigrams) <= 1:
+            return 0.0
+        return sum(bigram in self.plain for bigram in bigrams) / len(bigrams)
+
+
+def word_coverage(words: Iterable[str], text: str) -> float:
+    """Return the share of the words that a text contains, 0 if there are no words."""
+    matchable = MatchableText.from_text(text)
+    matches = [matchable.match(MatchableText.from_text(word)) for word in words]
+    return sum(matches) / len(matches) if matches else 0.0

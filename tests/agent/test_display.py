@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from memrecall.agent import RecallResult
-from memrecall.agent.display import own_words, tell_time, zone_of
+from memrecall.agent.display import format_resolved_time, remove_quotations, trace_time_zone
 from memrecall.agent.result import ResolvedTime
-from memrecall.agent.trace import EventKind, Trace, TraceEvent
+from memrecall.agent.trace import StartEvent, Trace
 from memrecall.memory import Library, recall
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -152,23 +152,26 @@ TIMES = (
 def test_times_are_told_as_short_as_can_be() -> None:
     def check(case: tuple[ResolvedTime, str]) -> None:
         time, told = case
-        assert tell_time(time, UTC) == told
+        assert format_resolved_time(time, UTC) == told
 
     check_each(TIMES, check)
 
 
 def test_times_are_told_in_the_users_zone() -> None:
-    start = TraceEvent(EventKind.START, 0, 1, 0, {"now": "2026-04-21T17:00:00+08:00"})
-    zone = zone_of([start])
+    start = StartEvent(now="2026-04-21T17:00:00+08:00")
+    zone = trace_time_zone(Trace("tr_1", NOW, (start,)))
     assert zone.utcoffset(NOW) == timedelta(hours=8)
-    assert tell_time(span("2026-02-28T16:00+00:00", "2026-03-01T16:00+00:00"), zone) == "2026-03-01"
-    assert zone_of([]) is UTC
+    assert (
+        format_resolved_time(span("2026-02-28T16:00+00:00", "2026-03-01T16:00+00:00"), zone)
+        == "2026-03-01"
+    )
+    assert trace_time_zone(Trace("tr_1", NOW, ())) is UTC
 
 
 def test_a_summary_keeps_what_is_not_a_quotation() -> None:
     summary = "These fit:\n- 2026-03-01, Lin: “I like  green tea best”\n- and more\nremark"
-    assert own_words(summary, ["I like green tea best"]) == "These fit:\n- and more\nremark"
-    assert own_words(summary, ["", "something else entirely"]) == summary
+    assert remove_quotations(summary, ["I like green tea best"]) == "These fit:\n- and more\nremark"
+    assert remove_quotations(summary, ["", "something else entirely"]) == summary
 
 
 def test_a_trace_without_events_can_be_shown() -> None:

@@ -9,13 +9,15 @@ from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import Recaller, StopReason
-from memrecall.agent.tools.table import tool_schemas
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import function_schemas
+from memrecall.agent.trace import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
-from .stage import ASKED_ZH, LIN, NOW
+from .recall_helpers import ASKED_ZH, LIN, NOW
 
 pytestmark = pytest.mark.concurrent
 
@@ -77,7 +79,7 @@ async def test_a_recall_over_the_wire(library: Library, server: ModelServer, mak
     assert third["messages"][: len(second["messages"]) - 1] == second["messages"][:-1]
     assert first["tool_choice"] == "required"
     sent = [tool["function"]["parameters"] for tool in first["tools"]]
-    assert sent == [schema["parameters"] for schema in tool_schemas("zh")]
+    assert sent == [schema["parameters"] for schema in function_schemas(Interface.RECALL, "zh")]
     assert "l1" in third["messages"][3]["content"]
     assert "端口" in third["messages"][5]["content"]
 
@@ -92,7 +94,8 @@ async def test_thoughts_are_sent_back_and_seen_in_the_trace(
     )
     recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
     assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
-    thoughts = [event.data["text"] for event in recalled.trace.events if event.kind == "thought"]
+    events = recalled.trace.events
+    thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
     assert thoughts == ["先找配置"]
 
 

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import bar, cut, flat, fold, indent
+from memrecall.cli.output import draw_bar, flatten, fold, indent, truncate
 from tests.cases import check_each
 
 MIXED = (
@@ -38,7 +38,7 @@ def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
     assert all(cell_len(line) <= width for line in closed)
 
 
-def test_what_no_line_can_hold_is_broken() -> None:
+def test_long_words_are_broken() -> None:
     assert plain(fold(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
 
 
@@ -46,7 +46,7 @@ def test_lines_are_kept_and_so_are_blank_ones() -> None:
     assert plain(fold(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
 
 
-def test_a_margin_does_not_colour_what_stands_beside_it() -> None:
+def test_margin_style_does_not_spread() -> None:
     first, second = indent([Text("one", "green"), Text("two")], 4, Text("1", "bold"))
     assert (first.plain, second.plain) == ("1   one", "    two")
     assert [(span.start, span.end, span.style) for span in first.spans] == [
@@ -58,9 +58,9 @@ def test_a_margin_does_not_colour_what_stands_beside_it() -> None:
 
 
 def test_one_line_ends_in_an_ellipsis() -> None:
-    assert cut(Text("数据库配置"), 7).plain == "数据库…"
-    assert cut(Text("short"), 7).plain == "short"
-    assert flat("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
+    assert truncate(Text("数据库配置"), 7).plain == "数据库…"
+    assert truncate(Text("short"), 7).plain == "short"
+    assert flatten("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
 
 
 def test_a_bar_has_always_the_same_length() -> None:
@@ -68,7 +68,7 @@ def test_a_bar_has_always_the_same_length() -> None:
 
     def check(case: tuple[float, int]) -> None:
         share, filled = case
-        drawn = bar(share, "green").plain
+        drawn = draw_bar(share, "green").plain
         assert (drawn.count("━"), len(drawn)) == (filled, 12)
 
     check_each(cases, check)

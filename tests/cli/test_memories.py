@@ -31,14 +31,14 @@ def key_of(shell: Shell, db: Path, text: str) -> str:
 
 
 class TestMemories:
-    def test_adding_finds_facts_and_says_what_they_replace(self, shell: Shell, ann: Path) -> None:
+    def test_add_extracts_facts_and_shows_replaced_memory(self, shell: Shell, ann: Path) -> None:
         done = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
         assert done.code == 0
-        assert done.out.startswith("UPDATE User moved to Rome. instead of User lives in Paris.")
+        assert done.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
         assert listed(shell, ann) == ["User moved to Rome.", "User likes green tea."]
         assert len(listed(shell, ann, "--superseded")) == 3
         nothing = shell("memories", "add", "Hello!", "--user", "ann", "--db", ann)
-        assert nothing.out == "stored; there is no new fact in it\n"
+        assert nothing.out == "stored; no new facts in it\n"
 
     def test_as_it_is_and_from_standard_input(
         self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +74,7 @@ class TestMemories:
             "ADD", "UPDATE", "DELETE", "UNDO",
         ]  # fmt: skip
         assert "by command line" in told.out
-        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory removed\n"
+        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory purged\n"
         gone = shell("memories", "show", key, *at)
         assert (gone.code, "NOT_FOUND" in gone.err) == (2, True)
 
@@ -119,12 +119,12 @@ def test_the_graph(shell: Shell, ann: Path) -> None:
     assert "Paris" in shell("graph", *at).out
     ways = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
     assert len(ways[0]) == 2
-    assert shell("graph", "nobody", *at).out == "nothing\n"
+    assert shell("graph", "nobody", *at).out == "nothing found\n"
     assert shell("graph", "--to", "x", *at).code == 2
 
 
 class TestSweep:
-    def test_it_says_what_would_go_and_asks(
+    def test_sweep_previews_and_asks(
         self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for _ in range(2):
@@ -132,15 +132,15 @@ class TestSweep:
         base = ("sweep", "--user", "ann", "--db", ann)
         said = shell(*base, "--dry-run").out
         assert "duplicate        1" in said
-        assert said.endswith("1 memory would go\n")
+        assert said.endswith("1 memory would be deleted\n")
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
         assert len(listed(shell, ann)) == 4
         monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-        assert shell(*base).out.endswith("1 memory gone\n")
+        assert shell(*base).out.endswith("1 memory deleted\n")
         assert len(listed(shell, ann)) == 3
 
-    def test_for_programs_nothing_goes_without_yes(self, shell: Shell, ann: Path) -> None:
+    def test_sweep_json_deletes_only_with_yes(self, shell: Shell, ann: Path) -> None:
         base = ("sweep", "--user", "ann", "--most", 1, "--db", ann, "--json")
         told = shell(*base).json
         assert (told["dry_run"], told["found"], told["removed"]) == (True, 1, 0)
@@ -149,7 +149,7 @@ class TestSweep:
         assert (done["dry_run"], done["removed"]) == (False, 1)
         assert len(listed(shell, ann)) == 1
 
-    def test_of_everybody(self, shell: Shell, ann: Path) -> None:
+    def test_sweep_all_users(self, shell: Shell, ann: Path) -> None:
         shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
         told = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
         assert (told["users"], told["removed"]) == (2, 3)
@@ -172,7 +172,7 @@ class TestMoving:
         assert imported.json["rows"]["memories"] == 2
         assert listed(shell, other) == listed(shell, ann)
         again = shell("import", file, "--db", other)
-        assert again.out.startswith("an export of 1 user imported: ")
+        assert again.out.startswith("export of 1 user imported: ")
         assert listed(shell, other) == listed(shell, ann)
         renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
         assert renamed.code == 0

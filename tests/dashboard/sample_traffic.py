@@ -3,7 +3,7 @@
 import random
 from datetime import UTC, datetime, timedelta
 
-from memrecall.server.counters import class_of, tenth_of
+from memrecall.server.metrics import confidence_label, latency_label
 from memrecall.store import Counters
 
 _QUARTERS = 7 * 24 * 4
@@ -31,13 +31,13 @@ def _quarter(chance: random.Random, busy: int) -> dict[tuple[str, str], tuple[in
 
     for _ in range(chance.randint(0, 6 * busy)):
         add("searches", chance.choice(("lexical", "semantic", "neighbors")))
-        add("search_seconds", class_of(chance.lognormvariate(-4.5, 0.8)))
+        add("search_seconds", latency_label(chance.lognormvariate(-4.5, 0.8)))
     for _ in range(chance.randint(0, 2 * busy)):
         add("recalls", chance.choices(_ENDS, (92, 3, 3, 2))[0])
-        add("recall_seconds", class_of(chance.lognormvariate(-1.0, 0.9)))
+        add("recall_seconds", latency_label(chance.lognormvariate(-1.0, 0.9)))
         add("iterations", chance.choices("123", (7, 2, 1))[0])
         add("windows", chance.choices(("5", "10", "20"), (7, 2, 1))[0])
-        add("confidence", tenth_of(chance.betavariate(5, 2)))
+        add("confidence", confidence_label(chance.betavariate(5, 2)))
         add("abstained", chance.choices(("yes", "no"), (1, 8))[0])
     if chance.random() < 0.1:
         add("leaks", chance.choice(_LEAKS))

@@ -47,7 +47,7 @@ async def test_a_run_in_one_call(library: Library, tmp_path: Path) -> None:
     assert repr(run) == "<Run run: search, 7 questions answered>"
 
 
-async def test_other_settings_ask_what_is_stored_already(library: Library, tmp_path: Path) -> None:
+async def test_second_run_reuses_imported_corpus(library: Library, tmp_path: Path) -> None:
     corpus, asked = files(tmp_path)
     both = await evaluate(library, corpus, asked, tmp_path / "both")
     words = await evaluate(
@@ -60,7 +60,7 @@ async def test_other_settings_ask_what_is_stored_already(library: Library, tmp_p
         await evaluate(library, corpus, asked, tmp_path / "anew")
 
 
-async def test_what_is_stored_must_be_the_corpus(library: Library, tmp_path: Path) -> None:
+async def test_stored_corpus_must_match(library: Library, tmp_path: Path) -> None:
     corpus, asked = files(tmp_path)
     with pytest.raises(
         InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8 and 1"
@@ -78,18 +78,18 @@ async def test_a_recall_by_the_rules(library: Library, tmp_path: Path) -> None:
 
 
 async def test_an_unknown_mode_is_refused(library: Library, tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgument, match="mode 'guess' is not known"):
+    with pytest.raises(InvalidArgument, match="unknown mode 'guess'"):
         await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
 
 
-def test_the_command_line_chooses_how_a_search_finds(bench: Bench) -> None:
+def test_retrieval_option_is_checked(bench: Bench) -> None:
     assert bench.run("words", "search", "--retrieval", "keyword").code == 0
     plan = json.loads(bench.file("words", "summary.json").read_bytes())["plan"]
     assert plan["retrieval"] == "keyword"
     assert "retrieval = keyword, not hybrid" in bench.run("words").err
-    assert "'guess' is not known" in bench.run("other", "search", "--retrieval", "guess").err
+    assert "unknown retrieval 'guess'" in bench.run("other", "search", "--retrieval", "guess").err
     refused = bench.run("other", "recall", "--retrieval", "keyword")
-    assert "--retrieval is of a search" in refused.err
+    assert "--retrieval requires --mode search" in refused.err
 
 
 @pytest.fixture
@@ -114,19 +114,21 @@ async def test_a_run_is_a_table_with_intervals_and_a_plot(
     assert "svg" in read.tags
 
 
-async def test_a_comparison_names_what_got_worse(runs: tuple[EvaluationRun, EvaluationRun]) -> None:
+async def test_comparison_display_lists_largest_losses(
+    runs: tuple[EvaluationRun, EvaluationRun],
+) -> None:
     first, second = runs
     lost_one = (replace(second.answers[0], retrieved=()), *second.answers[1:])
     worse = EvaluationRun(second.name, second.state, second.questions, lost_one, second.seconds)
     changes = compare(first, worse)
     assert isinstance(changes, list)
-    assert repr(changes) == f"<Changes first → second: {len(changes)} figures>"
+    assert repr(changes) == f"<Changes first → second: {len(changes)} metrics>"
     text = assert_harmless(changes._repr_html_()).text
-    assert text.startswith("first → secondfigurebeforeafterdifference95 % intervalrecall@1")
+    assert text.startswith("first → secondmetricbeforeafterdifference95 % intervalrecall@1")
     lost = next(c for c in changes if c.metric == "recall@10" and c.category == "overall")
     assert lost.difference < 0
     assert f"{lost.before:.3f}{lost.after:.3f}{lost.difference:+.3f}" in text
-    assert "Questions that lost most of recall@10 (1)" in text
+    assert "Largest losses of recall@10 (1)" in text
     assert "1.00 → 0.00fact我对海鲜过敏吗" in text
 
 
@@ -153,7 +155,7 @@ async def test_figures_are_images_that_need_nothing_else(
         assert repr(figure) == f"<Figure {figure.name}: {figure.heading}>"
 
 
-async def test_nothing_that_was_asked_is_html(library: Library, tmp_path: Path) -> None:
+async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Path) -> None:
     asked = [
         {**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}
     ]
@@ -174,4 +176,4 @@ async def test_a_run_without_answers_can_be_shown(
 ) -> None:
     run = runs[0]
     empty = EvaluationRun("empty", run.state, (), (), ())
-    assert "no answer yet" in assert_harmless(empty._repr_html_()).text
+    assert "no answers yet" in assert_harmless(empty._repr_html_()).text

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from memrecall.evaluation.metrics import measure, trade_off
+from memrecall.evaluation.metrics import abstention_curve, measure
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import QuestionResult, RecallRecord
 from tests.evaluation.conftest import Bench
@@ -35,7 +35,7 @@ def recalled(key: str, keys: list[str], confidence: float) -> QuestionResult:
     return QuestionResult(key, "fact", tuple((k, None) for k in keys), recalled=outcome)
 
 
-def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None:
+def test_handoffs_are_compared_with_best_search_cut(bench: Bench) -> None:
     bench.run("search")
     bench.run("recall", "recall")
     runs = (bench.folder / "search", bench.folder / "recall")
@@ -49,13 +49,13 @@ def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None
     assert told["keys"] == pytest.approx(sum(map(len, keys.values())) / len(asked), abs=1e-5)
     shown = bench.shell("eval", "compare", *runs)
     assert shown.code == 0
-    assert f"nothing for {told['empty']:.1%}" in shown.out
+    assert f"none for {told['empty']:.1%}" in shown.out
     assert f"F1, search cut at {told['best_cut']}" in shown.out
     backwards = bench.shell("eval", "compare", *reversed(runs), "--json")
     assert "handed_off" not in backwards.json
 
 
-def test_parts_of_a_recall_can_be_switched_off(bench: Bench) -> None:
+def test_recall_parts_can_be_disabled(bench: Bench) -> None:
     lines = read_lines(bench.queries)
     talk = "\n".join(["Hello!", "Hi."] * 3 + ["I had such good tea today."])
     write_lines(bench.queries, [*lines, {**lines[3], "query_id": "q8", "query": talk}])
@@ -73,7 +73,7 @@ def test_parts_of_a_recall_can_be_switched_off(bench: Bench) -> None:
     assert again.code == 2
     assert "without" in again.err
     searched = bench.run("searched", "search", "--no-grow-window")
-    assert "--no-grow-window: a search has no such part" in searched.err
+    assert "--no-grow-window: only for --mode recall" in searched.err
 
 
 def test_adversarial_questions_have_no_answer() -> None:
@@ -92,9 +92,9 @@ def test_adversarial_questions_have_no_answer() -> None:
     assert table.counts(ROWS)[table.all_names.index("recall@10")] == 3
 
 
-def test_the_trade_off_goes_through_every_threshold() -> None:
+def test_abstention_curve_covers_every_threshold() -> None:
     asked = [question("q1", ["a"]), question("q2", ["b"]), question("q3", [])]
     answers = [recalled("q1", ["a"], 0.9), recalled("q2", ["b"], 0.3), recalled("q3", [], 0.4)]
     pairs = list(zip(asked, answers, strict=True))
-    assert trade_off(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
-    assert trade_off(pairs[:2]) == []
+    assert abstention_curve(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
+    assert abstention_curve(pairs[:2]) == []

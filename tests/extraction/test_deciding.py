@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from memrecall.extraction import RETRACTION, Decision, Fact, Known, RuleExtractor
 from memrecall.extraction.protocol import MemoryType
-from memrecall.extraction.rules.contradicting import SINGLE, as_entry, ends
-from memrecall.extraction.rules.deciding import apply, decide
+from memrecall.extraction.rules.conflicts import ends, sign
+from memrecall.extraction.rules.decisions import apply, decide
+from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 
 from .talking import NOW, talk
@@ -340,6 +341,6 @@ def test_a_contradiction_leaves_the_new_value(told: Fact, memories: list[Known])
         assert any(one.memory_key == again and one.subject == told.subject for one in after)
         gone = {one.memory_key for one in memories} - {one.memory_key for one in after}
         for memory in memories:  # nothing ends but what the new fact says is over
-            assert memory.memory_key not in gone or ends(told, as_entry(memory))
-        if told.field in SINGLE:
+            assert memory.memory_key not in gone or ends(told, sign(memory))
+        if told.field in load_table("shared").words("single_value_slots"):
             assert decide([told], after)[0].event == "NONE"

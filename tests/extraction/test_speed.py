@@ -7,7 +7,7 @@ from datetime import UTC
 import pytest
 
 from memrecall.extraction import RuleExtractor, Utterance
-from memrecall.extraction.rules.speech import LONGEST_READ
+from memrecall.extraction.rules.sentences import MAX_MESSAGE
 from tests.cases import check_each
 from tests.counting import count_calls
 
@@ -57,8 +57,8 @@ def test_long_texts_take_linear_work() -> None:
 
 def test_no_more_than_a_part_of_a_long_text_is_read() -> None:
     def check(part: str) -> None:
-        some = count_calls(lambda: read(fill(part, LONGEST_READ)))
-        assert count_calls(lambda: read(fill(part, 20 * LONGEST_READ))) < 1.1 * some
+        some = count_calls(lambda: read(fill(part, MAX_MESSAGE)))
+        assert count_calls(lambda: read(fill(part, 20 * MAX_MESSAGE))) < 1.1 * some
 
     check_each(["我", '"', "x"], check)
 
@@ -80,7 +80,7 @@ def test_a_thousand_messages_take_linear_time() -> None:
 @pytest.mark.long
 def test_no_text_is_read_for_long() -> None:
     def check(part: str) -> None:
-        some, more = fill(part, LONGEST_READ), fill(part, 20 * LONGEST_READ)
+        some, more = fill(part, MAX_MESSAGE), fill(part, 20 * MAX_MESSAGE)
         fastest = min(seconds(some) for _ in range(3))
         assert min(seconds(more) for _ in range(3)) < 10 * fastest
 

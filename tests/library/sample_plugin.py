@@ -48,9 +48,9 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 class SampleGraphs(StoreGraphs):
     """The store's own tables, with a count of who asks."""
 
-    def room(self, scope: Scope) -> ScopedGraph:
+    def for_scope(self, scope: Scope) -> ScopedGraph:
         calls["graph"] += 1
-        return super().room(scope)
+        return super().for_scope(scope)
 
     async def erase_user(self, user_id: str) -> None:
         calls["forgotten"].append(user_id)

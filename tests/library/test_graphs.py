@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
-from memrecall.library.external import make_graphs
 from memrecall.library.ladybug import LadybugGraphs
+from memrecall.library.library import make_graphs
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -20,7 +20,7 @@ from memrecall.store.database.statements import new_id
 
 from ..cases import check_each_async
 from ..databases import Databases
-from ..memory.standin import WordExtractor
+from ..memory.word_extractor import WordExtractor
 
 ANN, BEN = Scope("ann"), Scope("ben")
 
@@ -50,14 +50,14 @@ def related(found: list[tuple[str, str, Any]]) -> list[tuple[str, str, str]]:
 
 
 async def around(graphs: GraphDB, name: str, scope: Scope = ANN, **options: Any) -> Any:
-    room = graphs.room(scope)
+    room = graphs.for_scope(scope)
     ids = [entity.entity_id for entity in await room.entities([name])]
     return related(await room.around(ids, **options))
 
 
 class TestPromises:
     async def test_what_is_told_is_found_by_name(self, graphs: GraphDB) -> None:
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
         assert await room.entities(["李明"]) == []
         new = NewRelation("李明", "studies_at", "北京大学", ("m1",))
         (made,) = await room.add({"李明": "person", "北京大学": "organization"}, [new])
@@ -72,14 +72,14 @@ class TestPromises:
         assert await around(graphs, "李明", BEN) == []
 
     async def test_names_are_compared_without_case_width_and_spaces(self, graphs: GraphDB) -> None:
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
         await room.add({}, [NewRelation("Ann  Lee", "works_at", "ACME")])
         await room.add({}, [NewRelation("ann lee", "works_at", "Ａcme")])
         assert len(await around(graphs, "ANN LEE")) == 1
         assert {e.name for e in await room.page(limit=10)} == {"Ann  Lee", "ACME"}
 
     async def test_validity(self, graphs: GraphDB) -> None:
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
         year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in (2019, 2020, 2022, 2024)}
         await room.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2020])])
         await room.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2024], ended=True)])
@@ -89,7 +89,7 @@ class TestPromises:
         assert await around(graphs, "Ann", as_of=year[2019]) == []
 
     async def test_merging(self, graphs: GraphDB) -> None:
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
         await room.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
         await room.add({}, [NewRelation("ACME", "employs", "Robert"), NewRelation("x", "is", "y")])
         await room.merge("Robert", "Bob")
@@ -102,19 +102,19 @@ class TestPromises:
 
     async def test_agents_and_pages(self, graphs: GraphDB) -> None:
         for agent in ("a1", "a2"):
-            room = graphs.room(Scope("ann", agent))
+            room = graphs.for_scope(Scope("ann", agent))
             await room.add({}, [NewRelation("Ann", "knows", f"friend of {agent}")])
         assert await around(graphs, "Ann", Scope("ann", "a1")) == [("Ann", "knows", "friend of a1")]
         assert len(await around(graphs, "Ann")) == 2
         assert len(await around(graphs, "Ann", limit=1)) == 1
-        whole = graphs.room(ANN)
+        whole = graphs.for_scope(ANN)
         first = await whole.page(limit=3)
         rest = await whole.page(limit=3, after=first[-1].entity_id)
         assert (len(first), len(rest)) == (3, 1)
-        assert len(await graphs.room(Scope("ann", "a2")).page(limit=10)) == 2
+        assert len(await graphs.for_scope(Scope("ann", "a2")).page(limit=10)) == 2
 
     async def test_what_cannot_name_anything_is_refused(self, graphs: GraphDB) -> None:
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
 
         async def refuse(name: str) -> None:
             with pytest.raises(InvalidArgument):
@@ -127,7 +127,7 @@ class TestPromises:
 
     async def test_words_of_a_query_language_are_only_words(self, graphs: GraphDB) -> None:
         name = "x'}) DETACH DELETE (n) //"
-        room = graphs.room(ANN)
+        room = graphs.for_scope(ANN)
         await room.add({name: "DROP TABLE Entity"}, [NewRelation(name, "is' OR 1=1", '"$x')])
         assert await around(graphs, name) == [(name, "is' OR 1=1", '"$x')]
         assert await room.entities(["' OR 1=1"]) == []
@@ -182,7 +182,7 @@ class TestBehindTheMemory:
         async with AsyncMemory(settings=settings, extractor=WordExtractor()) as memory:
             await memory.add("Ann works_at ACME", "ann", session_id="s1")
             await memory.add("Ann lives_in Oslo", "ann", session_id="s2")
-            library = (await memory._parts()).library
+            library = (await memory._open()).library
             await library.erase_session("ann", "s1")
             left = (await memory.graph("Ann", "ann"))["relations"]
             assert [(r["relationship"], r["destination"]) for r in left] == [("lives_in", "Oslo")]
@@ -214,7 +214,7 @@ async def test_ladybug_and_the_store_agree(
     """Whatever is told in whatever order, both know the same."""
     scope = Scope(new_id("user"))
     for home in homes:
-        room = home.room(scope)
+        room = home.for_scope(scope)
         for verb, *rest in steps:
             if verb == "merge":
                 await room.merge(rest[0], rest[1])
@@ -226,7 +226,7 @@ async def test_ladybug_and_the_store_agree(
 
 
 async def essence(home: GraphDB, scope: Scope) -> Any:
-    room = home.room(scope)
+    room = home.for_scope(scope)
     entities = await room.page(limit=100)
     relations = await room.around([entity.entity_id for entity in entities])
     known = sorted((e.name, e.type, e.aliases) for e in entities)

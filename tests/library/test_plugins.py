@@ -82,7 +82,7 @@ class TestASamplePlugin:
             assert found["results"][0]["memory"] == "User likes green tea."
             assert found["results"][0]["score"] == 1.0  # the sample reranker's word
             assert (await memory.graph("user"))["relations"]
-            library = (await memory._parts()).library
+            library = (await memory._open()).library
             parts: Any = sys.modules["sample_plugin"]
             assert library.embedder is not None
             assert library.embedder.model == "sample-3"

@@ -7,7 +7,7 @@ from typing import Any
 
 import schemathesis
 
-from memrecall.server.http.openapi import USER
+from memrecall.server.http.openapi import EXAMPLE_USER
 from memrecall.types import ID_LENGTH
 
 MEMORY = "mem_0001"
@@ -17,7 +17,7 @@ MEMORY = "mem_0001"
 def map_path_parameters(context: Any, path_parameters: Any) -> Any:
     """Ask for the known user, and for a memory that is there."""
     if isinstance(path_parameters, dict):
-        for name, value in (("user_id", USER), ("memory_id", MEMORY)):
+        for name, value in (("user_id", EXAMPLE_USER), ("memory_id", MEMORY)):
             if _may_be_an_id(path_parameters.get(name)):
                 path_parameters[name] = value
     return path_parameters
@@ -27,14 +27,14 @@ def map_path_parameters(context: Any, path_parameters: Any) -> Any:
 def before_call(context: Any, case: Any, kwargs: Any) -> None:
     """Ask for the known user, where a query names one: also in requests that follow others."""
     if isinstance(case.query, dict) and _may_be_an_id(case.query.get("user_id")):
-        case.query["user_id"] = USER
+        case.query["user_id"] = EXAMPLE_USER
 
 
 @schemathesis.hook
 def map_body(context: Any, body: Any) -> Any:
     """Ask for the known user, where a user is named at all."""
     if isinstance(body, dict) and _may_be_an_id(body.get("user_id")):
-        body["user_id"] = USER
+        body["user_id"] = EXAMPLE_USER
     return body
 
 

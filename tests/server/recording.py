@@ -13,14 +13,14 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.openapi import USER, Example
+from memrecall.server.http.openapi import EXAMPLE_USER, Example
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until
 
 from .site import in_process, opened, write
 
-FILE = Path(__file__).parents[2] / "memrecall" / "server" / "examples.json"
+FILE = Path(__file__).parents[2] / "memrecall" / "server" / "http" / "examples.json"
 
 MESSAGES: list[dict[str, Any]] = [
     {
@@ -53,14 +53,14 @@ MEMORIES = [
 ]
 RELATION = NewRelation("李明", "advised_by", "张教授")
 JOB = "job_0123456789abcdef"
-PATH = {"user_id": USER}
+PATH = {"user_id": EXAMPLE_USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),
     "read_messages": Example({**PATH, "since": "2026-01-01T00:00:00Z", "page_size": 2}),
     "read_neighbors": Example({**PATH, "message_id": "m_0002", "before": 1, "after": 1}),
     "lexical_search": Example(
         body={
-            "user_id": USER,
+            "user_id": EXAMPLE_USER,
             "query_text": '"不吃辣"',
             "filter": {
                 "time_range": {"since": "2026-01-01T00:00:00Z", "until": "2026-02-01T00:00:00Z"},
@@ -71,7 +71,7 @@ REQUESTS = {
     ),
     "semantic_search": Example(
         body={
-            "user_id": USER,
+            "user_id": EXAMPLE_USER,
             "query_text": "不吃辣",
             "filter": {"role": "user", "time_range": {"since": "2026-01-01T00:00:00Z"}},
             "top_k": 1,
@@ -92,7 +92,7 @@ REQUESTS = {
     "health": Example(),
     "add_memories": Example(
         body={
-            "user_id": USER,
+            "user_id": EXAMPLE_USER,
             "messages": [
                 {
                     "role": "user",
@@ -107,7 +107,7 @@ REQUESTS = {
         }
     ),
     "list_memories": Example({**PATH, "filters": '{"topic": "food"}', "limit": 1}),
-    "search_memories": Example(body={"user_id": USER, "query": "清汤火锅", "limit": 1}),
+    "search_memories": Example(body={"user_id": EXAMPLE_USER, "query": "清汤火锅", "limit": 1}),
     "get_memory": Example({**PATH, "memory_id": "mem_0001"}),
     "update_memory": Example(
         {**PATH, "memory_id": "mem_0001"}, {"memory": "林晓不吃辣，微辣也不行", "pinned": True}
@@ -132,7 +132,7 @@ async def ask_all() -> dict[str, Example]:
         ):
             client = site.client()
             document = (await client.get("/openapi.json")).json()
-            await write(client, USER, *MESSAGES[2:])
+            await write(client, EXAMPLE_USER, *MESSAGES[2:])
             await _remember(library)
             answers: dict[str, Example] = {}
             for name, example in REQUESTS.items():
@@ -151,14 +151,14 @@ async def ask_all() -> dict[str, Example]:
 
 async def _remember(library: Library) -> None:
     """What the examples of memories are about."""
-    scope = Scope(USER)
+    scope = Scope(EXAMPLE_USER)
     await library.add_memories(scope, MEMORIES, origin=Origin.USER, actor="application")
     await library.store.graph(scope).add({"李明": "person", "张教授": "person"}, [RELATION])
 
 
 async def _finished_job(client: httpx.AsyncClient) -> str:
     """The id of background work that is over."""
-    body = {"user_id": USER, "messages": "我住在杭州。", "background": True}
+    body = {"user_id": EXAMPLE_USER, "messages": "我住在杭州。", "background": True}
     begun = (await client.post("/v1/memories", json=body)).json()
     job_id = str(begun["job"]["job_id"])
 

@@ -21,7 +21,7 @@ from memrecall.memory import Library
 from memrecall.scope import Permission
 from memrecall.server import create_app
 from memrecall.server.http.app import Application
-from memrecall.server.running import server_config
+from memrecall.server.runner import server_config
 from memrecall.settings import Settings
 from memrecall.store import Grant
 
@@ -106,25 +106,25 @@ class Site:
 
 @asynccontextmanager
 async def in_process(
-    library: Library, *, may_be_open: bool = True, **options: Any
+    library: Library, *, allow_keyless: bool = True, **options: Any
 ) -> AsyncIterator[Site]:
     """Serve a library while the block runs, without a server between; `create_app` has options."""
-    app = create_app(library, may_be_open=may_be_open, **options)
+    app = create_app(library, allow_keyless=allow_keyless, **options)
     site = Site("http://127.0.0.1:8765", app, library, httpx.ASGITransport(app))
     try:
         yield site
     finally:
         await site.hang_up()
-        app.begin_closing()
+        app.start_shutdown()
         await app.close()
 
 
 @asynccontextmanager
 async def serving(
-    library: Library, *, may_be_open: bool = True, **options: Any
+    library: Library, *, allow_keyless: bool = True, **options: Any
 ) -> AsyncIterator[Site]:
     """Serve a library on a socket while the block runs; `create_app` has options."""
-    app = create_app(library, may_be_open=may_be_open, **options)
+    app = create_app(library, allow_keyless=allow_keyless, **options)
     # With the protocol named, as the real one is: else asyncio leaves Nagle's algorithm on, and
     # every answer waits 40 ms for the client's system to acknowledge its head.
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -137,7 +137,7 @@ async def serving(
         yield site
     finally:
         await site.hang_up()
-        app.begin_closing()
+        app.start_shutdown()
         server.stopping.set()
         await running
         await app.close()

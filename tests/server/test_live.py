@@ -1,27 +1,27 @@
 """Recalls that run now, and who may see them."""
 
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.trace import StartEvent
 from memrecall.scope import Permission, Scope
-from memrecall.server.live import ENDED_KEPT, LiveRecalls
+from memrecall.server.live import MAX_ENDED, LiveRecalls
 
 ANN = Scope("ann")
 
 
-def test_a_recall_is_listed_while_it_runs_and_found_afterwards() -> None:
+def test_recall_is_listed_while_running_and_found_afterwards() -> None:
     recalls = LiveRecalls()
-    live = recalls.begin(ANN, "where?")
-    with recalls.following(live):
-        live.note(TraceEvent(EventKind.START, 0.0, 1, 0, {}))
+    live = recalls.start(ANN, "where?")
+    with recalls.track(live):
+        live.record(StartEvent())
         assert recalls.running(ANN) == [live]
     assert recalls.running(ANN) == []
     assert recalls.find(ANN, live.live_id) is live
     assert (live.has_ended, len(live.events), live.result) == (True, 1, None)
 
 
-def test_who_sees_less_than_a_recall_does_not_see_it() -> None:
+def test_recall_is_hidden_from_scopes_with_fewer_permissions() -> None:
     recalls = LiveRecalls()
     sees_more = Scope("ann", "helper", permissions=frozenset({Permission.SENSITIVE}))
-    live = recalls.begin(sees_more, "where?")
+    live = recalls.start(sees_more, "where?")
     blind = [
         Scope("ben", "helper", permissions=sees_more.permissions),
         Scope("ann", "helper"),
@@ -34,13 +34,13 @@ def test_who_sees_less_than_a_recall_does_not_see_it() -> None:
         assert recalls.running(scope) == [live]
 
 
-def test_only_the_last_that_ended_are_kept() -> None:
+def test_only_latest_ended_recalls_are_stored() -> None:
     recalls = LiveRecalls()
-    begun = [recalls.begin(ANN, str(number)) for number in range(ENDED_KEPT + 5)]
+    begun = [recalls.start(ANN, str(number)) for number in range(MAX_ENDED + 5)]
     for live in begun:
-        with recalls.following(live):
+        with recalls.track(live):
             pass
     assert [recalls.find(ANN, live.live_id) is not None for live in begun] == [
         *[False] * 5,
-        *[True] * ENDED_KEPT,
+        *[True] * MAX_ENDED,
     ]

@@ -9,8 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.snippets import ELLIPSIS, preview, snippets
+from memrecall.text.snippets import preview, snippets
 from memrecall.text.tokens import analyze, locate
+from memrecall.text_length import ELLIPSIS
 from tests.cases import check_each
 from tests.counting import count_calls
 

@@ -1,19 +1,20 @@
-"""The rules that play the recall prompts when no model is set."""
+"""Rules that answer the recall prompts when no model is configured."""
 
-from memrecall.agent.offline.answers import keywords_answer, needs_recall_answer
-from memrecall.agent.offline.policy import recall_turn
+from memrecall.agent.offline.keywords import answer_keywords_prompt
+from memrecall.agent.offline.needs import answer_needs_recall_prompt
+from memrecall.agent.offline.policy import decide_recall_turn
 from memrecall.model.offline import Rule, RuleClient
 
 RULES: dict[str, Rule] = {
-    "recall": recall_turn,
-    "keywords": keywords_answer,
-    "needs_recall": needs_recall_answer,
+    "recall": decide_recall_turn,
+    "keywords": answer_keywords_prompt,
+    "needs_recall": answer_needs_recall_prompt,
 }
-"""A rule for each prompt of the recall agent, by the prompt's name."""
+"""The rule of each prompt of the recall agent, by the prompt's name."""
 
 
 def offline_client() -> RuleClient:
-    """A model client that needs no model: it answers the recall prompts by rules."""
+    """Return a model client that answers the recall prompts by rules."""
     return RuleClient(RULES)
 
 

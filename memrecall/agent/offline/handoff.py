@@ -1,78 +1,110 @@
-"""Writing the handoff: keys, a summary with quotations and dates, a confidence, a question."""
+"""Arguments of the handoff: keys, a summary with quotations, a confidence, a question."""
 
 from collections.abc import Sequence
 from typing import Any
 
-from memrecall.agent.offline.findings import Candidate, Findings, covered
-from memrecall.agent.offline.judgement import Judgement
 from memrecall.agent.offline.phrases import say
-from memrecall.agent.offline.request import Line, ParsedRequest
-from memrecall.agent.offline.transcript import Transcript
+from memrecall.agent.offline.request import ParsedRequest, WindowMessage
+from memrecall.agent.offline.selection import Selection
+from memrecall.agent.offline.transcript import Candidate, Findings, Transcript
 from memrecall.budget import Limit
+from memrecall.text.tokens import word_coverage
+from memrecall.text_length import single_line
 
-_QUOTED = 160
-_ASKED = 80
-_WORDS_TOLD = 4
-_SURE_IN_WINDOW = 0.8
-_TWO = 2
+_MAX_QUOTE_LENGTH = 160
+_MAX_QUERY_LENGTH = 80
+_MAX_LISTED_WORDS = 4
+_WINDOW_CONFIDENCE = 0.8
+_ROLES = ("user", "assistant")
 
 
-def hand_off(
-    reading: ParsedRequest, transcript: Transcript, found: Findings, judgement: Judgement
+def build_handoff(
+    request: ParsedRequest, transcript: Transcript, findings: Findings, selection: Selection
 ) -> dict[str, Any]:
-    """The arguments of the handoff that fits what was found."""
-    if not found.searched and not found.candidates:
-        return _failed(reading, found, transcript.last_for)
-    if judgement.abstains:
-        return _not_found(reading, transcript, found, judgement)
-    return _found(reading, found, judgement)
+    """Return the handoff for the results of the searches."""
+    if not findings.successful_searches and not findings.candidates:
+        return _failure_handoff(request, findings, transcript.exhausted_limit)
+    if selection.abstains:
+        return _not_found_handoff(request, transcript, findings, selection)
+    return _evidence_handoff(request, findings, selection)
 
 
-def _found(reading: ParsedRequest, found: Findings, judgement: Judgement) -> dict[str, Any]:
-    language = reading.language
-    chosen = [judged.candidate for judged in judgement.chosen]
-    lines = [say(language, "summary_found", asked=_short(reading.text, _ASKED))]
-    lines += [_quote(reading, candidate) for candidate in chosen]
-    lines += _later(reading, judgement) + _remarks(reading, found)
+def build_window_handoff(
+    request: ParsedRequest, message: WindowMessage, stored: Sequence[Candidate]
+) -> dict[str, Any]:
+    """Return the handoff for a reference to a message of the conversation itself."""
+    language = request.language
+    speaker = say(language, message.role if message.role in _ROLES else "somebody")
+    text = single_line(message.text, _MAX_QUOTE_LENGTH)
     return {
-        "reason": say(language, "found", count=len(chosen)),
-        "search_summary": "\n".join(lines),
-        "relevant_memory_keys": [candidate.key for candidate in chosen],
-        "confidence": judgement.confidence,
+        "reason": say(language, "in_window"),
+        "search_summary": say(language, "summary_in_window", who=speaker, text=text),
+        "relevant_memory_keys": [hit.key for hit in stored],
+        "confidence": _WINDOW_CONFIDENCE,
         "needs_more_info": False,
-        "reasoning": _why(reading, found, chosen),
     }
 
 
-def _not_found(
-    reading: ParsedRequest, transcript: Transcript, found: Findings, judgement: Judgement
+def build_empty_handoff(request: ParsedRequest) -> dict[str, Any]:
+    """Return the handoff for a message that refers to nothing."""
+    return {
+        "reason": say(request.language, "nothing_asked"),
+        "search_summary": say(request.language, "summary_nothing_asked"),
+        "relevant_memory_keys": [],
+        "confidence": 0.0,
+        "needs_more_info": False,
+    }
+
+
+def _evidence_handoff(
+    request: ParsedRequest, findings: Findings, selection: Selection
 ) -> dict[str, Any]:
-    language = reading.language
+    language = request.language
+    candidates = selection.candidates
+    lines = [say(language, "summary_found", asked=single_line(request.text, _MAX_QUERY_LENGTH))]
+    lines += [_quote(request, "quote", candidate) for candidate in candidates]
+    # Statements of the user that may contradict each other: the latest one is valid.
+    days = {scored.candidate.day for scored in selection.competing_statements(request)}
+    lines += [say(language, "later_wins", when=max(days))] if len(days) > 1 else []
+    return {
+        "reason": say(language, "found", count=len(candidates)),
+        "search_summary": "\n".join([*lines, *_remarks(request, findings)]),
+        "relevant_memory_keys": [candidate.key for candidate in candidates],
+        "confidence": selection.confidence,
+        "needs_more_info": False,
+        "reasoning": _explain_selection(request, findings, candidates),
+    }
+
+
+def _not_found_handoff(
+    request: ParsedRequest, transcript: Transcript, findings: Findings, selection: Selection
+) -> dict[str, Any]:
+    language = request.language
     queries = dict.fromkeys(
-        f"“{_short(str(step.arguments.get('query', '')), _ASKED)}”" for step in transcript.searches
+        f"“{single_line(str(step.arguments.get('query', '')), _MAX_QUERY_LENGTH)}”"
+        for step in transcript.searches
     )
-    told = say(language, "and").join(queries) or "-"
-    asked = _short(reading.text, _ASKED)
-    lines = [say(language, "summary_not_found", asked=asked, queries=told)]
-    for judged in judgement.chosen[:1]:
-        hit = judged.candidate
-        told = _short(hit.text, _QUOTED)
-        lines.append(say(language, "closest", when=hit.day, who=_who(reading, hit), text=told))
+    query_list = say(language, "and").join(queries) or "-"
+    text = single_line(request.text, _MAX_QUERY_LENGTH)
+    lines = [say(language, "summary_not_found", asked=text, queries=query_list)]
+    lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
     return {
         "reason": say(language, "not_found"),
-        "search_summary": "\n".join([*lines, *_remarks(reading, found)]),
+        "search_summary": "\n".join([*lines, *_remarks(request, findings)]),
         "relevant_memory_keys": [],
-        "confidence": round(min(judgement.confidence / 2, 0.2), 2),
+        "confidence": round(min(selection.confidence / 2, 0.2), 2),
         "needs_more_info": True,
-        "follow_up_question": _question(reading),
-        "reasoning": say(language, "why_not", count=len(found.hits)) if found.hits else None,
+        "follow_up_question": _follow_up_question(request),
+        "reasoning": say(language, "why_not", count=len(findings.hits)) if findings.hits else None,
     }
 
 
-def _failed(reading: ParsedRequest, found: Findings, limit: Limit | None) -> dict[str, Any]:
-    """No search worked, or none could be made: that is not the same as nothing found."""
-    language = reading.language
-    codes = ", ".join(dict.fromkeys(found.broken))
+def _failure_handoff(
+    request: ParsedRequest, findings: Findings, limit: Limit | None
+) -> dict[str, Any]:
+    """Return the handoff after no search succeeded, which is not "nothing found"."""
+    language = request.language
+    codes = _failure_codes(findings)
     if codes:
         summary = say(language, "summary_failed", codes=codes)
     elif limit is not None:
@@ -88,85 +120,55 @@ def _failed(reading: ParsedRequest, found: Findings, limit: Limit | None) -> dic
     }
 
 
-def hand_off_window(
-    reading: ParsedRequest, line: Line, stored: Sequence[Candidate]
-) -> dict[str, Any]:
-    """What is meant stands in the conversation: nothing needs to be recalled."""
-    language = reading.language
-    who = say(language, line.role if line.role in ("user", "assistant") else "somebody")
-    text = _short(line.text, _QUOTED)
-    return {
-        "reason": say(language, "in_window"),
-        "search_summary": say(language, "summary_in_window", who=who, text=text),
-        "relevant_memory_keys": [hit.key for hit in stored],
-        "confidence": _SURE_IN_WINDOW,
-        "needs_more_info": False,
-    }
+def _failure_codes(findings: Findings) -> str:
+    return ", ".join(dict.fromkeys(findings.failures))
 
 
-def hand_off_nothing(reading: ParsedRequest) -> dict[str, Any]:
-    """The message refers to nothing at all."""
-    return {
-        "reason": say(reading.language, "nothing_asked"),
-        "search_summary": say(reading.language, "summary_nothing_asked"),
-        "relevant_memory_keys": [],
-        "confidence": 0.0,
-        "needs_more_info": False,
-    }
-
-
-def _later(reading: ParsedRequest, judgement: Judgement) -> list[str]:
-    """Of the user's statements on different days the later one counts, if they differ."""
-    days = {judged.candidate.day for judged in judgement.rival_statements(reading)}
-    if len(days) < _TWO:
-        return []
-    return [say(reading.language, "later_wins", when=max(days))]
-
-
-def _remarks(reading: ParsedRequest, found: Findings) -> list[str]:
-    remarks = [found.withheld] if found.withheld else []
-    if found.broken:
-        codes = ", ".join(dict.fromkeys(found.broken))
-        remarks.append(say(reading.language, "partly_failed", codes=codes))
+def _remarks(request: ParsedRequest, findings: Findings) -> list[str]:
+    remarks = [findings.withheld_notice] if findings.withheld_notice else []
+    if findings.failures:
+        remarks.append(say(request.language, "partly_failed", codes=_failure_codes(findings)))
     return remarks
 
 
-def _quote(reading: ParsedRequest, hit: Candidate) -> str:
-    text = _short(hit.text, _QUOTED)
-    return say(reading.language, "quote", when=hit.day, who=_who(reading, hit), text=text)
+def _quote(request: ParsedRequest, phrase: str, hit: Candidate) -> str:
+    text = single_line(hit.text, _MAX_QUOTE_LENGTH)
+    return say(request.language, phrase, when=hit.day, who=_speaker_name(request, hit), text=text)
 
 
-def _who(reading: ParsedRequest, hit: Candidate) -> str:
-    if hit.speaker and hit.speaker not in ("user", "assistant"):
+def _speaker_name(request: ParsedRequest, hit: Candidate) -> str:
+    if hit.speaker and hit.speaker not in _ROLES:
         return hit.speaker
-    known = hit.role if hit.role in ("user", "assistant") else hit.speaker
-    if known in ("user", "assistant"):
-        return say(reading.language, known)
-    return say(reading.language, "memory" if hit.kind == "memory" else "somebody")
+    role = hit.role if hit.role in _ROLES else hit.speaker
+    if role in _ROLES:
+        return say(request.language, role)
+    return say(request.language, "memory" if hit.kind == "memory" else "somebody")
 
 
-def _short(text: str, length: int) -> str:
-    flat = " ".join(text.split())
-    return flat if len(flat) <= length else flat[:length] + "…"
+def _explain_selection(
+    request: ParsedRequest, findings: Findings, candidates: list[Candidate]
+) -> str:
+    language = request.language
+    text = " ".join(candidate.text for candidate in candidates)
+    shared = [term for term in request.search_terms if word_coverage([term], text) >= 1]
+    words = say(language, "and").join(dict.fromkeys(shared[:_MAX_LISTED_WORDS]))
+    count = findings.successful_searches
+    return say(
+        language,
+        "why" if words else "why_meaning",
+        words=words,
+        score=max(candidate.score for candidate in candidates),
+        searches=say(language, "once" if count == 1 else "times", count=count),
+    )
 
 
-def _why(reading: ParsedRequest, found: Findings, chosen: list[Candidate]) -> str:
-    said = " ".join(candidate.text for candidate in chosen)
-    shared = [word for word in (*reading.exact, *reading.words) if covered([word], said) >= 1]
-    words = say(reading.language, "and").join(dict.fromkeys(shared[:_WORDS_TOLD]))
-    best = max(candidate.score for candidate in chosen)
-    phrase = "why" if words else "why_meaning"
-    times = say(reading.language, "once" if found.searched == 1 else "times", count=found.searched)
-    return say(reading.language, phrase, words=words, score=best, searches=times)
-
-
-def _question(reading: ParsedRequest) -> str:
-    """What to ask the user: it names what is missing."""
-    language = reading.language
-    words = say(language, "and").join((reading.exact or reading.words)[:_WORDS_TOLD])
-    if not words and reading.references:
-        return say(language, "ask_bare", reference=reading.references[0].text)
-    words = words or say(language, "this")
-    if reading.timing.said is not None:
-        return say(language, "ask_time", words=words, when=reading.timing.said.text)
+def _follow_up_question(request: ParsedRequest) -> str:
+    """Return a question to the user that names what is missing."""
+    language = request.language
+    terms = (request.exact_terms or request.words)[:_MAX_LISTED_WORDS]
+    if not terms and request.references:
+        return say(language, "ask_bare", reference=request.references[0].text)
+    words = say(language, "and").join(terms) or say(language, "this")
+    if request.times.message_span is not None:
+        return say(language, "ask_time", words=words, when=request.times.message_span.text)
     return say(language, "ask_words", words=words)

@@ -1,70 +1,97 @@
-"""Keywords without a model: the telling words of a query, its times, and other forms of numbers."""
+"""Keywords of a query without a model: content words, times and other spellings."""
 
+import json
 import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
+from autogen_core.models import LLMMessage
+
+from memrecall.agent.offline.transcript import read_json_object
+from memrecall.model.offline import RuleAnswer, RuleRequest
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.times import find_times
 
 KeywordType = Literal["entity", "action", "concept", "time"]
+_DEFAULT_LIMIT = 5
+# Keywords are the words of a time, not the dates that they mean: any moment will do.
+_ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_TIME_WEIGHT = 0.6
+_CONTEXT_WEIGHT = 0.5
+
+_ENTITY_MARKS = re.compile(r"[A-Z0-9]|[./_@\\-]")
+_ENTITY_TAGS = ("nr", "ns", "nt", "nz")  # people, places, organisations, other proper nouns
 
 
 @dataclass(frozen=True, slots=True)
-class TypedWord:
-    """A keyword with its weight and its kind."""
+class TypedKeyword:
+    """A keyword with its weight and type."""
 
     word: str
     weight: float
     type: KeywordType
 
 
-def keywords_of(
+def answer_keywords_prompt(request: RuleRequest) -> RuleAnswer:
+    """Answer the prompt `keywords`: the keywords of a query with weights and types."""
+    fields: dict[str, Any] = next(read_json_lines(request.messages), {})
+    query = str(fields.get("query") or "")
+    limit = fields.get("max_keywords")
+    if not isinstance(limit, int):
+        limit = _DEFAULT_LIMIT
+    context = str(fields.get("context") or "") or None
+    keywords = extract_typed_keywords(query, context, limit, _ANY_TIME, ZoneInfo("UTC"))
+    expanded = dict.fromkeys([*(keyword.word for keyword in keywords), *expand_terms(query)])
+    answer = {
+        "keywords": [{"keyword": k.word, "weight": k.weight, "type": k.type} for k in keywords],
+        "expanded_query": " ".join(expanded),
+    }
+    return RuleAnswer(text=json.dumps(answer, ensure_ascii=False))
+
+
+def read_json_lines(messages: Iterable[LLMMessage]) -> Iterator[dict[str, Any]]:
+    """Yield the JSON objects of messages that hold one per line, skipping other lines."""
+    for message in messages:
+        if isinstance(message.content, str):
+            yield from filter(None, map(read_json_object, message.content.split("\n")))
+
+
+def extract_typed_keywords(
     query: str, context: str | None, limit: int, now: datetime, zone: ZoneInfo
-) -> list[TypedWord]:
-    """The telling words of a query, most telling first; the context adds what has room left."""
-    spans = find_times(query, now, zone)
-    words = [TypedWord(span.text, 0.6, "time") for span in spans]
-    for text, share in ((query, 1.0), (context or "", 0.5)):
-        found = extract_keywords(_without(text, [span.text for span in spans]), limit)
-        words += [TypedWord(w.word, round(w.weight * share, 2), _type(w.word)) for w in found]
-    unique = {word.word.casefold(): word for word in reversed(words)}
-    ranked = sorted(unique.values(), key=lambda word: (-word.weight, word.word))
+) -> list[TypedKeyword]:
+    """Return the keywords of a query and its context, highest weight first."""
+    times = [span.text for span in find_times(query, now, zone)]
+    keywords = [TypedKeyword(time, _TIME_WEIGHT, "time") for time in times]
+    for text, factor in ((query, 1.0), (context or "", _CONTEXT_WEIGHT)):
+        for time in times:
+            text = text.replace(time, " ")
+        keywords += [
+            TypedKeyword(k.word, round(k.weight * factor, 2), _keyword_type(k.word))
+            for k in extract_keywords(text, limit)
+        ]
+    unique = {keyword.word.casefold(): keyword for keyword in reversed(keywords)}
+    ranked = sorted(unique.values(), key=lambda keyword: (-keyword.weight, keyword.word))
     return ranked[:limit]
 
 
-def _without(text: str, parts: list[str]) -> str:
-    for part in parts:
-        text = text.replace(part, " ")
-    return text
-
-
-_NAME = re.compile(r"[A-Z0-9]|[./_@\\-]")
-
-
-_NAMES = ("nr", "ns", "nt", "nz")  # people, places, bodies and other proper nouns
-
-
-def _type(word: str) -> KeywordType:
-    """By its looks: what has capitals, digits or the marks of a path names something.
-
-    Chinese words are told by the segmenter, which knows names and verbs.
-    """
+def _keyword_type(word: str) -> KeywordType:
+    """Return the type of a word: by its spelling, or by the segmenter's tags for Chinese."""
     if word.isascii():
-        return "entity" if _NAME.search(word) else "concept"
+        return "entity" if _ENTITY_MARKS.search(word) else "concept"
     from rjieba import tag  # loading its dictionary takes a moment
 
-    tags = [kind for _, kind in tag(word)]
-    if tags and all(kind.startswith(_NAMES) for kind in tags):
+    tags = [tag_name for _, tag_name in tag(word)]
+    if tags and all(tag_name.startswith(_ENTITY_TAGS) for tag_name in tags):
         return "entity"
     return "action" if tags == ["v"] else "concept"
 
 
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
-_COMPOUND = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
-_SMALL_NUMBERS = (
+_IDENTIFIER_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
+_HYPHENATED = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
+_NUMBER_SPELLINGS = (
     ("0", "zero", "零"),
     ("1", "one", "一"),
     ("2", "two", "二", "两"),
@@ -77,26 +104,26 @@ _SMALL_NUMBERS = (
     ("9", "nine", "九"),
     ("10", "ten", "十"),
 )
-_COUNTED = re.compile(
+_NUMBER = re.compile(
     r"\b(\d{1,2}|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b"
     r"|([零一二两三四五六七八九十])(?=[个次天周月年岁本位点号件只条])",
     re.IGNORECASE,
 )
 
 
-def expansions_of(query: str) -> tuple[str, ...]:
-    """Other forms of the words of a query: parts of identifiers, numbers as digits and words."""
-    more: dict[str, None] = {}
+def expand_terms(query: str) -> tuple[str, ...]:
+    """Return the parts of a query's identifiers and other spellings of its numbers."""
+    terms: dict[str, None] = {}
     for word in re.findall(r"[A-Za-z0-9_\-./]{4,}", query):
-        if _COMPOUND.fullmatch(word):  # "hand-drip" is searched by its parts already
+        if _HYPHENATED.fullmatch(word):  # "hand-drip" is already searched by its parts
             continue
-        parts = [part for part in _CAMEL.split(word) if len(part) > 2]
-        more.update(dict.fromkeys(parts if len(parts) > 1 else ()))
-    chinese = any("\u4e00" <= character <= "\u9fff" for character in query)
-    for match in _COUNTED.finditer(query):
-        said = match.group().lower()
-        for forms in _SMALL_NUMBERS:
-            if said in forms:
-                wanted = (forms[0], *forms[2:]) if chinese else forms[:2]
-                more.update(dict.fromkeys(form for form in wanted if form != said))
-    return tuple(more)
+        parts = [part for part in _IDENTIFIER_BREAK.split(word) if len(part) > 2]
+        terms.update(dict.fromkeys(parts if len(parts) > 1 else ()))
+    has_chinese = any("\u4e00" <= character <= "\u9fff" for character in query)
+    for match in _NUMBER.finditer(query):
+        number = match.group().lower()
+        for spellings in _NUMBER_SPELLINGS:
+            if number in spellings:
+                others = (spellings[0], *spellings[2:]) if has_chinese else spellings[:2]
+                terms.update(dict.fromkeys(other for other in others if other != number))
+    return tuple(terms)

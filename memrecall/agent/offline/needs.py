@@ -1,21 +1,35 @@
 """Whether a user's message needs a recall at all."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.references import FIRST_PERSON, FOR_ME, OWN, Reference, find_references
-from memrecall.agent.offline.request import LONGEST_READ, content_words
-from memrecall.agent.offline.words import ASKING, DRESS, chinese, english, ignoring_case
+from memrecall.agent.offline.keywords import read_json_lines
+from memrecall.agent.offline.references import (
+    FIRST_PERSON,
+    PERSONAL_ADVICE,
+    QUESTIONS_ABOUT_USER,
+    Reference,
+    find_references,
+)
+from memrecall.agent.offline.request import MAX_PARSED_LENGTH, extract_content_words
+from memrecall.agent.offline.vocabulary import (
+    POLITE_PHRASES,
+    QUESTION_MARKERS,
+    chinese_pattern,
+    english_pattern,
+    matches_any,
+    pattern_ignoring_case,
+)
+from memrecall.model.offline import RuleAnswer, RuleRequest
 from memrecall.text.times import TimeSpan, find_times
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
-_TAGGED = re.compile(
-    r"<([A-Za-z_][\w:\-]*)(?:\s[^<>]*)?>.*?</\1>|<[A-Za-z_/!?][^<>\n]*>", re.DOTALL
-)
-_OBJECT = re.compile(r"[\[{]\s*(?:[\"'\[{\d].*[\]}]|\}|\])", re.DOTALL)
+_TAGS = re.compile(r"<([A-Za-z_][\w:\-]*)(?:\s[^<>]*)?>.*?</\1>|<[A-Za-z_/!?][^<>\n]*>", re.DOTALL)
+_JSON = re.compile(r"[\[{]\s*(?:[\"'\[{\d].*[\]}]|\}|\])", re.DOTALL)
 _MACHINE_LINE = re.compile(
     r"""\s*(?:
         \[?\d{4}-\d\d-\d\d[T\s]\d\d:\d\d | \[?\d\d:\d\d:\d\d
@@ -40,38 +54,37 @@ _TEMPLATE = re.compile(
     r"|(?:只|仅)(?:返回|输出|回复)[^。\n]{0,8}(?:JSON|json|结果|数字|代码)",
     re.IGNORECASE | re.MULTILINE,
 )
-# A task on a text that follows it: "Translate this: …", 总结下面这段话：…
-_GIVEN = re.compile(
+# A task on a text that follows in the same message: "Translate this: …", 总结下面这段话：…
+_ATTACHED_TEXT = re.compile(
     r"(?:following|below|this|these|下面|以下|下列|如下|这段|这句|这篇|这个|这些)"
     r"[^:：\n]{0,40}[:：\n]\s*\S"
     r"|\b(?:translate|summari[sz]e|proofread|paraphrase|rewrite)\b[^:\n]{0,60}[:\n]\s*\S"
     r"|(?:翻译|总结|概括|润色|改写|校对)[^:：\n]{0,20}[:：\n]\s*\S",
     re.IGNORECASE,
 )
-_MOST_MACHINE = 0.6  # of the lines; with more, the whole is machine-made
+_MAX_MACHINE_SHARE = 0.6  # of the lines; with more, the whole text is machine-made
 
 
-def human_part(text: str) -> str:
-    """What of a message a person wrote to be answered; empty if a machine made it all."""
+def _human_part(text: str) -> str:
+    """Return the part of a message that a person wrote, empty if a machine wrote it all."""
     if _TEMPLATE.search(text):
         return ""
-    part = _TAGGED.sub(" ", _FENCE.sub(" ", text))
-    part = _OBJECT.sub(" ", part)
+    part = _JSON.sub(" ", _TAGS.sub(" ", _FENCE.sub(" ", text)))
     lines = [line for line in part.splitlines() if line.strip()]
-    machine = [line for line in lines if _MACHINE_LINE.match(line)]
-    if lines and len(machine) / len(lines) >= _MOST_MACHINE:
+    machine_lines = [line for line in lines if _MACHINE_LINE.match(line)]
+    if lines and len(machine_lines) / len(lines) >= _MAX_MACHINE_SHARE:
         return ""
-    if machine:
-        part = "\n".join(line for line in lines if line not in machine)
-    given = _GIVEN.search(part)
-    return (part[: given.end() - 1] if given else part).strip()
+    if machine_lines:
+        part = "\n".join(line for line in lines if line not in machine_lines)
+    attached = _ATTACHED_TEXT.search(part)
+    return (part[: attached.end() - 1] if attached else part).strip()
 
 
-# Only whether a time is past matters here, not which one it is.
+# It only matters whether a time is in the past, not which one it is.
 _NOW = datetime(2026, 6, 17, 12, tzinfo=UTC)
 _UTC = ZoneInfo("UTC")
 
-_GREETING = ignoring_case(
+_GREETING = pattern_ignoring_case(
     r"\W*(?:hi|hello|hey|good (?:morning|evening|afternoon|night)"
     r"|thanks?(?: you)?(?: (?:so|very) much)?|thx|ok(?:ay)?|sure|great|nice|cool|bye|see you"
     r"|got it|yes|no|yep|nope|lol|haha+|你好|您好|早上好?|晚上好|下午好|早安|晚安|嗨|哈喽"
@@ -79,93 +92,108 @@ _GREETING = ignoring_case(
     r"|不用了?|对|是的?|没事)(?:[\s,.!~，。！～吧啊呀哦啦了]|$)*"
 )
 _FILLER = re.compile(r"^\W*(?:那个|这个)[，,、…\s]")
-# 之前 and 以前 behind a verb or a time are "before that", not "earlier".
-_BEFORE = re.compile(
+# 之前 and 以前 after a verb or a time mean "before that", not "earlier".
+_BEFORE_EVENT = re.compile(
     r"(?<=[^\W我你您他她们咱的了在跟和按照像是得时候下，。,.\s])[之以]前(?!的|我|你|说|聊|讨论|提)"
 )
-_TO_DO = ignoring_case(
+_REMINDER = pattern_ignoring_case(
     r"^\W*(?:please )?remember (?:to|that|my|this|i)\b",
     "记得(?!吗|我|你|上|之|以|那)[^吗？?]*$",
 )
-_AGAIN = frozenset({"again", "once more", "the same", "same way"})
-_NOT_ALIKE = ignoring_case(
+_REPETITION = frozenset({"again", "once more", "the same", "same way"})
+_NOT_AS_BEFORE = pattern_ignoring_case(
     r"\bthe same\b(?=\s*(?:\?|$|time\b|thing\b"
     r"|as\b(?!\s+(?:before|last|usual|always|my|our)\b)))"
 )
-_SENTENCE = (
-    chinese("了,是,在,去,我,他,她"),
-    english("is,was,were,are,went,had,has,i,we,he,she,they,did"),
+_SENTENCE_WORDS = (
+    chinese_pattern("了,是,在,去,我,他,她"),
+    english_pattern("is,was,were,are,went,had,has,i,we,he,she,they,did"),
 )
-_FRAGMENT_LENGTH = 24
+_MAX_FRAGMENT_LENGTH = 24
 
 
 @dataclass(frozen=True, slots=True)
-class NeedVerdict:
+class RecallNeed:
     """Whether a recall is needed, and why."""
 
     needed: bool
-    why: str
+    reason: str
 
 
-def needs_recall(text: str, earlier_texts: Sequence[str]) -> NeedVerdict:
-    """Judge a message: does it point at the past or ask about the user?
+def answer_needs_recall_prompt(request: RuleRequest) -> RuleAnswer:
+    """Answer the prompt `needs_recall`: whether the last user message needs a recall."""
+    lines = [line for line in read_json_lines(request.messages) if "text" in line]
+    texts = [str(line["text"]) for line in lines]
+    user_positions = [i for i, line in enumerate(lines) if line.get("role", "user") == "user"]
+    position = user_positions[-1] if user_positions else len(texts) - 1
+    needed = position >= 0 and needs_recall(texts[position], texts[:position]).needed
+    return RuleAnswer(text=json.dumps({"needed": needed}))
 
-    What a reference means may stand in the earlier messages: then nothing needs to be recalled.
+
+def needs_recall(text: str, earlier_texts: Sequence[str]) -> RecallNeed:
+    """Decide whether a message refers to the past or asks about the user.
+
+    A reference that the earlier messages explain needs no recall.
     """
-    asked = human_part(text[: 4 * LONGEST_READ])[:LONGEST_READ]
-    if not asked:
-        return NeedVerdict(False, "machine-made, or a text that has all it needs")
-    if is_greeting(asked):
-        return NeedVerdict(False, "a greeting or a nod")
-    here = any(said.strip() and not is_greeting(said) for said in earlier_texts)
-    return _judge_references(asked, here) or _judge_question(asked)
+    request = _human_part(text[: 4 * MAX_PARSED_LENGTH])[:MAX_PARSED_LENGTH]
+    if not request:
+        return RecallNeed(False, "written by a machine, or a task with its own text")
+    if is_greeting(request):
+        return RecallNeed(False, "a greeting or an acknowledgement")
+    has_context = any(earlier.strip() and not is_greeting(earlier) for earlier in earlier_texts)
+    return _check_references(request, has_context) or _check_question(request)
 
 
 def is_greeting(text: str) -> bool:
-    """Whether it is only a greeting, thanks or a nod."""
+    """Return True if a text is only a greeting, thanks or an acknowledgement."""
     return _GREETING.fullmatch(text) is not None
 
 
-def _judge_references(text: str, here: bool) -> NeedVerdict | None:
-    """A verdict by references: those that reach out of the conversation, or find nothing in it."""
-    found = _true_references(text)
-    near = [one for one in found if one.to == "near"]
-    for one in found:
-        if one.to == "near" or (one.to == "thing" and here):
+def _check_references(text: str, has_context: bool) -> RecallNeed | None:
+    """Return a need if a reference points outside the conversation or at nothing in it."""
+    references = _genuine_references(text)
+    near = [reference for reference in references if reference.kind == "near"]
+    for reference in references:
+        if reference.kind == "near" or (reference.kind == "thing" and has_context):
             continue
-        if here and (one.text.lower() in _AGAIN or (near and one.to in ("said", "thing"))):
+        is_repetition = reference.text.lower() in _REPETITION
+        is_near = near and reference.kind in ("said", "thing")
+        if has_context and (is_repetition or is_near):
             continue
-        return NeedVerdict(True, f"refers to something earlier: {one.text}")
-    if near and not here and not content_words(text):
-        return NeedVerdict(True, f"goes on with something that is not shown: {near[0].text}")
+        return RecallNeed(True, f"refers to something earlier: {reference.text}")
+    if near and not has_context and not extract_content_words(text):
+        return RecallNeed(True, f"continues something that is not shown: {near[0].text}")
     return None
 
 
-def _true_references(text: str) -> list[Reference]:
-    """The references of a text without look-alikes: fillers, "before lunch", reminders."""
-    found = list(find_references(text))
+def _genuine_references(text: str) -> list[Reference]:
+    """Return the references without fillers, "before lunch", reminders and the like."""
+    references = list(find_references(text))
     if _FILLER.match(text):
-        found = [one for one in found if one.start > 1]
-    not_earlier = {match.start() for match in _BEFORE.finditer(text)}
-    not_earlier |= {match.start() for match in _NOT_ALIKE.finditer(text)}
-    found = [one for one in found if one.start not in not_earlier]
-    if _TO_DO.search(text):
-        found = [one for one in found if one.to != "said"]
-    return found
+        references = [reference for reference in references if reference.start > 1]
+    excluded = {
+        match.start()
+        for pattern in (_BEFORE_EVENT, _NOT_AS_BEFORE)
+        for match in pattern.finditer(text)
+    }
+    references = [reference for reference in references if reference.start not in excluded]
+    if _REMINDER.search(text):
+        references = [reference for reference in references if reference.kind != "said"]
+    return references
 
 
-def _judge_question(text: str) -> NeedVerdict:
-    asking = any(pattern.search(text) for pattern in ASKING)
-    if any(pattern.search(text) for pattern in OWN):
-        return NeedVerdict(True, "asks about the user or what was done together")
-    if any(pattern.search(text) for pattern in FOR_ME):
-        return NeedVerdict(True, "asks for advice that depends on the user")
+def _check_question(text: str) -> RecallNeed:
+    is_question = matches_any(text, QUESTION_MARKERS)
+    if matches_any(text, QUESTIONS_ABOUT_USER):
+        return RecallNeed(True, "asks about the user or about something done together")
+    if matches_any(text, PERSONAL_ADVICE):
+        return RecallNeed(True, "asks for advice that depends on the user")
     past = [span.text for span in find_times(text, _NOW, _UTC) if _is_past(span)]
-    if past and FIRST_PERSON.search(text) and asking:
-        return NeedVerdict(True, f"asks about a time in the past: {past[0]}")
-    if past and not asking and _is_fragment(text):
-        return NeedVerdict(True, f"names something of the past: {past[0]}")
-    return NeedVerdict(False, "says all that it needs")
+    if past and FIRST_PERSON.search(text) and is_question:
+        return RecallNeed(True, f"asks about a time in the past: {past[0]}")
+    if past and not is_question and _is_fragment(text):
+        return RecallNeed(True, f"names something of the past: {past[0]}")
+    return RecallNeed(False, "is complete without the past")
 
 
 def _is_past(span: TimeSpan) -> bool:
@@ -173,9 +201,8 @@ def _is_past(span: TimeSpan) -> bool:
 
 
 def _is_fragment(text: str) -> bool:
-    """Whether it only names a thing, as one does who wants it: "yesterday's list"."""
-    bare = text
-    for pattern in DRESS:
-        bare = pattern.sub(" ", bare)
-    short = len(bare) <= _FRAGMENT_LENGTH * (1 if not bare.isascii() else 2)
-    return short and not any(pattern.search(bare) for pattern in _SENTENCE)
+    """Return True if a text only names a thing, as in "yesterday's list"."""
+    for pattern in POLITE_PHRASES:
+        text = pattern.sub(" ", text)
+    is_short = len(text) <= _MAX_FRAGMENT_LENGTH * (2 if text.isascii() else 1)
+    return is_short and not matches_any(text, _SENTENCE_WORDS)

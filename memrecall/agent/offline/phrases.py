@@ -1,4 +1,4 @@
-"""What the rules say to people: why they do something, what they found, what they ask."""
+"""Texts of the rules in English and Chinese: thoughts, summaries and questions."""
 
 from memrecall.model.prompts import Language
 
@@ -129,22 +129,17 @@ _PHRASES: dict[str, tuple[str, str]] = {
         "I found nothing about {words} for {when}. Could it have been another time?",
         "{when}没有找到关于{words}的内容。会不会是别的时间？",
     ),
-    "ask_which": (
-        "Which of these is meant: {options}?",
-        "指的是哪一个：{options}？",
-    ),
     # Parts
     "user": ("the user", "用户"),
     "assistant": ("the assistant", "助手"),
     "somebody": ("somebody", "某人"),
     "memory": ("remembered", "记忆"),
     "and": (", ", "、"),
-    "or": (" or ", "，还是"),
     "this": ("this", "这件事"),
 }
 
 
 def say(language: Language, phrase: str, **values: object) -> str:
-    """A phrase in a language, with its values in place."""
+    """Return a phrase in a language, with its values filled in."""
     english, chinese = _PHRASES[phrase]
     return (chinese if language == "zh" else english).format(**values)

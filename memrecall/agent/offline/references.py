@@ -1,39 +1,39 @@
-"""Questions that only the user's own past can answer, or whose answer depends on who asks."""
+"""Patterns of references to the past and of questions about the user."""
 
 import re
 from dataclasses import dataclass
 from typing import Literal
 
-from memrecall.agent.offline.words import (
-    SAID_EN,
-    SAY_EN,
-    SAYING_ZH,
-    any_of,
-    chinese,
-    english,
-    ignoring_case,
+from memrecall.agent.offline.vocabulary import (
+    BASE_SPEECH_VERBS_EN,
+    PAST_SPEECH_VERBS_EN,
+    SPEECH_VERBS_ZH,
+    alternation,
+    chinese_pattern,
+    english_pattern,
+    pattern_ignoring_case,
 )
 
-# near: in this conversation; past: in an earlier one; said: somebody's words; alike: as before;
-# thing: definite, but where it stands is open.
-RefersTo = Literal["near", "past", "said", "alike", "thing"]
+# near: this conversation; past: an earlier one; said: someone's words; alike: done as before;
+# thing: a definite thing that may be anywhere.
+ReferenceKind = Literal["near", "past", "said", "alike", "thing"]
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """Words that point at something, and at what kind of place they point."""
+    """A phrase that points at something, and where that is to be found."""
 
     text: str
-    to: RefersTo
+    kind: ReferenceKind
     start: int
     end: int
 
 
-_NO_END = "[^，。？！,.?!]"
-_CHINESE: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
+_CLAUSE = "[^，。？！,.?!]"
+_CHINESE_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
     (
         "past",
-        chinese(
+        chinese_pattern(
             """
             上次,上回,上一次,上一回,前几次,头一次,之前,以前,先前,从前,早先,早些时候,当初
             那时候,那会儿,当时,曾经,那天,那次,那回,上一版,上个版本,旧版,原先,最初,一开始,老地方
@@ -42,19 +42,21 @@ _CHINESE: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
     ),
     (
         "alike",
-        chinese("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
+        chinese_pattern("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
     ),
-    ("alike", re.compile(rf"(?:像|跟|和|同|与){_NO_END}{{1,12}}?(?:一样|那样|似的)")),
+    ("alike", re.compile(rf"(?:像|跟|和|同|与){_CLAUSE}{{1,12}}?(?:一样|那样|似的)")),
     (
         "alike",
         re.compile(
-            rf"(?:按照?|照着?|依照|参照|根据){_NO_END}{{1,20}}?"
+            rf"(?:按照?|照着?|依照|参照|根据){_CLAUSE}{{1,20}}?"
             "(?:来|做|办|弄|写|改|处理|执行)"
         ),
     ),
     (
         "said",
-        re.compile(rf"(?:{any_of(SAYING_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"),
+        re.compile(
+            rf"(?:{alternation(SPEECH_VERBS_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"
+        ),
     ),
     (
         "said",
@@ -70,10 +72,12 @@ _CHINESE: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
             "(?:的|过)"
         ),
     ),
-    ("said", chinese("记得,记不记得,忘了,忘记")),
+    ("said", chinese_pattern("记得,记不记得,忘了,忘记")),
     (
         "near",
-        chinese("刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"),
+        chinese_pattern(
+            "刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"
+        ),
     ),
     ("near", re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?")),
     (
@@ -84,19 +88,22 @@ _CHINESE: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
     ),
 )
 
-_HELPERS = "(?:'ve|'d| have| had| already| once| just| also| ever| both)*"
-_SETTLED = any_of(SAID_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose")
-_MADE = "found|made|built|booked|hired|picked|set up|came up with|worked on|used"
-# Before a "that" which points; after a noun it only joins two clauses.
-_POINTS = """
+_AUXILIARIES = "(?:'ve|'d| have| had| already| once| just| also| ever| both)*"
+_PAST_VERBS = alternation(
+    PAST_SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose"
+)
+_BASE_VERBS = alternation(BASE_SPEECH_VERBS_EN + ",suggest,recommend,decide")
+_ACTIVITY_VERBS = "found|made|built|booked|hired|picked|set up|came up with|worked on|used"
+# "that" is a pointer after these words; after a noun it only joins two clauses.
+_BEFORE_POINTER = """
 of,about,in,on,for,to,with,from,at,and,or,is,was,like,use,do,send,show,find,open,get,give,me
 remember,recall,where,what,which,how,when,who,what's,where's
 """
-_NO_THING = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
-_ENGLISH: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
+_NOT_A_NOUN = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
+_ENGLISH_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
     (
         "past",
-        english(
+        english_pattern(
             """
             last time,the last time,previously,earlier,before that,the other day,back then
             in the past,the previous,our last,my last,your last,our previous,my previous,my old
@@ -104,28 +111,31 @@ _ENGLISH: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
             """
         ),
     ),
-    ("past", ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))")),
+    ("past", pattern_ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))")),
     (
         "alike",
-        english(
+        english_pattern(
             """
             as before,like before,like last time,as last time,same as,the same,as usual
             like usual,the usual,as always,once more,again,same way
             """
         ),
     ),
-    ("said", ignoring_case(rf"\b(?:i|you|we|he|she|they|us)\b{_HELPERS}\s+(?:{_SETTLED})\b")),
     (
         "said",
-        ignoring_case(
-            rf"\bdid (?:i|you|we) (?:\w+ )?(?:{any_of(SAY_EN + ',suggest,recommend,decide')})\b"
+        pattern_ignoring_case(
+            rf"\b(?:i|you|we|he|she|they|us)\b{_AUXILIARIES}\s+(?:{_PAST_VERBS})\b"
         ),
     ),
-    ("said", ignoring_case(rf"\b(?:i|you|we) (?:{_MADE})\b")),
-    ("said", english("remember,recall,remind me,forgot")),
+    (
+        "said",
+        pattern_ignoring_case(rf"\bdid (?:i|you|we) (?:\w+ )?(?:{_BASE_VERBS})\b"),
+    ),
+    ("said", pattern_ignoring_case(rf"\b(?:i|you|we) (?:{_ACTIVITY_VERBS})\b")),
+    ("said", english_pattern("remember,recall,remind me,forgot")),
     (
         "near",
-        english(
+        english_pattern(
             """
             continue,carry on,go on,keep going,resume,pick up where,where we left off,just now
             above,the above,next step,this one,these ones
@@ -134,39 +144,39 @@ _ENGLISH: tuple[tuple[RefersTo, re.Pattern[str]], ...] = (
     ),
     (
         "thing",
-        english(
+        english_pattern(
             "the one,that one,those ones,the ones,that thing,those things,that stuff,the thing"
         ),
     ),
     (
         "thing",
-        ignoring_case(
-            rf"(?:^|[,.;:?!]\s*|\b(?:{any_of(_POINTS)})\s+)"
-            rf"(?:that|those)\s+(?!(?:{_NO_THING})\b)[a-z]+"
+        pattern_ignoring_case(
+            rf"(?:^|[,.;:?!]\s*|\b(?:{alternation(_BEFORE_POINTER)})\s+)"
+            rf"(?:that|those)\s+(?!(?:{_NOT_A_NOUN})\b)[a-z]+"
         ),
     ),
 )
 
 
 def find_references(text: str) -> tuple[Reference, ...]:
-    """All references of a text, in order."""
-    found = [
-        Reference(match.group(), to, match.start(), match.end())
-        for to, pattern in (*_CHINESE, *_ENGLISH)
+    """Return all references in a text, in order of position."""
+    references = [
+        Reference(match.group(), kind, match.start(), match.end())
+        for kind, pattern in (*_CHINESE_REFERENCES, *_ENGLISH_REFERENCES)
         for match in pattern.finditer(text)
     ]
-    return tuple(sorted(found, key=lambda one: (one.start, one.end)))
+    return tuple(sorted(references, key=lambda reference: (reference.start, reference.end)))
 
 
 FIRST_PERSON = re.compile(
     r"我|咱|\b(?:i|i'm|i've|i'd|me|my|mine|we|we've|our|ours|us)\b", re.IGNORECASE
 )
-_ASKED_FACT = "what|when|where|which|who|whose|how (?:old|many|much|long|often|tall|far)"
+_FACT_QUESTION = "what|when|where|which|who|whose|how (?:old|many|much|long|often|tall|far)"
 
-# Facts about the user, and what was done together.
-OWN = (
-    ignoring_case(
-        rf"\b(?:{_ASKED_FACT})\b[^.?!]{{0,60}}\bmy\b",
+# Questions about the user, or about what user and assistant did together.
+QUESTIONS_ABOUT_USER = (
+    pattern_ignoring_case(
+        rf"\b(?:{_FACT_QUESTION})\b[^.?!]{{0,60}}\bmy\b",
         r"\bmy\b[^.?!]{0,60}\b(?:what|when|where|which|who)\b[^.?!]{0,20}\?",
         r"^\W*(?:is|are|was|were|does|do|did|has|have|had)\s+my\b",
         r"\b(?:who|what)\s+am\s+i\b|\bam\s+i\b|\babout me\b",
@@ -201,9 +211,9 @@ OWN = (
         "我是(?:谁|做什么|干什么|哪里|不是)|(?:知道|了解)我[^，。！]{0,12}(?:吗|什么|多少|哪)|关于我"
     ),
 )
-# Advice that depends on who asks.
-FOR_ME = (
-    ignoring_case(
+# Requests for advice that depend on who is asking.
+PERSONAL_ADVICE = (
+    pattern_ignoring_case(
         r"\b(?:recommend|suggest|pick|choose|plan)\b[^.?!]{0,40}\b(?:for me|me|my)\b",
         r"\bwhat should i (?!do if|use to)\w+",
         r"\bbased on what you know\b|\bfor someone like me\b",

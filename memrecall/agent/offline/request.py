@@ -1,4 +1,4 @@
-"""Reading a request: what its last user message refers to, and by which words to look for it."""
+"""Parsing of a request: its references, search terms, times and kind of question."""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,37 +7,37 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.findings import covered
-from memrecall.agent.offline.references import OWN, Reference, find_references
-from memrecall.agent.offline.words import (
-    ASKING,
-    COUNT,
-    DRESS,
-    EMPTY_EN,
-    EMPTY_ZH,
-    LEANINGS,
-    PREFERENCE,
-    SAYING_EN,
-    SAYING_ZH,
-    SERVING_EN,
-    SERVING_ZH,
-    WANTING,
-    WHEN,
-    any_of,
-    chinese,
-    english,
-    ignoring_case,
+from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
+from memrecall.agent.offline.vocabulary import (
+    ASSISTANCE_VERBS_EN,
+    ASSISTANCE_VERBS_ZH,
+    COUNT_QUESTIONS,
+    GENERIC_WORDS_EN,
+    GENERIC_WORDS_ZH,
+    MEMORY_TYPE_HINTS,
+    POLITE_PHRASES,
+    PREFERENCE_QUESTIONS,
+    QUESTION_MARKERS,
+    REQUEST_MARKERS,
+    SPEECH_VERBS_EN,
+    SPEECH_VERBS_ZH,
+    TIME_QUESTIONS,
+    alternation,
+    chinese_pattern,
+    english_pattern,
+    matches_any,
+    pattern_ignoring_case,
 )
 from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import TimeSpan, find_times
-from memrecall.text.tokens import stem
+from memrecall.text.tokens import stem, word_coverage
 
-LONGEST_READ = 2_000
-_LONGEST_QUOTE = 60
-_MOST_WORDS = 16
+MAX_PARSED_LENGTH = 2_000
+_MAX_QUOTE_LENGTH = 60
+_MAX_WORDS = 16
 
 _QUOTES = re.compile(
     r"[“\"]([^“”\"\n]+)[”\"]|[‘「『《]([^‘’「」『』《》\n]+)[’」』》]|`([^`\n]+)`|(?<!\w)'([^'\n]{2,})'(?!\w)"
@@ -48,170 +48,183 @@ _IDENTIFIER = re.compile(
     r"|(?<!\w)(?=[\w\-]*[A-Za-z])(?=[\w\-]*\d)[A-Za-z0-9][A-Za-z0-9\-]{2,}|(?<![\w.:/-])\d{3,}(?![\w.:/年-])",
     re.ASCII,
 )
-_EMPTY_STEMS = frozenset(map(stem, EMPTY_EN))
+_GENERIC_STEMS = frozenset(map(stem, GENERIC_WORDS_EN))
 
 
-def undress(text: str) -> str:
-    """The text without politeness and without the words that only ask to be told."""
-    for pattern in DRESS:
+def strip_polite_phrases(text: str) -> str:
+    """Return the text without politeness and phrases such as "tell me"."""
+    for pattern in POLITE_PHRASES:
         text = pattern.sub(" ", text)
     return " ".join(text.split()).lstrip(" ,，。.?？!！;；")
 
 
-def exact_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
-    """What must be kept letter by letter: quotations, paths, addresses, identifiers, numbers."""
-    text = _blank(text[:LONGEST_READ], times)
-    quoted = [next(filter(None, match.groups())).strip() for match in _QUOTES.finditer(text)]
-    found = [quote for quote in quoted if 1 < len(quote) <= _LONGEST_QUOTE]
-    found += [match.group().rstrip(".,;:!?") for match in _IDENTIFIER.finditer(text)]
-    return tuple(dict.fromkeys(found))
+def extract_exact_terms(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
+    """Return quotations, paths, addresses, identifiers and numbers, verbatim."""
+    text = _blank_times(text[:MAX_PARSED_LENGTH], times)
+    quotes = [next(filter(None, match.groups())).strip() for match in _QUOTES.finditer(text)]
+    terms = [quote for quote in quotes if 1 < len(quote) <= _MAX_QUOTE_LENGTH]
+    terms += [match.group().rstrip(".,;:!?") for match in _IDENTIFIER.finditer(text)]
+    return tuple(dict.fromkeys(terms))
 
 
-def content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
-    """The telling words of a text, most telling first; none if it only points or asks."""
-    bare = undress(_blank(text[:LONGEST_READ], times))
-    words = [weighted.word for weighted in extract_keywords(bare, 2 * _MOST_WORDS)]
-    return tuple(word for word in words if not _is_empty(word))[:_MOST_WORDS]
+def extract_content_words(text: str, times: Iterable[TimeSpan] = ()) -> tuple[str, ...]:
+    """Return the words that identify a subject, most distinctive first."""
+    content = strip_polite_phrases(_blank_times(text[:MAX_PARSED_LENGTH], times))
+    words = [keyword.word for keyword in extract_keywords(content, 2 * _MAX_WORDS)]
+    return tuple(word for word in words if not _is_generic(word))[:_MAX_WORDS]
 
 
-def _is_empty(word: str) -> bool:
-    if word.isascii():
-        return stem(word) in _EMPTY_STEMS
-    return word in EMPTY_ZH
+def _is_generic(word: str) -> bool:
+    return stem(word) in _GENERIC_STEMS if word.isascii() else word in GENERIC_WORDS_ZH
 
 
-def _blank(text: str, times: Iterable[TimeSpan]) -> str:
+def _blank_times(text: str, times: Iterable[TimeSpan]) -> str:
     for span in times:
         end = span.position + len(span.text)
         text = text[: span.position] + " " * len(span.text) + text[end:]
     return text
 
 
-Whose = Literal["user", "assistant"]
+SpeakerRole = Literal["user", "assistant"]
 
-_PAST_ZH = (
+_ADVERBS_ZH = (
     "(?:之前|以前|上次|上回|昨天|刚才|刚刚|那天|曾经|还|都|也|当时|最近|跟我|和我|对我|向我"
     "|[^，。？！你我]{0,6}?)"
 )
-_PAST_EN = "(?:'ve|'d| have| had| did| just| once| already| ever| also| previously)*"
-_TO_YOU = "(?<![跟和对向与给问])"  # 跟你说: it is not you who speaks
-_ASSISTANT = (
-    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{any_of(SERVING_ZH)})"),
-    re.compile(rf"{_TO_YOU}[你您]{_PAST_ZH}(?:{any_of(SAYING_ZH)})(?:过|的|了|到)"),
+_AUXILIARIES_EN = "(?:'ve|'d| have| had| did| just| once| already| ever| also| previously)*"
+_NOT_ADDRESSEE = "(?<![跟和对向与给问])"  # in 跟你说 the listener is "you"
+_ASSISTANT_SAID = (
+    re.compile(rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(ASSISTANCE_VERBS_ZH)})"),
+    re.compile(
+        rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)"
+    ),
     re.compile("你的(?:建议|推荐|回答|回复|答复)"),
-    ignoring_case(
-        rf"\byou{_PAST_EN}\s+(?:{any_of(SAYING_EN)}|{any_of(SERVING_EN)})\b",
+    pattern_ignoring_case(
+        rf"\byou{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)}|{alternation(ASSISTANCE_VERBS_EN)})\b",
         r"\byour\s+(?:\w+\s+)?(?:suggestion|advice|recommendation|answer|reply|proposal)s?\b",
     ),
 )
-_USER = (
-    re.compile(rf"我(?:[跟和对向]你)?{_PAST_ZH}(?:{any_of(SAYING_ZH)})(?:过|的|了|到)"),
+_USER_SAID = (
+    re.compile(
+        rf"我(?:[跟和对向]你)?{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)"
+    ),
     re.compile("我(?:最|很|比较|不|都|平时|一直|一般)*(?:喜欢|讨厌|爱吃|爱喝|爱看|偏好|习惯|爱)"),
-    ignoring_case(
-        rf"\bi{_PAST_EN}\s+(?:{any_of(SAYING_EN)})\b",
+    pattern_ignoring_case(
+        rf"\bi{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)})\b",
         r"\b(?:do|did|what|which)\s+i\s+(?:\w+\s+)?(?:like|prefer|hate|dislike|love)\b",
         r"\bmy\s+(?:\w+\s+)?(?:favou?rite|preference|preferred|taste)",
     ),
 )
-_TOGETHER = re.compile(r"我们|咱们?|\bwe\b|\bour\b|\bus\b", re.IGNORECASE)
+_BOTH_SAID = re.compile(r"我们|咱们?|\bwe\b|\bour\b|\bus\b", re.IGNORECASE)
 
 
-def whose_words(text: str) -> Whose | None:
-    """The role whose messages are asked for; None if either may have said it."""
-    if any(pattern.search(text) for pattern in _ASSISTANT):
+def find_speaker_role(text: str) -> SpeakerRole | None:
+    """Return the role whose messages are asked for, None if it may be either."""
+    if matches_any(text, _ASSISTANT_SAID):
         return "assistant"
-    if _TOGETHER.search(text):
+    if _BOTH_SAID.search(text):
         return None
-    return "user" if any(pattern.search(text) for pattern in _USER) else None
+    return "user" if matches_any(text, _USER_SAID) else None
 
 
-# Between a time and its verb of saying may stand who said it and to whom.
-_SAYING_NEXT = re.compile(
+# Speaker and listener may be named between a time and its verb of speech.
+_SPEECH_FOLLOWS_ZH = re.compile(
     "(?:的时候|里|那天|早上|晚上|下午|上午)?(?:我|你|您|咱们?|我们|你们|他|她|他们)?(?:们)?"
     "(?:[跟和对与同][^，。？！的]{1,6}?)?(?:还|都|就|也|曾|到底)?"
-    f"(?:{any_of(SAYING_ZH)}|{any_of(SERVING_ZH)})"
+    f"(?:{alternation(SPEECH_VERBS_ZH)}|{alternation(ASSISTANCE_VERBS_ZH)})"
 )
-_SAYING_EN = english(SAYING_EN + ",suggested,recommended,gave,sent,listed,proposed")
-_PARTED = re.compile(r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE)
-_WE_DID = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
-_SHORT = timedelta(days=8)
-_NEAR = 48  # characters between an English verb of saying and its time
+_SPEECH_EN = english_pattern(SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,listed,proposed")
+_CLAUSE_BREAK = re.compile(
+    r"\b(?:about|that|if|whether|how|why|when|where|who)\b|[,;:]", re.IGNORECASE
+)
+_PRONOUN = re.compile(r"[\s,]*(?:i|we|you)\s+(?:\w+\s+)?", re.IGNORECASE)
+_MAX_MESSAGE_SPAN = timedelta(days=8)
+_MAX_DISTANCE = 48  # characters between an English verb of speech and its time
 
-_Pair = tuple[re.Pattern[str], re.Pattern[str]]
-# Days that rough words mean; None: no time at all.
-_VAGUE: tuple[tuple[int | None, _Pair], ...] = (
+# How many days back a vague time reaches; None if it names no time.
+_VAGUE_TIMES: tuple[tuple[int | None, tuple[re.Pattern[str], ...]], ...] = (
     (
         None,
-        (chinese("一直,习惯,总是,向来,平时,通常"), english("always,usually,generally,all along")),
+        (
+            chinese_pattern("一直,习惯,总是,向来,平时,通常"),
+            english_pattern("always,usually,generally,all along"),
+        ),
     ),
-    (3, (chinese("刚才,刚刚,方才"), english("just now,a moment ago,a minute ago"))),
+    (3, (chinese_pattern("刚才,刚刚,方才"), english_pattern("just now,a moment ago,a minute ago"))),
     (
         7,
         (
-            chinese("最近,近来,这几天,前几天,前两天"),
-            english("recently,lately,the other day,other day,these days"),
+            chinese_pattern("最近,近来,这几天,前几天,前两天"),
+            english_pattern("recently,lately,the other day,other day,these days"),
         ),
     ),
     (
         30,
-        (chinese("上次,上回,上一次,之前,先前"), english("last time,previously,earlier,before")),
+        (
+            chinese_pattern("上次,上回,上一次,之前,先前"),
+            english_pattern("last time,previously,earlier,before"),
+        ),
     ),
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """The times of a request. `said` bounds the messages; `recency` is days, as a leaning only."""
+class RequestTimes:
+    """The times that a request names.
+
+    `message_span` limits the search to messages of that time. `recency_days` only breaks ties.
+    """
 
     spans: tuple[TimeSpan, ...] = ()
-    said: TimeSpan | None = None
-    recency: int | None = None
+    message_span: TimeSpan | None = None
+    recency_days: int | None = None
 
 
-def read_timing(text: str, spans: Sequence[TimeSpan]) -> Timing:
-    """Tell a time of saying from a time of the thing itself."""
-    said = [span for span in spans if not is_vague(span) and _belongs_to_saying(text, span)]
-    # Of a month people are not sure, and of two times they ask together: both only lean.
-    sure = len(said) == 1 and _is_short(said[0])
-    return Timing(tuple(spans), said[0] if sure else None, _recency(text))
+def _read_times(text: str, spans: Sequence[TimeSpan]) -> RequestTimes:
+    candidates = [span for span in spans if not _is_vague(span) and _dates_speech(text, span)]
+    # People misremember months, and two times are asked about together: neither is a filter.
+    is_filter = len(candidates) == 1 and _is_short(candidates[0])
+    return RequestTimes(tuple(spans), candidates[0] if is_filter else None, _recency_days(text))
 
 
 def _is_short(span: TimeSpan) -> bool:
-    return bool(span.start and span.end and span.end - span.start <= _SHORT)
+    return bool(span.start and span.end and span.end - span.start <= _MAX_MESSAGE_SPAN)
 
 
-def is_vague(span: TimeSpan) -> bool:
-    """Whether the words name no stretch of their own: recently, 刚才."""
-    return any(pattern.search(span.text) for _, pair in _VAGUE for pattern in pair)
+def _is_vague(span: TimeSpan) -> bool:
+    return any(matches_any(span.text, patterns) for _, patterns in _VAGUE_TIMES)
 
 
-def _belongs_to_saying(text: str, span: TimeSpan) -> bool:
+def _dates_speech(text: str, span: TimeSpan) -> bool:
+    """Return True if the time says when something was said, not when it happened."""
     end = span.position + len(span.text)
-    if _SAYING_NEXT.match(text, end):
+    if _SPEECH_FOLLOWS_ZH.match(text, end):
         return True
-    before = text[max(span.position - _NEAR, 0) : span.position]
-    verbs = list(_SAYING_EN.finditer(before))
-    if verbs and not _PARTED.search(before, verbs[-1].end()):
+    before = text[max(span.position - _MAX_DISTANCE, 0) : span.position]
+    verbs = list(_SPEECH_EN.finditer(before))
+    if verbs and not _CLAUSE_BREAK.search(before, verbs[-1].end()):
         return True
-    # "Last week you told me"; but not "in May, who said".
-    after = text[end : end + _NEAR]
-    verb = _SAYING_EN.search(after)
-    return verb is not None and _WE_DID.fullmatch(after[: verb.start()]) is not None
+    # "Last week you told me" qualifies, "in May, who said" does not.
+    after = text[end : end + _MAX_DISTANCE]
+    verb = _SPEECH_EN.search(after)
+    return verb is not None and _PRONOUN.fullmatch(after[: verb.start()]) is not None
 
 
-def _recency(text: str) -> int | None:
-    for days, pair in _VAGUE:
-        if any(pattern.search(text) for pattern in pair):
-            return days
-    return None
+def _recency_days(text: str) -> int | None:
+    return next((days for days, patterns in _VAGUE_TIMES if matches_any(text, patterns)), None)
 
 
-Asks = Literal["fact", "count", "when", "preference"]
-_FAR = frozenset({"past", "said", "alike"})
+QuestionKind = Literal["fact", "count", "when", "preference"]
+_QUESTION_KINDS: tuple[tuple[QuestionKind, tuple[re.Pattern[str], ...]], ...] = (
+    ("count", COUNT_QUESTIONS),
+    ("when", TIME_QUESTIONS),
+    ("preference", PREFERENCE_QUESTIONS),
+)
+_EARLIER_CONVERSATION = frozenset({"past", "said", "alike"})
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WindowMessage:
     """A message of the window."""
 
     role: str
@@ -224,108 +237,97 @@ class ParsedRequest:
     """A request as the rules understand it."""
 
     language: Language
-    text: str  # the asked message
-    question: str  # the same without politeness
+    text: str  # the last message of the user
+    question: str  # the same without polite phrases
     references: tuple[Reference, ...]
-    words: tuple[str, ...]  # content words of the asked message, most telling first
-    exact: tuple[str, ...]  # quotations, paths, identifiers, numbers
-    timing: Timing
-    whose: Whose | None
-    personal: bool  # asks for a fact about the user, whatever was talked about before
-    asks: Asks
+    words: tuple[str, ...]  # its content words, most distinctive first
+    exact_terms: tuple[str, ...]  # its quotations, paths, identifiers, numbers
+    times: RequestTimes
+    speaker_role: SpeakerRole | None
+    is_about_user: bool  # a question about the user, whatever the conversation is about
+    question_kind: QuestionKind
     mode: Mode
-    leaning: str | None  # the type of memory that is rather meant
-    earlier: tuple[Line, ...]  # the messages before it, latest first
+    memory_type: str | None  # the type of memory that is probably meant
+    earlier: tuple[WindowMessage, ...]  # the messages before it, latest first
 
     @property
-    def bare(self) -> bool:
-        """Whether it points at something and names nothing."""
-        return bool(self.references) and not self.words and not self.exact
+    def search_terms(self) -> tuple[str, ...]:
+        """The exact terms and the content words."""
+        return (*self.exact_terms, *self.words)
 
     @property
-    def empty(self) -> bool:
-        """Whether it neither points nor names: a greeting, a nod."""
-        return not (self.references or self.words or self.exact or self.timing.spans)
+    def is_bare(self) -> bool:
+        """Whether it points at something without describing it."""
+        return bool(self.references) and not self.search_terms
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it refers to nothing and names nothing, as a greeting does."""
+        return not (self.references or self.search_terms or self.times.spans)
 
     @property
     def points_back(self) -> bool:
-        """Whether it points at an earlier conversation, not only at this one."""
-        return any(reference.to in _FAR for reference in self.references)
+        """Whether it refers to an earlier conversation."""
+        return any(reference.kind in _EARLIER_CONVERSATION for reference in self.references)
 
     @property
-    def topical(self) -> bool:
-        """Whether it is the conversation that is to be searched by, not one question."""
-        alone = (self.points_back or self.personal) and not self.replies
-        return bool(self.earlier) and (self.bare or not alone)
+    def is_topical(self) -> bool:
+        """Whether to search by the whole conversation instead of this message alone."""
+        is_standalone = (self.points_back or self.is_about_user) and not self.is_reply
+        return bool(self.earlier) and (self.is_bare or not is_standalone)
 
     @property
-    def replies(self) -> bool:
-        """Whether it answers a question and asks nothing: "last time I …" only tells something."""
+    def is_reply(self) -> bool:
+        """Whether it only answers a question: "last time I …" may be a statement."""
         if not self.earlier or self.earlier[0].role == "user":
             return False
-        if any(pattern.search(self.text) for pattern in (*ASKING, *WANTING)):
+        if matches_any(self.text, (*QUESTION_MARKERS, *REQUEST_MARKERS)):
             return False
         return any(mark in self.earlier[0].text for mark in "?？")
 
     @property
     def context_words(self) -> tuple[str, ...]:
-        """Content words of the earlier messages, the latest message first."""
-        return tuple(dict.fromkeys(word for line in self.earlier for word in line.words))
+        """The content words of the earlier messages, latest message first."""
+        return tuple(dict.fromkeys(word for message in self.earlier for word in message.words))
 
 
-def read_request(
+def parse_request(
     messages: Sequence[Mapping[str, Any]], now: datetime, zone: ZoneInfo
 ) -> ParsedRequest:
-    """Read the window's messages; the last one of the user is what is asked."""
-    place = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
-    asked = str(messages[place].get("text", "")) if messages else ""
-    text = asked[:LONGEST_READ]
+    """Parse the last user message of a window, with the earlier ones as context."""
+    position = max((i for i, m in enumerate(messages) if m.get("role") == "user"), default=-1)
+    full_text = str(messages[position].get("text", "")) if messages else ""
+    text = full_text[:MAX_PARSED_LENGTH]
     spans = find_times(text, now, zone)
-    words, exact = content_words(text, spans), exact_words(text, spans)
+    words, exact_terms = extract_content_words(text, spans), extract_exact_terms(text, spans)
     references = find_references(text)
-    asking = bool(references) or any(pattern.search(text) for pattern in ASKING)
+    is_asking = bool(references) or matches_any(text, QUESTION_MARKERS)
+    has_only_exact_terms = bool(exact_terms) and word_coverage(words, " ".join(exact_terms)) >= 1
     return ParsedRequest(
-        language=language_of(asked),
+        language=language_of(full_text),
         text=text,
-        question=undress(text),
+        question=strip_polite_phrases(text),
         references=references,
         words=words,
-        exact=exact,
-        timing=read_timing(text, spans),
-        # Who tells that he likes something asks for nobody's words.
-        whose=whose_words(text) if asking else None,
-        personal=any(pattern.search(text) for pattern in OWN),
-        asks=_asks(text),
-        # A question around an exact word is found better by both sides together.
-        mode="keyword" if exact and covered(words, " ".join(exact)) >= 1 else "hybrid",
-        leaning=_leaning(text),
-        earlier=_earlier(messages[:place] if place >= 0 else messages[:-1]),
+        exact_terms=exact_terms,
+        times=_read_times(text, spans),
+        # A statement such as "I like apples" does not ask for anyone's words.
+        speaker_role=find_speaker_role(text) if is_asking else None,
+        is_about_user=matches_any(text, QUESTIONS_ABOUT_USER),
+        question_kind=next((k for k, asks in _QUESTION_KINDS if matches_any(text, asks)), "fact"),
+        # Questions that only contain an exact term find more in hybrid mode.
+        mode="keyword" if has_only_exact_terms else "hybrid",
+        memory_type=next(
+            (t for t, hints in MEMORY_TYPE_HINTS.items() if matches_any(text, hints)), None
+        ),
+        earlier=_earlier_messages(messages[:position] if position >= 0 else messages[:-1]),
     )
 
 
-def _earlier(messages: Sequence[Mapping[str, Any]]) -> tuple[Line, ...]:
-    kept = [m for m in reversed(messages) if m.get("role") in ("user", "assistant", "other")]
+def _earlier_messages(messages: Sequence[Mapping[str, Any]]) -> tuple[WindowMessage, ...]:
     return tuple(
-        Line(str(m["role"]), text, content_words(text))
-        for m in kept
-        if (text := str(m.get("text", ""))[:LONGEST_READ])
+        WindowMessage(str(message["role"]), text, extract_content_words(text))
+        for message in reversed(messages)
+        if message.get("role") in ("user", "assistant", "other")
+        and (text := str(message.get("text", ""))[:MAX_PARSED_LENGTH])
     )
-
-
-def _asks(text: str) -> Asks:
-    tables: tuple[tuple[Asks, Any], ...] = (
-        ("count", COUNT),
-        ("when", WHEN),
-        ("preference", PREFERENCE),
-    )
-    for name, pair in tables:
-        if any(pattern.search(text) for pattern in pair):
-            return name
-    return "fact"
-
-
-def _leaning(text: str) -> str | None:
-    for name, pair in LEANINGS.items():
-        if any(pattern.search(text) for pattern in pair):
-            return name
-    return None

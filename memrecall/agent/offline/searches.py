@@ -1,225 +1,200 @@
-"""Which search comes next: the first one, and wider ones where it found nothing that fits.
+"""Search plans: the first search, and wider ones if it found nothing suitable.
 
-A second search that only looks closer is not worth its turn. With words of the best hits, on their
-day, within the named time or in the named person's own words it brings 0 to 8 of 100 pieces of
-evidence, among up to five new keys, and moves the F1 of what is handed off by 0.02 at most, as
-often down as up.
+A second, narrower search is not worth its turn. With words of the best hits, on their day, within
+the named time or in the named person's own words it brings 0 to 8 of 100 pieces of evidence, among
+up to five new keys, and moves the F1 of what is handed off by 0.02 at most, as often down as up.
 """
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from memrecall.agent.offline.findings import Candidate, Findings, covered
 from memrecall.agent.offline.needs import is_greeting
-from memrecall.agent.offline.request import Line, ParsedRequest
-from memrecall.agent.offline.transcript import REFUSED, Transcript
+from memrecall.agent.offline.request import ParsedRequest, WindowMessage
+from memrecall.agent.offline.transcript import TOO_MANY_SEARCHES, Candidate, Findings, Transcript
 from memrecall.text.times import TimeSpan
+from memrecall.text.tokens import word_coverage
 
-_TELLING = 3  # words; a conversation with fewer has not said yet what it is about
-_WEAK = 2  # words of its own, with which a reference may still mean many things
-_COMPARED = 60  # characters; previews are cut
+_MIN_CONTEXT_WORDS = 3  # a conversation with fewer has no clear subject yet
+_MAX_WEAK_TERMS = 2  # a reference with so few terms may mean many things
+_COMPARED_LENGTH = 60  # previews are truncated
+
+# A model should see only good results; the rules score candidates themselves.
+_DEFAULT_MIN_SCORE = 0.3
+_LOW_MIN_SCORE = 0.15
+_KEYWORD_MIN_SCORE = 0.1  # scores of keyword searches mean little in small stores
+_LIMIT = 10
+_MAX_QUERY_LENGTH = 980
+_FIRST_WINDOW = 4  # messages before the request that the first window shows
+_MAX_OLDER_WORDS = 10
+_MAX_KEYWORDS = 8
+# The defaults of the search tool, with which it compares searches.
+_TOOL_DEFAULTS = {"search_mode": "hybrid", "limit": 5, "min_relevance_score": 0.5}
 
 
-def meant_in_window(reading: ParsedRequest) -> Line | None:
-    """The earlier message that a near reference means, if the reference stays in the window.
+def find_in_window(request: ParsedRequest) -> WindowMessage | None:
+    """Return the message of this conversation that the request refers to, if any.
 
-    "Go on" and "this one" mean what was just said; "that plan" means an earlier message that has a
-    plan and more to say. What points at another conversation is never answered from this one.
+    "Go on" and "this one" mean the last message; "that plan" means an earlier message about a plan.
+    References to an earlier conversation never mean this one.
     """
-    if reading.points_back or not reading.references or reading.timing.spans:
+    if request.points_back or not request.references or request.times.spans:
         return None
-    telling = [line for line in reading.earlier if line.words]
-    if reading.bare:
-        return telling[0] if telling else None
-    wanted = (*reading.exact, *reading.words)
-    for line in telling:
-        if len(line.words) > len(wanted) and covered(wanted, line.text) >= 1:
-            return line
+    messages = [message for message in request.earlier if message.words]
+    if request.is_bare:
+        return messages[0] if messages else None
+    terms = request.search_terms
+    for message in messages:
+        if len(message.words) > len(terms) and word_coverage(terms, message.text) >= 1:
+            return message
     return None
 
 
-def stored_line(line: Line, hits: Iterable[Candidate]) -> list[Candidate]:
-    """The hits that are this very message: the conversation came from the store, not the caller."""
-    said = " ".join(line.text.split())[:_COMPARED]
-    return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED] == said]
+def find_stored_copies(message: WindowMessage, hits: Iterable[Candidate]) -> list[Candidate]:
+    """Return the hits that are this message: the window came from the store."""
+    start = " ".join(message.text.split())[:_COMPARED_LENGTH]
+    return [hit for hit in hits if " ".join(hit.text.split())[:_COMPARED_LENGTH] == start]
 
 
-def must_look_further(reading: ParsedRequest, transcript: Transcript, unsure: bool) -> bool:
-    """Whether to ask for earlier messages: the reference points outside and names too little.
+def needs_larger_window(request: ParsedRequest, transcript: Transcript, is_unsure: bool) -> bool:
+    """Return True if earlier messages are needed to understand the request.
 
-    One that names a little is searched first; earlier messages are asked for if that did not tell.
+    A reference with a few terms is searched first.
     """
     briefing = transcript.briefing
-    if transcript.expansion_refused or not briefing.older_messages:
+    if transcript.has_refused_expansion or not briefing.older_messages:
         return False
     if briefing.iteration >= briefing.max_iterations:
         return False
-    if reading.topical:
-        # A conversation is searched by itself: a little more of it finds more.
-        return briefing.iteration == 1 and not transcript.steps and not is_greeting(reading.text)
-    if not reading.references:
+    if request.is_topical:
+        # A search by the conversation finds more with a little more of it.
+        is_start = briefing.iteration == 1 and not transcript.steps
+        return is_start and not is_greeting(request.text)
+    if not request.references:
         return False
-    if reading.bare and len(reading.context_words) < _TELLING:
+    if request.is_bare and len(request.context_words) < _MIN_CONTEXT_WORDS:
         return not transcript.steps
-    weak = len(reading.words) + len(reading.exact) <= _WEAK
-    return weak and unsure and bool(transcript.searches)
-
-
-# A model is shown few results, which should be good ones; the rules judge for themselves.
-USUAL = 0.3
-LOW = 0.15
-LOWEST = 0.1  # for words alone: where little is stored, scores say little
-_DEFAULT = 0.5  # the tool's
-ALL = 10
-LONGEST_QUERY = 980
-_FIRST_SHOWN = 4  # messages before the asked one that the first window shows
-_OLDER_WORDS = 10
+    is_weak = len(request.search_terms) <= _MAX_WEAK_TERMS
+    return is_weak and is_unsure and bool(transcript.searches)
 
 
 @dataclass(frozen=True, slots=True)
 class SearchPlan:
-    """A search to make: its arguments, and the name of the reason for it."""
+    """The arguments of a search, and the phrase that explains it."""
 
-    why: str
+    phrase: str
     arguments: dict[str, Any]
 
 
-def next_search(
-    reading: ParsedRequest, transcript: Transcript, found: Findings, abstains: bool
+def plan_next_search(
+    request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
 ) -> SearchPlan | None:
-    """The next search that was not made yet; None when no other one promises anything.
+    """Return the next untried search, None if no other is promising.
 
-    `abstains` says that nothing of what was found fits well enough.
+    `abstains` says that no candidate so far is good enough.
     """
-    tried = [_essence(step.arguments) for step in transcript.searches if step.error != REFUSED]
-    tried += [_essence(arguments) for arguments in transcript.briefing.tried]
-    for plan in _plans(reading, transcript, found, abstains):
-        if plan.arguments["query"] and _essence(plan.arguments) not in tried:
+    tried = [s.arguments for s in transcript.searches if s.error != TOO_MANY_SEARCHES]
+    seen = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
+    for plan in _plans(request, transcript, findings, abstains):
+        if plan.arguments["query"] and _with_defaults(plan.arguments) not in seen:
             return plan
     return None
 
 
-def _essence(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with all defaults in place, as the tool compares them."""
-    defaults = {"search_mode": "hybrid", "limit": 5, "min_relevance_score": _DEFAULT}
-    kept = {**defaults, **{k: v for k, v in arguments.items() if v is not None}}
-    kept.pop("total_found", None)
-    return kept
+def _with_defaults(arguments: dict[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in arguments.items() if value is not None}
+    values.pop("total_found", None)
+    return _TOOL_DEFAULTS | values
 
 
 def _plans(
-    reading: ParsedRequest, transcript: Transcript, found: Findings, abstains: bool
+    request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
 ) -> Iterator[SearchPlan]:
-    base = _base(reading)
-    line = meant_in_window(reading)
-    if line is not None:
-        # What the caller gave is never a hit; what only the store has can be handed off.
-        yield SearchPlan("is_stored", base | {"query": _clip(" ".join(line.text.split()))})
-        return
-    older = _words_of_older_lines(reading) if transcript.briefing.iteration > 1 else ()
-    if older and not reading.topical:
-        yield SearchPlan(
-            "first_context", base | {"query": _clip(" ".join([base["query"], *older]))}
-        )
-    yield SearchPlan("first", base | _filters(reading))
-    last = transcript.searches[-1] if transcript.searches else None
-    if last is not None and last.error == "embedder":
-        yield SearchPlan("words_only", base | {"search_mode": "keyword"})
-    if (not found.hits or (abstains and _is_filtered(reading))) and not _asks_only_when(reading):
-        yield from _wider(reading, base)
-
-
-def _asks_only_when(reading: ParsedRequest) -> bool:
-    """Whether only a time tells what is asked for: then what was said at another one is not."""
-    return reading.timing.said is not None and not reading.words and not reading.exact
-
-
-def _words_of_older_lines(reading: ParsedRequest) -> tuple[str, ...]:
-    """The telling words of what only a larger window shows."""
-    words = (word for line in reading.earlier[_FIRST_SHOWN:] for word in line.words)
-    return tuple(dict.fromkeys(words))[:_OLDER_WORDS]
-
-
-def _is_filtered(reading: ParsedRequest) -> bool:
-    """Whether the first search looked at a part of the past only, or only for the very words."""
-    return bool(reading.timing.said or reading.whose or reading.mode != "hybrid")
-
-
-def _base(reading: ParsedRequest) -> dict[str, Any]:
-    return {
-        "query": query_of(reading),
-        "search_mode": reading.mode,
-        "limit": ALL,
-        "min_relevance_score": USUAL,
+    base: dict[str, Any] = {
+        "query": build_query(request),
+        "search_mode": request.mode,
+        "limit": _LIMIT,
+        "min_relevance_score": _DEFAULT_MIN_SCORE,
     }
+    message = find_in_window(request)
+    if message is not None:
+        # Messages that the caller passed are never hits; those from the store can be handed off.
+        yield SearchPlan("is_stored", base | {"query": _clip(" ".join(message.text.split()))})
+        return
+    if transcript.briefing.iteration > 1 and not request.is_topical:
+        older_words = _older_words(request)
+        if older_words:
+            query = _clip(" ".join([base["query"], *older_words]))
+            yield SearchPlan("first_context", base | {"query": query})
+    span, role = _span_filter(request.times.message_span), _role_filter(request)
+    yield SearchPlan("first", base | span | role)
+    if transcript.searches and transcript.searches[-1].error == "embedder":
+        yield SearchPlan("words_only", base | {"search_mode": "keyword"})
+    is_filtered = bool(span or role or request.mode != "hybrid")
+    # If only a time describes what is meant, messages of another time are not it.
+    has_only_time = request.times.message_span is not None and not request.search_terms
+    if (not findings.hits or (abstains and is_filtered)) and not has_only_time:
+        yield from _wider_plans(request, base)
 
 
-def query_of(reading: ParsedRequest) -> str:
-    """The words to search by: the question itself; with what was said before if it names nothing.
+def _older_words(request: ParsedRequest) -> tuple[str, ...]:
+    """Return the content words of messages that only a larger window shows."""
+    words = (word for message in request.earlier[_FIRST_WINDOW:] for word in message.words)
+    return tuple(dict.fromkeys(words))[:_MAX_OLDER_WORDS]
 
-    A whole question finds more than its keywords do: the embedder reads sentences.
+
+def build_query(request: ParsedRequest) -> str:
+    """Return the search query: the question, or the conversation for a topical request.
+
+    A whole question finds more than its keywords: embedders are trained on sentences.
     """
-    own = reading.question or reading.text
-    if reading.topical:
-        said = [line.text for line in reversed(reading.earlier) if line.words]
-        return _clip("\n".join([*said, "" if reading.bare else own]))
+    own = request.question or request.text
+    if request.is_topical:
+        texts = [message.text for message in reversed(request.earlier) if message.words]
+        return _clip("\n".join([*texts, "" if request.is_bare else own]))
     return _clip(" ".join(own.split()))
 
 
 def _clip(text: str) -> str:
-    """The end of a text that is too long: the latest words matter most.
+    """Return the end of a long text, whose latest words matter most.
 
-    Lines stay lines: the search reads several as a conversation.
+    Line breaks are kept: the search treats several lines as a conversation.
     """
     lines = (" ".join(line.split()) for line in text.splitlines())
-    return "\n".join(filter(None, lines))[-LONGEST_QUERY:]
+    return "\n".join(filter(None, lines))[-_MAX_QUERY_LENGTH:]
 
 
-def _filters(reading: ParsedRequest) -> dict[str, Any]:
-    return _span(reading.timing.said) | ({"role": reading.whose} if reading.whose else {})
-
-
-def _span(span: TimeSpan | None) -> dict[str, Any]:
+def _span_filter(span: TimeSpan | None) -> dict[str, Any]:
     if span is None:
         return {}
-    ends = {"since": span.start, "until": span.end}
-    return {name: end.isoformat() for name, end in ends.items() if end is not None}
+    bounds = {"since": span.start, "until": span.end}
+    return {name: bound.isoformat() for name, bound in bounds.items() if bound is not None}
 
 
-def _wider(reading: ParsedRequest, base: dict[str, Any]) -> Iterator[SearchPlan]:
-    """Step by step: without the time, a lower score, any speaker, other words, by meaning.
+def _role_filter(request: ParsedRequest) -> dict[str, Any]:
+    return {"role": request.speaker_role} if request.speaker_role else {}
 
-    Three searches that bring nothing are all that the loop lets pass: the likeliest come first.
+
+def _wider_plans(request: ParsedRequest, base: dict[str, Any]) -> Iterator[SearchPlan]:
+    """Yield wider searches, the most promising first.
+
+    The order matters: the loop allows three searches that return nothing new.
     """
-    low = base | {"min_relevance_score": LOW}
-    if reading.timing.said is not None:
-        yield SearchPlan("any_time", low | ({"role": reading.whose} if reading.whose else {}))
-    elif reading.whose:
+    low = base | {"min_relevance_score": _LOW_MIN_SCORE}
+    if request.times.message_span is not None:
+        yield SearchPlan("any_time", low | _role_filter(request))
+    elif request.speaker_role:
         yield SearchPlan("anyone", low)
-    elif reading.mode != "hybrid":
+    elif request.mode != "hybrid":
         yield SearchPlan("both", low | {"search_mode": "hybrid"})
     else:
         yield SearchPlan("lower", low)
-    weak = len(reading.words) + len(reading.exact) <= 1
-    if weak and reading.earlier and reading.points_back:
-        words = " ".join((reading.question, *reading.context_words[:8]))
+    if len(request.search_terms) <= 1 and request.earlier and request.points_back:
+        words = " ".join((request.question, *request.context_words[:_MAX_KEYWORDS]))
         yield SearchPlan("context", low | {"query": _clip(words)})
-    if reading.words or reading.exact:
-        words = " ".join(dict.fromkeys((*reading.exact, *reading.words[:8])))
-        words_only = {"search_mode": "keyword", "min_relevance_score": LOWEST}
-        yield SearchPlan("keywords", base | words_only | {"query": _clip(words)})
+    if request.search_terms:
+        terms = dict.fromkeys((*request.exact_terms, *request.words[:_MAX_KEYWORDS]))
+        keyword_search = {"search_mode": "keyword", "min_relevance_score": _KEYWORD_MIN_SCORE}
+        yield SearchPlan("keywords", base | keyword_search | {"query": _clip(" ".join(terms))})
     yield SearchPlan("anyone", low)
     yield SearchPlan("meaning", low | {"search_mode": "semantic"})
-
-
-def named_speakers(reading: ParsedRequest, found: Findings) -> list[str]:
-    """The people among the speakers of the hits whom the request names."""
-    speakers = dict.fromkeys(hit.speaker for hit in found.hits if hit.speaker)
-    return [who for who in speakers if _name_pattern(who).search(reading.text)]
-
-
-def _name_pattern(speaker: str) -> re.Pattern[str]:
-    edge = r"\b" if speaker.isascii() else ""
-    return re.compile(rf"{edge}{re.escape(speaker)}{edge}('s|’s|的)?", re.IGNORECASE)

@@ -1,16 +1,11 @@
-"""What has happened so far in an iteration, read back from the conversation with the loop."""
+"""The tool calls of a recall so far, and the candidates that they returned."""
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from autogen_core import FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-)
+from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 from memrecall.budget import Limit
 
@@ -22,12 +17,26 @@ DETAIL = "get_memory_detail"
 EXPAND = "expand_context_window"
 HANDOFF = "handoff"
 KEYWORDS = "extract_search_keywords"
-REFUSED = "too_many_searches"  # the code of a search that was not made
+TOO_MANY_SEARCHES = "too_many_searches"  # the error code of a search that was refused
+# Failures that say nothing about what is stored; other codes only refuse one call.
+_FAILURE_CODES = frozenset(
+    {"storage", "timeout", "embedder", "no_permission", "internal", "unreadable"}
+)
+_QUESTION_ENDINGS = ("?", "？", "吗", "呢", "吗。", "呢。")
+
+
+def read_json_object(text: str) -> dict[str, Any]:
+    """Return the JSON object in a text, or an empty one if it is malformed."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolStep:
-    """A call and its answer. An answer that was cut short or lost has no fields."""
+    """A tool call and its answer, which is empty if it was truncated or lost."""
 
     tool: str
     arguments: dict[str, Any]
@@ -35,7 +44,7 @@ class ToolStep:
 
     @property
     def error(self) -> str | None:
-        """The code of what went wrong; None where the answer is good."""
+        """The error code of the answer, None on success."""
         if not self.answer:
             return "unreadable"
         failed = self.answer.get("success") is False or "error" in self.answer
@@ -44,75 +53,79 @@ class ToolStep:
     @property
     def results(self) -> list[dict[str, Any]]:
         """The hits of a search."""
-        found = self.answer.get("results")
-        return [r for r in found if _is_hit(r)] if isinstance(found, list) else []
+        return _rows(self.answer.get("results"))
+
+    @property
+    def keys(self) -> set[str]:
+        """The keys of the hits, or of the messages around a memory."""
+        neighbors = [
+            row for n in ("before", "after", "sources") for row in _rows(self.answer.get(n))
+        ]
+        return {str(row["memory_key"]) for row in (*self.results, *neighbors)}
 
 
 @dataclass(frozen=True, slots=True)
 class Transcript:
-    """One iteration until now: the briefing, the steps after it, and whether it must end."""
+    """The briefing of an iteration and the tool calls since."""
 
     briefing: "Briefing"
-    steps: tuple[ToolStep, ...] = field(default=())
-    last_for: Limit | None = None  # the limit that leaves room for a handoff alone
+    steps: tuple[ToolStep, ...] = ()
+    exhausted_limit: Limit | None = None  # the limit after which only a handoff is allowed
 
     @property
     def searches(self) -> list[ToolStep]:
-        """The searches of this iteration, also those that failed."""
+        """The searches of this iteration, failed ones included."""
         return [step for step in self.steps if step.tool == SEARCH]
 
     @property
     def details(self) -> list[ToolStep]:
-        """The readings of single memories."""
+        """The reads of single memories."""
         return [step for step in self.steps if step.tool == DETAIL]
 
     @property
-    def in_a_row(self) -> int:
-        """How many searches stand at the end with nothing else between them."""
-        count = 0
-        for step in reversed(self.steps):
+    def consecutive_searches(self) -> int:
+        """The number of searches since the last other call."""
+        for count, step in enumerate(reversed(self.steps)):
             if step.tool != SEARCH:
-                break
-            count += 1
-        return count
+                return count
+        return len(self.steps)
 
     @property
-    def refusals(self) -> int:
-        """How many searches were refused because too many came in a row."""
-        return sum(step.error == REFUSED for step in self.searches)
+    def refused_searches(self) -> int:
+        """The number of searches refused because too many came in a row."""
+        return sum(step.error == TOO_MANY_SEARCHES for step in self.searches)
 
     @property
-    def barren(self) -> int:
-        """How many of the last searches worked but brought no key that was not seen before."""
+    def fruitless_searches(self) -> int:
+        """The number of latest successful searches that returned no new key."""
         seen = {str(line["memory_key"]) for line in self.briefing.found}
         count = 0
         for step in self.steps:
-            keys = _keys(step)
             if step.tool == SEARCH and step.error is None:
-                count = 0 if keys - seen else count + 1
-            seen |= keys
+                count = 0 if step.keys - seen else count + 1
+            seen |= step.keys
         return count
 
     @property
-    def expansion_refused(self) -> bool:
-        """Whether a larger window was asked for in vain."""
+    def has_refused_expansion(self) -> bool:
+        """Whether a larger window was requested; a granted one starts a new iteration."""
         return any(step.tool == EXPAND for step in self.steps)
 
 
 def read_transcript(messages: Sequence[LLMMessage]) -> Transcript:
-    """The briefing and the steps of a conversation between the loop and its model."""
-    # Imported late: the briefing knows the tools, and one of the tools uses these rules.
+    """Read the briefing and the tool calls from the messages of an iteration."""
+    # A late import: the briefing depends on the tools, one of which uses these rules.
     from memrecall.agent.prompt_view import read_briefing, read_last_call
 
-    first, hint = messages[0].content, messages[-1].content
+    first, last = messages[0].content, messages[-1].content
     return Transcript(
         read_briefing(first if isinstance(first, str) else ""),
-        tuple(_steps(messages)),
-        read_last_call(hint) if isinstance(hint, str) else None,
+        tuple(_read_steps(messages)),
+        read_last_call(last) if isinstance(last, str) else None,
     )
 
 
-def _steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
+def _read_steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
     answers = {
         result.call_id: result.content
         for message in messages
@@ -122,28 +135,165 @@ def _steps(messages: Sequence[LLMMessage]) -> Iterator[ToolStep]:
     for message in messages:
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
-                yield _step(call, answers.get(call.id, ""))
+                arguments = read_json_object(call.arguments)
+                yield ToolStep(call.name, arguments, read_json_object(answers.get(call.id, "")))
 
 
-def _step(call: FunctionCall, answer: str) -> ToolStep:
-    return ToolStep(call.name, _load(call.arguments), _load(answer))
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A memory or message that may be what the user refers to."""
+
+    key: str
+    text: str
+    score: float  # the relevance in the first search that returned it; 0 for a neighbor
+    rank: int = 0  # the rank in that search, from 0
+    is_hit: bool = False  # False if it was only seen next to a memory
+    speaker: str = ""
+    role: str = ""
+    created_at: str = ""
+    kind: str = "message"
+    memory_type: str = ""
+    valid_to: str = ""
+    source_keys: frozenset[str] = frozenset()  # what an assistant's answer was made from
+
+    @property
+    def is_question(self) -> bool:
+        """Whether it asks something, so that the next message may be the answer."""
+        return self.text.rstrip(' \n"”)）」').endswith(_QUESTION_ENDINGS)
+
+    @property
+    def day(self) -> str:
+        """The date of the message, as YYYY-MM-DD."""
+        return self.created_at[:10]
 
 
-def _load(text: str) -> dict[str, Any]:
-    """A JSON object; what is not one, or was cut, is empty."""
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """Everything that a recall knows at a turn."""
+
+    candidates: Mapping[str, Candidate]
+    next_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # messages after a key
+    failures: tuple[str, ...] = ()  # error codes, in order
+    withheld_notice: str = ""  # what a search said about memories that may not be shown
+    successful_searches: int = 0
+    stored_count: int = 0  # the number of rows that the searches compared
+    # The share of the request that was said about each person.
+    coverage_by_person: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def hits(self) -> list[Candidate]:
+        """The candidates that a search returned, best first."""
+        hits = [candidate for candidate in self.candidates.values() if candidate.is_hit]
+        return sorted(hits, key=lambda hit: (-hit.score, hit.rank, hit.key))
+
+
+def collect_findings(transcript: Transcript) -> Findings:
+    """Merge the results of this iteration and of those before it."""
+    searches = transcript.searches
+    candidates: dict[str, Candidate] = {}
+    for rows in (transcript.briefing.found, *(step.results for step in searches)):
+        for rank, row in enumerate(rows):
+            _add_hit(candidates, _hit_from_row(row, rank))
+    # Drop an answer whose sources were found: it would outrank its own evidence.
+    candidates = {k: c for k, c in candidates.items() if not c.source_keys & candidates.keys()}
+    next_keys: dict[str, tuple[str, ...]] = {}
+    for step in transcript.details:
+        if step.error is None:
+            key = str(step.answer.get("memory_key", ""))
+            _add_content(candidates, key, step.answer)
+            next_keys[key] = _add_neighbors(candidates, step.answer.get("after"))
+            _add_neighbors(candidates, step.answer.get("before"))
+    return Findings(
+        candidates=candidates,
+        next_keys=next_keys,
+        failures=tuple(s.error for s in transcript.steps if s.error and s.error in _FAILURE_CODES),
+        withheld_notice=_find_withheld_notice(searches),
+        successful_searches=sum(step.error is None for step in searches),
+        stored_count=max((_count(step.answer.get("searched")) for step in searches), default=0),
+        coverage_by_person=next(filter(None, map(_coverage_by_person, searches)), {}),
+    )
+
+
+def _coverage_by_person(step: ToolStep) -> dict[str, float]:
+    shares = step.answer.get("told_of")
+    if not isinstance(shares, dict):
         return {}
-    return value if isinstance(value, dict) else {}
+    return {str(person): _share(share) for person, share in shares.items()}
 
 
-def _keys(step: ToolStep) -> set[str]:
-    """The keys that an answer shows: hits, or what was said around a memory."""
-    around = (step.answer.get(name) for name in ("before", "after", "sources"))
-    near = [line for lines in around if isinstance(lines, list) for line in lines]
-    return {str(line["memory_key"]) for line in (*step.results, *filter(_is_hit, near))}
+def _hit_from_row(row: Mapping[str, Any], rank: int) -> Candidate:
+    parts = (row.get("summary"), row.get("content_preview"))
+    sources = row.get("made_from")
+    return Candidate(
+        key=str(row["memory_key"]),
+        text="\n".join(str(part) for part in parts if part),
+        score=_share(row.get("relevance_score")),
+        rank=rank,
+        is_hit=True,
+        speaker=str(row.get("speaker") or ""),
+        role=str(row.get("role") or ""),
+        created_at=str(row.get("created_at") or ""),
+        kind=str(row.get("kind") or "message"),
+        memory_type=str(row.get("memory_type") or ""),
+        valid_to=str(row.get("valid_to") or ""),
+        source_keys=frozenset(map(str, sources) if isinstance(sources, list) else ()),
+    )
 
 
-def _is_hit(value: object) -> bool:
-    return isinstance(value, dict) and isinstance(value.get("memory_key"), str)
+def _share(value: object) -> float:
+    return min(max(float(value), 0.0), 1.0) if isinstance(value, int | float) else 0.0
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def _rows(value: object) -> list[dict[str, Any]]:
+    """Return the entries of a list that are objects with a key."""
+    entries = value if isinstance(value, list) else []
+    return [e for e in entries if isinstance(e, dict) and isinstance(e.get("memory_key"), str)]
+
+
+def _add_hit(candidates: dict[str, Candidate], hit: Candidate) -> None:
+    """Add a hit; a known one keeps its first score and takes the longer text.
+
+    The first search asks what the request asks; narrower ones score the same row higher.
+    """
+    known = candidates.get(hit.key)
+    if known is None:
+        candidates[hit.key] = hit
+        return
+    candidates[hit.key] = replace(
+        known,
+        text=max(known.text, hit.text, key=len),
+        speaker=known.speaker or hit.speaker,
+        role=known.role or hit.role,
+    )
+
+
+def _add_content(candidates: dict[str, Candidate], key: str, answer: Mapping[str, Any]) -> None:
+    known = candidates.get(key)
+    if known is not None:
+        content = "\n".join(str(answer[n]) for n in ("summary", "content") if answer.get(n))
+        candidates[key] = replace(known, text=content or known.text)
+
+
+def _add_neighbors(candidates: dict[str, Candidate], rows: object) -> tuple[str, ...]:
+    """Add the messages around a memory and return their keys, oldest first."""
+    neighbors = [row for row in _rows(rows) if row["memory_key"]]
+    for row in neighbors:
+        key = row["memory_key"]
+        if key not in candidates:
+            candidates[key] = Candidate(
+                key=key,
+                text=str(row.get("content") or ""),
+                score=0.0,
+                speaker=str(row.get("speaker") or ""),
+                created_at=str(row.get("created_at") or ""),
+            )
+    return tuple(row["memory_key"] for row in neighbors)
+
+
+def _find_withheld_notice(searches: Iterable[ToolStep]) -> str:
+    notices = (str(s.answer.get("message") or "") for s in searches if s.answer.get("withheld"))
+    return next(notices, "")

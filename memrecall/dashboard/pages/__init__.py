@@ -1,1 +1,1 @@
-"""The pages; each module registers its own when it is imported."""
+"""The pages of the dashboard, registered on import."""

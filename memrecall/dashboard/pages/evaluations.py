@@ -1,4 +1,4 @@
-"""Evaluations: the runs over time, one of them in figures, two compared question by question."""
+"""The evaluation pages: runs over time, one run in detail, two runs compared."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,180 +6,176 @@ from typing import Any
 from nicegui import ui
 
 from memrecall.dashboard.charts import draw_curves, draw_intervals, draw_trend
-from memrecall.dashboard.frame import page
-from memrecall.dashboard.runs import (
-    compare_runs,
-    list_runs,
-    main_metric,
-    read_changes,
-    read_run,
+from memrecall.dashboard.layout import register_page
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.runs import compare_runs, list_runs, main_metric, read_changes, read_run
+from memrecall.dashboard.widgets import (
+    PairSelection,
+    card,
+    chip_link,
+    dim_label,
+    format_duration,
+    row,
+    show_empty,
+    show_fact,
+    show_title,
 )
-from memrecall.dashboard.session import Visit
-from memrecall.dashboard.widgets import card, dim, fact, milliseconds, note, row, title
 from memrecall.evaluation.compare import OVERALL, Change, QuestionChange
 from memrecall.evaluation.runs import RunState
 
-QUESTIONS_SHOWN = 50
-MOST_RUNS = 100
+QUESTIONS_PER_PAGE = 50
+MAX_RUNS = 100
 
 
-@page("/evaluations", "evaluations")
-async def evaluations(visit: Visit) -> None:
-    """The runs there are, the latest first."""
-    title(visit.say("evaluations"))
-    found = (await list_runs(visit))[:MOST_RUNS]
-    if not found:
+@register_page("/evaluations", "evaluations")
+async def evaluations(page: Page) -> None:
+    """Show all runs, the latest first."""
+    show_title(page.text("evaluations"))
+    runs = (await list_runs(page))[:MAX_RUNS]
+    if not runs:
         with card():
-            note(visit.say("no_runs", folder=visit.library.settings.runs_dir))
+            show_empty(page.text("no_runs", folder=page.library.settings.runs_dir))
         return
-    with card(visit.say("over_time")):
-        draw_trend(visit, found)
-    chosen: list[str] = []
-    with card(visit.say("runs")):
+    with card(page.text("over_time")):
+        draw_trend(page, runs)
+    selection = PairSelection(page, page.text("choose_two_runs"))
+    with card(page.text("runs")):
         with ui.element("div").classes("mr-list"):
-            for name, state in found:
-                _draw_run(visit, name, state, chosen)
-        if len(found) > 1:
-            _draw_comparing(visit, chosen)
+            for name, state in runs:
+                with ui.element("div").classes("mr-item"):
+                    selection.draw_checkbox(name, page.text("choose_run", name=name))
+                    _draw_run(page, name, state)
+        if len(runs) > 1:
+            selection.draw_button(
+                lambda after, before: page.link("/evaluations/compare", a=before, b=after)
+            )
 
 
-def _draw_run(visit: Visit, name: str, state: RunState, chosen: list[str]) -> None:
-    with ui.element("div").classes("mr-item"):
-
-        def choose(change: Any) -> None:
-            chosen.append(name) if change.value else chosen.remove(name)
-
-        box = ui.checkbox(on_change=choose).props("dense")
-        box.props["aria-label"] = visit.say("choose_run", name=name)
-        ui.link(name, visit.link("/evaluations/run", name=name))
-        metric = main_metric(state)
-        figure = state.metrics.get("overall", {}).get(metric)
-        if figure:
-            ui.label(f"{metric} {_told(figure)}")
-        if not state.complete:
-            ui.label(visit.say("incomplete")).classes("mr-badge mr-warn")
-        questions = state.counts.get("questions", 0)
-        dim(f"{state.plan.mode} · {visit.say('questions_count', count=questions)}")
-        dim(state.started_at[:16].replace("T", " "))
+def _draw_run(page: Page, name: str, state: RunState) -> None:
+    ui.link(name, page.link("/evaluations/run", name=name))
+    metric = main_metric(state)
+    measured = state.metrics.get("overall", {}).get(metric)
+    if measured:
+        ui.label(f"{metric} {_format_interval(measured)}")
+    if not state.complete:
+        ui.label(page.text("incomplete")).classes("mr-badge mr-warn")
+    questions = state.counts.get("questions", 0)
+    dim_label(f"{state.plan.mode} · {page.text('questions_count', count=questions)}")
+    dim_label(state.started_at[:16].replace("T", " "))
 
 
-def _draw_comparing(visit: Visit, chosen: list[str]) -> None:
-    def compare() -> None:
-        if len(chosen) != 2:
-            ui.notify(visit.say("choose_two_runs"), type="warning")
-            return
-        after, before = chosen
-        ui.navigate.to(visit.link("/evaluations/compare", a=before, b=after))
-
-    ui.button(visit.say("compare_chosen"), icon="compare", on_click=compare).props("outline")
-
-
-def _told(figure: Mapping[str, float]) -> str:
+def _format_interval(measured: Mapping[str, float]) -> str:
     value, low, high = (
-        f"{number:,.0f}" if abs(figure["value"]) >= 100 else f"{number:.3f}"
-        for number in (figure["value"], figure["low"], figure["high"])
+        f"{number:,.0f}" if abs(measured["value"]) >= 100 else f"{number:.3f}"
+        for number in (measured["value"], measured["low"], measured["high"])
     )
     return f"{value} ({low} – {high})"
 
 
-@page("/evaluations/run", "run")
-async def run(visit: Visit) -> None:
-    """One run in figures, with their intervals, by category."""
-    read, figures = await read_run(visit, visit.asked.get("name", ""))
-    plan = read.state.plan
-    ui.link(visit.say("evaluations"), "/evaluations")
-    title(read.name)
+@register_page("/evaluations/run", "run")
+async def run(page: Page) -> None:
+    """Show the metrics of one run with intervals, by category."""
+    evaluation, metrics = await read_run(page, page.query.get("name", ""))
+    plan = evaluation.state.plan
+    ui.link(page.text("evaluations"), "/evaluations")
+    show_title(evaluation.name)
     with row():
-        fact(visit.say("mode"), plan.mode)
-        fact(visit.say("questions"), str(len(read.answers)))
-        fact(visit.say("embedder"), plan.embedder)
-        fact(visit.say("model"), plan.model or visit.say("rules"))
-        fact(visit.say("version"), plan.version)
+        show_fact(page.text("mode"), plan.mode)
+        show_fact(page.text("questions"), str(len(evaluation.answers)))
+        show_fact(page.text("embedder"), plan.embedder)
+        show_fact(page.text("model"), plan.model or page.text("rules"))
+        show_fact(page.text("version"), plan.version)
         for name in ("p50", "p95"):
-            if figures:
-                fact(name, milliseconds(figures["latency"][name]))
-    if not figures:
-        note(visit.say("no_answers"))
+            if metrics:
+                show_fact(name, format_duration(metrics["latency"][name]))
+    if not metrics:
+        show_empty(page.text("no_answers"))
         return
     with ui.element("div").classes("mr-grid mr-halves"):
-        draw_intervals(visit, figures, main_metric(read.state))
-        draw_curves(visit, read)
-    with card(visit.say("figures")):
-        _draw_table(visit, figures)
+        draw_intervals(page, metrics, main_metric(evaluation.state))
+        draw_curves(page, evaluation)
+    with card(page.text("figures")):
+        _draw_table(page, metrics)
 
 
-def _draw_table(visit: Visit, figures: Mapping[str, Any]) -> None:
-    """All figures: a row for each, a column for each category."""
-    kinds = {OVERALL: figures["overall"], **figures["categories"]}
-    columns = [{"name": "metric", "label": visit.say("figure"), "field": "metric", "align": "left"}]
-    columns += [{"name": kind, "label": kind, "field": kind, "align": "right"} for kind in kinds]
+def _draw_table(page: Page, metrics: Mapping[str, Any]) -> None:
+    """Draw all metrics: one row per metric, one column per category."""
+    categories = {OVERALL: metrics["overall"], **metrics["categories"]}
+    columns = [{"name": "metric", "label": page.text("figure"), "field": "metric", "align": "left"}]
+    columns += [
+        {"name": name, "label": name, "field": name, "align": "right"} for name in categories
+    ]
     rows = [
-        {"metric": metric, **{kind: _cell(told.get(metric)) for kind, told in kinds.items()}}
-        for metric in figures["overall"]
+        {
+            "metric": metric,
+            **{name: _cell(values.get(metric)) for name, values in categories.items()},
+        }
+        for metric in metrics["overall"]
     ]
     ui.table(columns=columns, rows=rows, row_key="metric").props("flat dense").classes("mr-table")
 
 
-def _cell(figure: Mapping[str, float] | None) -> str:
-    return "–" if figure is None else _told(figure)
+def _cell(measured: Mapping[str, float] | None) -> str:
+    return "–" if measured is None else _format_interval(measured)
 
 
-@page("/evaluations/compare", "compare_runs")
-async def compare(visit: Visit) -> None:
-    """Two runs: what changed, how surely, and the questions by what got worse."""
-    names = (visit.asked.get("a", ""), visit.asked.get("b", ""))
-    told = await compare_runs(visit, *names, visit.asked.get("metric", ""))
-    ui.link(visit.say("evaluations"), "/evaluations")
-    title(f"{told.first.name} → {told.second.name}")
-    with card(visit.say("what_changed")):
-        place = ui.element("div").classes("mr-list").props("aria-live=polite")
-        with place:
+@register_page("/evaluations/compare", "compare_runs")
+async def compare(page: Page) -> None:
+    """Compare two runs: changes with their significance, and questions, the worst first."""
+    names = (page.query.get("a", ""), page.query.get("b", ""))
+    comparison = await compare_runs(page, *names, page.query.get("metric", ""))
+    ui.link(page.text("evaluations"), "/evaluations")
+    show_title(f"{comparison.first.name} → {comparison.second.name}")
+    with card(page.text("what_changed")):
+        container = ui.element("div").classes("mr-list").props("aria-live=polite")
+        with container:
             ui.spinner(size="md")
-    with card(visit.say("questions")):
+    with card(page.text("questions")):
         with row():
-            for metric in told.metrics:
-                chip = ui.link(metric, visit.link_here(metric=metric, page=None)).classes("mr-chip")
-                chip.props("aria-current=page" if metric == told.metric else "")
-        _draw_questions(visit, told.questions)
-    # The intervals take their time: the page is shown before they are drawn.
+            for metric in comparison.metrics:
+                target = page.link_here(metric=metric, page=None)
+                chip_link(metric, target, is_current=metric == comparison.metric)
+        _draw_questions(page, comparison.questions)
+    # Intervals take seconds, so the page is shown before they are computed.
     await ui.context.client.connected()
-    changes = await read_changes(visit, *names)
-    place.clear()
-    with place:
+    changes = await read_changes(page, *names)
+    container.clear()
+    with container:
         for change in changes:
-            _draw_change(visit, change)
+            _draw_change(page, change)
 
 
-def _draw_change(visit: Visit, change: Change) -> None:
+def _draw_change(page: Page, change: Change) -> None:
     with ui.element("div").classes("mr-item"):
         ui.label(change.metric).classes("mr-grow")
         ui.label(f"{change.before:.3f} → {change.after:.3f}")
-        look = "mr-dim"
-        if change.is_sure:
-            look = "mr-good" if change.is_better else "mr-bad"
+        classes = "mr-dim"
+        if change.is_significant:
+            classes = "mr-good" if change.is_better else "mr-bad"
         interval = f"({change.low:+.3f} – {change.high:+.3f})"
-        ui.label(f"{change.difference:+.3f} {interval}").classes(look)
-        dim(visit.say("sure") if change.is_sure else visit.say("unsure"))
+        ui.label(f"{change.difference:+.3f} {interval}").classes(classes)
+        dim_label(page.text("sure") if change.is_significant else page.text("unsure"))
 
 
-def _draw_questions(visit: Visit, questions: Sequence[QuestionChange]) -> None:
-    asked = visit.asked.get("page", "0")
-    number = int(asked) if asked.isascii() and asked.isdigit() else 0
-    begin = number * QUESTIONS_SHOWN
+def _draw_questions(page: Page, questions: Sequence[QuestionChange]) -> None:
+    text = page.query.get("page", "0")
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    start = number * QUESTIONS_PER_PAGE
     with ui.element("div").classes("mr-list"):
-        for item in questions[begin : begin + QUESTIONS_SHOWN]:
+        for item in questions[start : start + QUESTIONS_PER_PAGE]:
             with ui.element("div").classes("mr-item mr-question"):
                 ui.label(item.query[:400]).classes("mr-grow mr-text")
-                ui.label(f"{item.before:.2f} → {item.after:.2f}").classes(_look(item.loss))
-                dim(f"{item.category} · {item.query_id}")
+                ui.label(f"{item.before:.2f} → {item.after:.2f}").classes(_loss_class(item.loss))
+                dim_label(f"{item.category} · {item.query_id}")
     with row():
         if number:
-            ui.link(visit.say("newest_page"), visit.link_here(page=number - 1)).classes("mr-button")
-        if begin + QUESTIONS_SHOWN < len(questions):
-            ui.link(visit.say("more"), visit.link_here(page=number + 1)).classes("mr-button")
+            target = page.link_here(page=number - 1)
+            ui.link(page.text("newest_page"), target).classes("mr-button")
+        if start + QUESTIONS_PER_PAGE < len(questions):
+            ui.link(page.text("more"), page.link_here(page=number + 1)).classes("mr-button")
 
 
-def _look(loss: float) -> str:
+def _loss_class(loss: float) -> str:
     if loss > 0:
         return "mr-bad"
     return "mr-good" if loss < 0 else "mr-dim"

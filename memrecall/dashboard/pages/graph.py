@@ -1,54 +1,54 @@
-"""The explorer's knowledge graph, drawn, and the same as a list."""
+"""The explorer's knowledge graph, as a drawing and as a list."""
 
 from typing import Any
 
 from nicegui import ui
 
 from memrecall.dashboard.charts import PALETTE, chart
-from memrecall.dashboard.frame import draw_tabs, page
-from memrecall.dashboard.session import Visit
-from memrecall.dashboard.widgets import button_link, card, dim, note, row
+from memrecall.dashboard.layout import draw_explorer_head, register_page
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.widgets import button_link, card, dim_label, row, show_empty
 from memrecall.store import StoredRelation
+from memrecall.text_length import truncate_text
 
-MOST_RELATIONS = 120
-LISTED = 30
-_LONGEST_NAME = 24
+MAX_RELATIONS = 120
+MAX_LISTED = 30
+_NAME_LENGTH = 24
 
 
-@page("/explorer/graph", "graph")
-async def graph(visit: Visit) -> None:
-    """What was learnt last, or what is around one entity."""
-    if not await draw_tabs(visit):
+@register_page("/explorer/graph", "graph")
+async def graph(page: Page) -> None:
+    """Show the latest relations, or those of one entity."""
+    if not await draw_explorer_head(page):
         return
-    center = visit.asked.get("center", "")
-    relations = await _read(visit, center)
-    with card(center or visit.say("latest_relations")):
+    center = page.query.get("center", "")
+    relations = await _read_relations(page, center)
+    with card(center or page.text("latest_relations")):
         if center:
-            target = visit.link("/explorer/graph", user=visit.user)
             with row():
-                button_link(visit.say("whole_graph"), target, "hub")
+                button_link(page.text("whole_graph"), page.user_link("/explorer/graph"), "hub")
         if not relations:
-            note(visit.say("no_graph"))
+            show_empty(page.text("no_graph"))
             return
-        _draw_graph(visit, relations, center)
-    with card(visit.say("relations")), ui.element("div").classes("mr-list"):
-        for relation in relations[:LISTED]:
-            _draw_relation(visit, relation)
+        _draw_graph(page, relations, center)
+    with card(page.text("relations")), ui.element("div").classes("mr-list"):
+        for relation in relations[:MAX_LISTED]:
+            _draw_relation(page, relation)
 
 
-async def _read(visit: Visit, center: str) -> list[StoredRelation]:
-    kept = visit.library.store.graph(await visit.scope())
+async def _read_relations(page: Page, center: str) -> list[StoredRelation]:
+    stored = page.library.store.graph(await page.scope())
     if not center:
-        return await kept.latest(MOST_RELATIONS)
-    ids = [entity.entity_id for entity in await kept.entities([center])]
-    return [relation for _, _, relation in await kept.around(ids, limit=MOST_RELATIONS)]
+        return await stored.latest(MAX_RELATIONS)
+    ids = [entity.entity_id for entity in await stored.entities([center])]
+    return [relation for _, _, relation in await stored.around(ids, limit=MAX_RELATIONS)]
 
 
-def _draw_graph(visit: Visit, relations: list[StoredRelation], center: str) -> None:
-    ties: dict[str, int] = {}
+def _draw_graph(page: Page, relations: list[StoredRelation], center: str) -> None:
+    degrees: dict[str, int] = {}
     for relation in relations:
         for name in (relation.source, relation.destination):
-            ties[name] = ties.get(name, 0) + 1
+            degrees[name] = degrees.get(name, 0) + 1
     options: dict[str, Any] = {
         "series": [
             {
@@ -62,39 +62,38 @@ def _draw_graph(visit: Visit, relations: list[StoredRelation], center: str) -> N
                 "edgeLabel": {"show": len(relations) <= 40, "fontSize": 11, "color": "#7b8494"},
                 "edgeSymbol": ["none", "arrow"],
                 "edgeSymbolSize": 7,
-                "data": [_node(name, count, name == center) for name, count in ties.items()],
-                "links": [_tie(relation) for relation in relations],
+                "data": [_node(name, count, name == center) for name, count in degrees.items()],
+                "links": [_edge(relation) for relation in relations],
             }
         ]
     }
-    drawn = chart(options, visit.say("graph")).classes("mr-tall")
+    element = chart(options, page.text("graph")).classes("mr-tall")
 
-    def go(event: Any) -> None:
+    def open_node(event: Any) -> None:
         if event.data_type == "node":
-            ui.navigate.to(visit.link("/explorer/graph", user=visit.user, center=event.data["id"]))
+            ui.navigate.to(page.user_link("/explorer/graph", center=event.data["id"]))
 
-    drawn.on_point_click(go)
+    element.on_point_click(open_node)
 
 
-def _node(name: str, count: int, is_center: bool) -> dict[str, Any]:
-    shown = name if len(name) <= _LONGEST_NAME else f"{name[:_LONGEST_NAME]}…"
+def _node(name: str, degree: int, is_center: bool) -> dict[str, Any]:
+    label = truncate_text(name, _NAME_LENGTH)
     color = PALETTE[1] if is_center else PALETTE[0]
-    size = min(12 + 4 * count, 44)
-    return {"id": name, "name": shown, "symbolSize": size, "itemStyle": {"color": color}}
+    size = min(12 + 4 * degree, 44)
+    return {"id": name, "name": label, "symbolSize": size, "itemStyle": {"color": color}}
 
 
-def _tie(relation: StoredRelation) -> dict[str, Any]:
-    label = {"formatter": relation.relationship[:_LONGEST_NAME].replace("{", "(")}
+def _edge(relation: StoredRelation) -> dict[str, Any]:
+    label = {"formatter": relation.relationship[:_NAME_LENGTH].replace("{", "(")}
     return {"source": relation.source, "target": relation.destination, "label": label}
 
 
-def _draw_relation(visit: Visit, relation: StoredRelation) -> None:
+def _draw_relation(page: Page, relation: StoredRelation) -> None:
     with ui.element("div").classes("mr-item"):
         for name in (relation.source, relation.destination):
-            target = visit.link("/explorer/graph", user=visit.user, center=name)
             if name == relation.destination:
-                dim(relation.relationship)
-            ui.link(name, target).classes("mr-end-of-tie")
+                dim_label(relation.relationship)
+            ui.link(name, page.user_link("/explorer/graph", center=name)).classes("mr-end-of-tie")
         for message_id in relation.source_message_ids[:3]:
-            said = visit.link("/explorer", user=visit.user, around=message_id)
-            ui.link(visit.say("said_here"), said).classes("mr-small mr-end-of-tie")
+            source = page.user_link("/explorer", around=message_id)
+            ui.link(page.text("said_here"), source).classes("mr-small mr-end-of-tie")

@@ -1,25 +1,28 @@
-"""The explorer's memories: listed and searched; one of them with its history and its recalls."""
+"""The explorer's memories: list, search, and one memory with its history and recalls."""
 
 from datetime import tzinfo
 from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.frame import draw_tabs, page
-from memrecall.dashboard.pages.recalls import draw_outcome
-from memrecall.dashboard.session import Visit
+from memrecall.dashboard.layout import draw_explorer_head, register_page
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.pages.recalls import draw_recall
 from memrecall.dashboard.widgets import (
-    ask_first,
     card,
-    dim,
-    fact,
-    moment,
-    note,
-    pager,
+    chip_link,
+    confirm,
+    dim_label,
+    draw_pager,
+    format_moment,
+    hidden_field,
     row,
-    title,
-    user_zone,
+    show_empty,
+    show_fact,
+    show_title,
+    user_time_zone,
 )
+from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.store import MemoryQuery, Revision
 from memrecall.types import MemoryRecord
@@ -27,180 +30,170 @@ from memrecall.types import MemoryRecord
 PAGE_SIZE = 25
 STATES = ("current", "superseded", "deleted")
 ACTOR = "dashboard"
+_MAX_SOURCES = 50
 
 
-@page("/explorer/memories", "memories")
-async def memories(visit: Visit) -> None:
-    """A user's memories, the latest first, or those that fit a search."""
-    if not await draw_tabs(visit):
+@register_page("/explorer/memories", "memories")
+async def memories(page: Page) -> None:
+    """Show a user's memories, the latest first, or search results."""
+    if not await draw_explorer_head(page):
         return
-    state = visit.asked.get("state", "current")
-    _draw_search(visit)
+    state = page.query.get("state", "current")
+    _draw_search(page)
     with row():
         for name in STATES:
-            chip = ui.link(visit.say(f"state_{name}"), visit.link_here(state=name, cursor=None))
-            chip.classes("mr-chip").props("aria-current=page" if name == state else "")
-    scope, zone = await visit.scope(), await user_zone(visit)
+            target = page.link_here(state=name, cursor=None)
+            chip_link(page.text(f"state_{name}"), target, is_current=name == state)
+    scope, zone = await page.scope(), await user_time_zone(page)
     with card():
-        if visit.asked.get("q", "").strip():
-            await _draw_found(visit, zone)
+        if page.query.get("q", "").strip():
+            await _draw_results(page, scope, zone)
             return
-        wanted = MemoryQuery(superseded=state == "superseded", deleted=state == "deleted")
-        kept = visit.library.store.memory_list(scope)
-        found = await kept.page(wanted, limit=PAGE_SIZE, cursor=visit.asked.get("cursor"))
-        if not found.items:
-            note(visit.say("no_memories"))
+        query = MemoryQuery(superseded=state == "superseded", deleted=state == "deleted")
+        stored = await page.library.store.memory_list(scope).page(
+            query, limit=PAGE_SIZE, cursor=page.query.get("cursor")
+        )
+        if not stored.items:
+            show_empty(page.text("no_memories"))
         with ui.element("div").classes("mr-list"):
-            for item in found.items:
-                draw_memory(visit, item, zone)
-        pager(visit, found.next_cursor)
+            for item in stored.items:
+                _draw_memory(page, item, zone)
+        draw_pager(page, stored.next_cursor)
 
 
-def _draw_search(visit: Visit) -> None:
+def _draw_search(page: Page) -> None:
     with ui.element("form").classes("mr-row").props("method=get role=search"):
-        hidden = ui.element("input").props("type=hidden name=user")
-        hidden.props["value"] = visit.user
-        field = ui.input(visit.say("search_memories"), value=visit.asked.get("q", ""))
+        hidden_field("user", page.user)
+        field = ui.input(page.text("search_memories"), value=page.query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-grow")
-        ui.button(visit.say("search"), icon="search").props("type=submit unelevated")
+        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
 
 
-async def _draw_found(visit: Visit, zone: tzinfo) -> None:
-    scope = await visit.scope()
-    request = SearchRequest(visit.asked["q"].strip(), kind="memory", limit=PAGE_SIZE)
-    page = await visit.library.search(scope, request)
-    visit.service.metrics.count_search("memories")
-    kept = visit.library.store.memories(scope)
-    records = {item.memory_key: item for item in await kept.get_many([h.key for h in page.results])}
-    if not page.results:
-        note(page.message or visit.say("nothing_found"))
+async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
+    request = SearchRequest(page.query["q"].strip(), kind="memory", limit=PAGE_SIZE)
+    results = await page.library.search(scope, request)
+    page.service.metrics.count_search("memories")
+    keys = [hit.key for hit in results.results]
+    stored = await page.library.store.memories(scope).get_many(keys)
+    records = {item.memory_key: item for item in stored}
+    if not results.results:
+        show_empty(results.message or page.text("nothing_found"))
     with ui.element("div").classes("mr-list"):
-        for hit in page.results:
+        for hit in results.results:
             if hit.key in records:
-                draw_memory(visit, records[hit.key], zone, hit.score)
+                _draw_memory(page, records[hit.key], zone, hit.score)
 
 
-def draw_memory(visit: Visit, item: MemoryRecord, zone: tzinfo, score: float | None = None) -> None:
-    """A line of a list of memories."""
+def _draw_memory(page: Page, item: MemoryRecord, zone: tzinfo, score: float | None = None) -> None:
     with ui.element("div").classes("mr-item"):
-        target = visit.link("/explorer/memory", user=visit.user, key=item.memory_key)
-        ui.link(item.content[:300], target)
+        ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
         if item.superseded_by:
-            ui.label(visit.say("superseded")).classes("mr-badge mr-warn")
+            ui.label(page.text("superseded")).classes("mr-badge mr-warn")
         if item.deleted_at is not None:
-            ui.label(visit.say("deleted")).classes("mr-badge mr-bad")
+            ui.label(page.text("deleted")).classes("mr-badge mr-bad")
         if item.sensitive:
-            ui.label(visit.say("sensitive")).classes("mr-badge")
+            ui.label(page.text("sensitive")).classes("mr-badge")
         if score is not None:
-            dim(f"{score:.2f}")
-        dim(f"{item.memory_type} · {moment(item.created_at, zone)}")
+            dim_label(f"{score:.2f}")
+        dim_label(f"{item.memory_type} · {format_moment(item.created_at, zone)}")
 
 
-@page("/explorer/memory", "memory")
-async def memory(visit: Visit) -> None:
-    """One memory: what it says, where it came from, what became of it, which recalls knew it."""
-    scope, zone = await visit.scope(), await user_zone(visit)
-    store, key = visit.library.store, visit.asked.get("key", "")
+@register_page("/explorer/memory", "memory")
+async def memory(page: Page) -> None:
+    """Show one memory: content, sources, history, and the recalls that mention it."""
+    scope, zone = await page.scope(), await user_time_zone(page)
+    store, key = page.library.store, page.query.get("key", "")
     item = await store.memory_list(scope).get(key)
-    ui.link(visit.say("memories"), visit.link("/explorer/memories", user=visit.user))
-    title(item.content[:400])
-    _draw_facts(visit, item, zone)
-    _draw_actions(visit, item)
-    with card(visit.say("history")):
+    ui.link(page.text("memories"), page.user_link("/explorer/memories"))
+    show_title(item.content[:400])
+    _draw_facts(page, item, zone)
+    _draw_actions(page, item)
+    with card(page.text("history")):
         for step in await store.history(scope, key):
-            _draw_step(visit, step, zone)
-    with card(visit.say("came_from")):
-        said = {m.message_id: m for m in await store.timeline(scope).get_many(_sources(item))}
-        if not item.source_message_ids:
-            note(visit.say("no_sources"))
-        for message_id in _sources(item):
-            text = said[message_id].content[:300] if message_id in said else message_id
-            ui.link(text, visit.link("/explorer", user=visit.user, around=message_id))
-    await _draw_recalls(visit, key, zone)
+            _draw_step(page, step, zone)
+    with card(page.text("came_from")):
+        await _draw_sources(page, scope, item)
+    with card(page.text("its_recalls")):
+        recalls = await store.traces(scope).find_mentions(key)
+        if not recalls:
+            show_empty(page.text("never_recalled"))
+        for recall in recalls[:PAGE_SIZE]:
+            with ui.element("div").classes("mr-item"):
+                draw_recall(page, recall, zone)
 
 
-def _sources(item: MemoryRecord) -> list[str]:
-    return list(item.source_message_ids[:50])
+async def _draw_sources(page: Page, scope: Scope, item: MemoryRecord) -> None:
+    ids = list(item.source_message_ids[:_MAX_SOURCES])
+    messages = await page.library.store.timeline(scope).get_many(ids)
+    contents = {message.message_id: message.content[:300] for message in messages}
+    if not ids:
+        show_empty(page.text("no_sources"))
+    for message_id in ids:
+        target = page.user_link("/explorer", around=message_id)
+        ui.link(contents.get(message_id, message_id), target)
 
 
-def _draw_facts(visit: Visit, item: MemoryRecord, zone: tzinfo) -> None:
+def _draw_facts(page: Page, item: MemoryRecord, zone: tzinfo) -> None:
     with row():
-        fact(visit.say("key_name"), item.memory_key)
-        fact(visit.say("memory_type"), item.memory_type)
-        fact(visit.say("layer"), item.layer)
-        fact(visit.say("subject"), item.subject or "–")
-        fact(visit.say("valid_from"), moment(item.since, zone))
+        show_fact(page.text("key_name"), item.memory_key)
+        show_fact(page.text("memory_type"), item.memory_type)
+        show_fact(page.text("layer"), item.layer)
+        show_fact(page.text("subject"), item.subject or "–")
+        show_fact(page.text("valid_from"), format_moment(item.since, zone))
         if item.valid_to is not None:
-            fact(visit.say("valid_to"), moment(item.valid_to, zone), "mr-warn")
-        fact(visit.say("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
+            show_fact(page.text("valid_to"), format_moment(item.valid_to, zone), "mr-warn")
+        show_fact(page.text("origin"), f"{item.provenance.origin.value}, {item.provenance.actor}")
         if item.keywords:
-            fact(visit.say("keywords"), ", ".join(k.keyword for k in item.keywords[:12]))
+            show_fact(page.text("keywords"), ", ".join(k.keyword for k in item.keywords[:12]))
     if item.superseded_by:
         with row():
-            ui.label(visit.say("superseded_because", why=item.superseded_reason or "–"))
-            target = visit.link("/explorer/memory", user=visit.user, key=item.superseded_by)
-            ui.link(visit.say("what_superseded"), target)
+            ui.label(page.text("superseded_because", why=item.superseded_reason or "–"))
+            target = page.user_link("/explorer/memory", key=item.superseded_by)
+            ui.link(page.text("what_superseded"), target)
     if item.supersedes:
-        target = visit.link("/explorer/memory", user=visit.user, key=item.supersedes)
-        ui.link(visit.say("what_it_superseded"), target)
+        target = page.user_link("/explorer/memory", key=item.supersedes)
+        ui.link(page.text("what_it_superseded"), target)
 
 
-def _draw_actions(visit: Visit, item: MemoryRecord) -> None:
-    """Delete and undo, each after a question."""
+def _draw_actions(page: Page, item: MemoryRecord) -> None:
+    """Draw the buttons that delete a memory and undo its last change, with confirmation."""
 
     async def delete() -> None:
-        scope = await visit.writing()
-        await visit.library.store.changes(scope).delete([item.memory_key], actor=ACTOR)
+        scope = await page.writable_scope()
+        await page.library.store.changes(scope).delete([item.memory_key], actor=ACTOR)
         ui.navigate.reload()
 
     async def undo() -> None:
-        scope = await visit.writing()
-        await visit.library.store.changes(scope).undo(item.memory_key, actor=ACTOR)
-        await visit.library.vectors.top_up(scope.user_id)
+        scope = await page.writable_scope()
+        await page.library.store.changes(scope).undo(item.memory_key, actor=ACTOR)
+        await page.library.vectors.top_up(scope.user_id)
         ui.navigate.reload()
 
-    async def ask(question: str, name: str, do: Any) -> None:
-        await ask_first(visit, visit.say(question, text=item.content[:200]), visit.say(name), do)
+    async def ask(name: str, action: Any) -> None:
+        question = page.text(f"ask_{name}", text=item.content[:200])
+        await confirm(page, question, page.text(name), action)
 
     with row():
         if item.deleted_at is None:
-            ui.button(
-                visit.say("delete"),
-                icon="delete",
-                on_click=lambda: ask("ask_delete", "delete", delete),
-            ).props("outline color=negative")
-        ui.button(
-            visit.say("undo"), icon="undo", on_click=lambda: ask("ask_undo", "undo", undo)
-        ).props("outline")
+            button = ui.button(page.text("delete"), icon="delete")
+            button.on_click(lambda: ask("delete", delete)).props("outline color=negative")
+        button = ui.button(page.text("undo"), icon="undo")
+        button.on_click(lambda: ask("undo", undo)).props("outline")
 
 
-def _draw_step(visit: Visit, step: Revision, zone: tzinfo) -> None:
+def _draw_step(page: Page, step: Revision, zone: tzinfo) -> None:
     with ui.element("div").classes("mr-evidence"):
         with row():
             ui.label(step.event).classes("mr-badge")
-            dim(f"{moment(step.at, zone)} · {step.actor}")
+            dim_label(f"{format_moment(step.at, zone)} · {step.actor}")
             if step.undone:
-                ui.label(visit.say("undone")).classes("mr-badge mr-warn")
+                ui.label(page.text("undone")).classes("mr-badge mr-warn")
         if step.old_text and step.new_text != step.old_text:
             ui.label(step.old_text[:600]).classes("mr-text mr-old")
         if step.new_text:
             ui.label(step.new_text[:600]).classes("mr-text")
         if step.reason:
-            dim(visit.say("because", why=step.reason))
+            dim_label(page.text("because", why=step.reason))
         if step.other_key:
-            target = visit.link("/explorer/memory", user=visit.user, key=step.other_key)
+            target = page.user_link("/explorer/memory", key=step.other_key)
             ui.link(step.other_key, target).classes("mr-small")
-
-
-async def _draw_recalls(visit: Visit, key: str, zone: tzinfo) -> None:
-    scope = await visit.scope()
-    with card(visit.say("its_recalls")):
-        found = await visit.library.store.traces(scope).naming(key)
-        if not found:
-            note(visit.say("never_recalled"))
-        for item in found[:PAGE_SIZE]:
-            with ui.element("div").classes("mr-item"):
-                target = visit.link("/recalls/trace", user=visit.user, id=item.trace_id)
-                ui.link(item.query[:200] or item.trace_id, target)
-                draw_outcome(visit, item)
-                dim(moment(item.created_at, zone))

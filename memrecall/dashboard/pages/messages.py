@@ -1,167 +1,166 @@
-"""The explorer's messages: a conversation to read, search in, and look around in."""
+"""The explorer's messages and sessions: read, search, context, and session summaries."""
 
+from dataclasses import replace
 from datetime import tzinfo
+from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.frame import draw_tabs, page
-from memrecall.dashboard.session import Visit
+from memrecall.dashboard.layout import draw_explorer_head, register_page
+from memrecall.dashboard.page import Page
 from memrecall.dashboard.widgets import (
-    MARK_AFTER,
-    MARK_BEFORE,
+    MARK_END,
+    MARK_START,
     button_link,
     card,
-    dim,
-    marked_text,
-    moment,
-    note,
-    pager,
+    dim_label,
+    draw_pager,
+    format_moment,
+    hidden_field,
+    highlighted_text,
     row,
-    user_zone,
+    show_empty,
+    show_title,
+    user_time_zone,
 )
 from memrecall.search import LexicalQuery, SemanticQuery
-from memrecall.store import MemoryQuery, MessageFilter
+from memrecall.store import MemoryQuery, MessageFilter, StoredSummary
 from memrecall.text.query import parse_query, positive_words
 from memrecall.text.snippets import snippets
+from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role, parse_time
 
 PAGE_SIZE = 25
-FOUND_SIZE = 15
-AROUND = 8
-LONGEST_SHOWN = 1_500
-_FILTERS = ("q", "by", "role", "session", "since", "until")
-_MEMORIES_READ = 100
+RESULT_SIZE = 15
+SESSION_PAGE_SIZE = 30
+NEIGHBORS = 8
+MAX_CHARS = 1_500
+_MAX_MEMORIES = 100
 _ROLES = tuple(role.value for role in Role)
+_SUMMARY_LEVELS = ("turns", "chunks", "session")  # from the lowest
 
 
-@page("/explorer", "explorer")
-async def messages(visit: Visit) -> None:
-    """What was said: page by page, found by words or meaning, or around one message."""
-    if not await draw_tabs(visit):
+@register_page("/explorer", "explorer")
+async def messages(page: Page) -> None:
+    """Show messages page by page, search results, or the neighbours of one message."""
+    if not await draw_explorer_head(page):
         return
-    zone = await user_zone(visit)
-    _draw_filters(visit)
-    if visit.asked.get("around"):
-        await _draw_around(visit, zone)
-    elif visit.asked.get("q", "").strip():
-        await _draw_found(visit, zone)
+    zone = await user_time_zone(page)
+    _draw_filters(page)
+    if page.query.get("around"):
+        await _draw_neighbors(page, zone)
+    elif page.query.get("q", "").strip():
+        await _draw_results(page, zone)
     else:
-        await _draw_page(visit, zone)
+        await _draw_page(page, zone)
 
 
-def _draw_filters(visit: Visit) -> None:
-    """A form that is sent as forms are: what is looked for stands in the address."""
-    asked = visit.asked
+def _draw_filters(page: Page) -> None:
+    """Draw an ordinary form, so that the address contains the search."""
+    query = page.query
     with ui.element("form").classes("mr-form").props("method=get role=search"):
-        hidden = ui.element("input").props("type=hidden name=user")
-        hidden.props["value"] = visit.user
-        field = ui.input(visit.say("search_messages"), value=asked.get("q", ""))
+        hidden_field("user", page.user)
+        field = ui.input(page.text("search_messages"), value=query.get("q", ""))
         field.props("name=q outlined dense clearable").classes("mr-wide")
-        field.props["placeholder"] = visit.say("query_hint")
-        ways = {"words": visit.say("by_words"), "meaning": visit.say("by_meaning")}
-        _select(visit.say("search_by"), "by", ways, asked.get("by", "words"))
-        roles = {"": visit.say("any"), **{role: role for role in _ROLES}}
-        _select(visit.say("role"), "role", roles, asked.get("role", ""))
+        field.props["placeholder"] = page.text("query_hint")
+        methods = {"words": page.text("by_words"), "meaning": page.text("by_meaning")}
+        _draw_select(page.text("search_by"), "by", methods, query.get("by", "words"))
+        roles = {"": page.text("any"), **{role: role for role in _ROLES}}
+        _draw_select(page.text("role"), "role", roles, query.get("role", ""))
         for name in ("session", "since", "until"):
-            made = ui.input(visit.say(f"filter_{name}"), value=asked.get(name, ""))
-            made.props(f"name={name} outlined dense")
+            field = ui.input(page.text(f"filter_{name}"), value=query.get(name, ""))
+            field.props(f"name={name} outlined dense")
             if name != "session":
-                made.props["placeholder"] = "2026-01-31"
-        ui.button(visit.say("search"), icon="search").props("type=submit unelevated")
+                field.props["placeholder"] = "2026-01-31"
+        ui.button(page.text("search"), icon="search").props("type=submit unelevated")
 
 
-def _select(label: str, name: str, options: dict[str, str], value: str) -> None:
-    shown = value if value in options else next(iter(options))
-    made = ui.select(options, label=label, value=shown).props("outlined dense options-dense")
-    # The list shows names, the form sends values: they travel in a field of their own.
-    sent = ui.element("input").props(f"type=hidden name={name}")
-    sent.props["value"] = shown
+def _draw_select(label: str, name: str, options: dict[str, str], value: str) -> None:
+    selected = value if value in options else next(iter(options))
+    select = ui.select(options, label=label, value=selected).props("outlined dense options-dense")
+    # The select would submit the label of an option, so a hidden field submits its value.
+    field = hidden_field(name, selected)
 
-    def follow() -> None:
-        sent.props["value"] = made.value
-        sent.update()
+    def update() -> None:
+        field.props["value"] = select.value
+        field.update()
 
-    made.on_value_change(follow)
+    select.on_value_change(update)
 
 
-def _filter(visit: Visit) -> MessageFilter:
-    asked = visit.asked
+def _read_filter(page: Page) -> MessageFilter:
+    query = page.query
     since, until = (
-        parse_time(asked[name], name) if asked.get(name) else None for name in ("since", "until")
+        parse_time(query[name], name) if query.get(name) else None for name in ("since", "until")
     )
-    role = Role(asked["role"]) if asked.get("role") in _ROLES else None
-    return MessageFilter(since, until, role, asked.get("session") or None)
+    role = Role(query["role"]) if query.get("role") in _ROLES else None
+    return MessageFilter(since, until, role, query.get("session") or None)
 
 
-async def _draw_page(visit: Visit, zone: tzinfo) -> None:
-    scope = await visit.scope()
-    found = await visit.library.store.timeline(scope).page(
-        _filter(visit), page_size=PAGE_SIZE, cursor=visit.asked.get("cursor")
+async def _draw_page(page: Page, zone: tzinfo) -> None:
+    stored = await page.library.store.timeline(await page.scope()).page(
+        _read_filter(page), page_size=PAGE_SIZE, cursor=page.query.get("cursor")
     )
     with card():
-        if not found.items:
-            note(visit.say("no_messages"))
-        for message in reversed(found.items):
-            draw_message(visit, message, zone)
-        pager(visit, found.next_cursor)
+        if not stored.items:
+            show_empty(page.text("no_messages"))
+        for message in reversed(stored.items):
+            _draw_message(page, message, zone)
+        draw_pager(page, stored.next_cursor)
 
 
-async def _draw_found(visit: Visit, zone: tzinfo) -> None:
-    scope = await visit.scope()
-    text, wanted = visit.asked["q"].strip(), _filter(visit)
-    if visit.asked.get("by") == "meaning":
+async def _draw_results(page: Page, zone: tzinfo) -> None:
+    scope = await page.scope()
+    text, message_filter = page.query["q"].strip(), _read_filter(page)
+    if page.query.get("by") == "meaning":
         words: list[str] = []
-        by_meaning = SemanticQuery(text, filter=wanted, top_k=FOUND_SIZE)
-        found = await visit.library.nearest_messages(scope, by_meaning)
+        semantic = SemanticQuery(text, filter=message_filter, top_k=RESULT_SIZE)
+        results = await page.library.nearest_messages(scope, semantic)
     else:
         words = positive_words(parse_query(text))
-        by_words = LexicalQuery(text, wanted, FOUND_SIZE, visit.asked.get("cursor"))
-        found = await visit.library.find_messages(scope, by_words)
-    visit.service.metrics.count_search("semantic" if not words else "lexical")
-    with card(visit.say("found_messages")):
-        if not found.items:
-            note(visit.say("nothing_found"))
-        for item in found.items:
-            draw_message(visit, item.message, zone, words, score=item.score)
-        pager(visit, found.next_cursor)
+        lexical = LexicalQuery(text, message_filter, RESULT_SIZE, page.query.get("cursor"))
+        results = await page.library.find_messages(scope, lexical)
+    page.service.metrics.count_search("semantic" if not words else "lexical")
+    with card(page.text("found_messages")):
+        if not results.items:
+            show_empty(page.text("nothing_found"))
+        for hit in results.items:
+            _draw_message(page, hit.message, zone, words, score=hit.score)
+        draw_pager(page, results.next_cursor)
 
 
-async def _draw_around(visit: Visit, zone: tzinfo) -> None:
-    scope = await visit.scope()
-    key = visit.asked["around"]
-    timeline = visit.library.store.timeline(scope)
-    found = (await timeline.neighbors(key, before=AROUND, after=AROUND)).items
-    visit.service.metrics.count_search("neighbors")
-    with card(visit.say("around")):
+async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
+    key = page.query["around"]
+    timeline = page.library.store.timeline(await page.scope())
+    neighbors = (await timeline.neighbors(key, before=NEIGHBORS, after=NEIGHBORS)).items
+    page.service.metrics.count_search("neighbors")
+    with card(page.text("around")):
         with row():
-            button_link(
-                visit.say("all_messages"), visit.link("/explorer", user=visit.user), "forum"
-            )
-            earlier, later = found[0].message_id, found[-1].message_id
-            button_link(visit.say("earlier"), visit.link_here(around=earlier), "expand_less")
-            button_link(visit.say("later"), visit.link_here(around=later), "expand_more")
-        for message in found:
-            draw_message(visit, message, zone, is_anchor=message.message_id == key)
-    anchor = next(message for message in found if message.message_id == key)
-    await _draw_learnt(visit, anchor, {message.message_id for message in found})
+            button_link(page.text("all_messages"), page.user_link("/explorer"), "forum")
+            earlier, later = neighbors[0].message_id, neighbors[-1].message_id
+            button_link(page.text("earlier"), page.link_here(around=earlier), "expand_less")
+            button_link(page.text("later"), page.link_here(around=later), "expand_more")
+        for message in neighbors:
+            _draw_message(page, message, zone, is_anchor=message.message_id == key)
+    anchor = next(message for message in neighbors if message.message_id == key)
+    await _draw_memories(page, anchor, {message.message_id for message in neighbors})
 
 
-async def _draw_learnt(visit: Visit, anchor: Message, shown: set[str]) -> None:
-    """The memories of the session that came from what is shown."""
-    scope = await visit.scope()
-    wanted = MemoryQuery(session_id=anchor.session_id, superseded=True)
-    kept = await visit.library.store.memory_list(scope).page(wanted, limit=_MEMORIES_READ)
-    learnt = [item for item in kept.items if shown.intersection(item.source_message_ids)]
-    with card(visit.say("learnt_here")):
-        if not learnt:
-            note(visit.say("nothing_learnt"))
-        for item in learnt:
-            target = visit.link("/explorer/memory", user=visit.user, key=item.memory_key)
-            ui.link(item.content[:300], target)
+async def _draw_memories(page: Page, anchor: Message, message_ids: set[str]) -> None:
+    """Draw the memories of the anchor's session whose sources are shown."""
+    query = MemoryQuery(session_id=anchor.session_id, superseded=True)
+    memory_list = page.library.store.memory_list(await page.scope())
+    stored = await memory_list.page(query, limit=_MAX_MEMORIES)
+    memories = [item for item in stored.items if message_ids.intersection(item.source_message_ids)]
+    with card(page.text("learnt_here")):
+        if not memories:
+            show_empty(page.text("nothing_learnt"))
+        for item in memories:
+            ui.link(item.content[:300], page.user_link("/explorer/memory", key=item.memory_key))
 
 
-def draw_message(
-    visit: Visit,
+def _draw_message(
+    page: Page,
     message: Message,
     zone: tzinfo,
     words: list[str] | None = None,
@@ -169,25 +168,92 @@ def draw_message(
     score: float | None = None,
     is_anchor: bool = False,
 ) -> None:
-    """One message as part of a conversation; the words that were searched for are marked."""
-    mine = " mr-mine" if message.role is Role.USER else ""
+    """Draw one message of a conversation, with the query's words highlighted."""
+    own = " mr-mine" if message.role is Role.USER else ""
     anchor = " mr-anchor" if is_anchor else ""
-    with ui.element("article").classes(f"mr-message{mine}{anchor}"):
+    with ui.element("article").classes(f"mr-message{own}{anchor}"):
         with row():
             ui.label(message.speaker or message.role.value).classes("mr-speaker")
-            target = visit.link("/explorer", user=visit.user, around=message.message_id)
-            ui.link(moment(message.ts, zone), target).classes("mr-small")
-            session = visit.link("/explorer", user=visit.user, session=message.session_id)
+            target = page.user_link("/explorer", around=message.message_id)
+            ui.link(format_moment(message.ts, zone), target).classes("mr-small")
+            session = page.user_link("/explorer", session=message.session_id)
             ui.link(message.session_id, session).classes("mr-small mr-dim")
             if score is not None:
-                dim(f"{score:.2f}")
+                dim_label(f"{score:.2f}")
             if message.content_type != "text":
-                dim(message.content_type)
-        marked_text(_shown(message.content, words or []))
+                dim_label(message.content_type)
+        highlighted_text(_excerpt(message.content, words or []))
 
 
-def _shown(content: str, words: list[str]) -> str:
+def _excerpt(content: str, words: list[str]) -> str:
     if words:
-        marks = {"before": MARK_BEFORE, "after": MARK_AFTER}
+        marks = {"before": MARK_START, "after": MARK_END}
         return "\n".join(snippets(content, words, length=240, limit=1, **marks))
-    return content if len(content) <= LONGEST_SHOWN else f"{content[:LONGEST_SHOWN]}…"
+    return truncate_text(content, MAX_CHARS)
+
+
+@register_page("/explorer/sessions", "sessions")
+async def sessions(page: Page) -> None:
+    """Show a user's sessions, ordered by id."""
+    if not await draw_explorer_head(page):
+        return
+    scope, zone = await page.scope(), await user_time_zone(page)
+    stored = await page.library.store.owners.list_sessions(
+        scope.user_id, page.query.get("after", ""), SESSION_PAGE_SIZE, agent_id=scope.agent_id
+    )
+    with card():
+        if not stored.items:
+            show_empty(page.text("no_sessions"))
+        with ui.element("div").classes("mr-list"):
+            for item in stored.items:
+                _draw_session(page, item, zone)
+        if stored.next_after:
+            button_link(page.text("more"), page.link_here(after=stored.next_after), "chevron_right")
+
+
+def _draw_session(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
+    with ui.element("div").classes("mr-item"):
+        name = item["session_name"] or item["session_id"]
+        ui.link(name, page.user_link("/explorer/session", id=item["session_id"]))
+        dim_label(page.text("messages_count", count=item["last_sequence_no"]))
+        if not item["status"]:
+            ui.label(page.text("ended")).classes("mr-badge")
+        _draw_origin(page, item, zone)
+
+
+def _draw_origin(page: Page, item: dict[str, Any], zone: tzinfo) -> None:
+    agent = page.text("of_agent", agent=item["agent_id"])
+    dim_label(f"{agent} · {format_moment(item['create_time'], zone)}")
+
+
+@register_page("/explorer/session", "session")
+async def session(page: Page) -> None:
+    """Show the summaries of one session, the highest level first."""
+    scope = await page.scope(page.query.get("id") or "–")
+    store = page.library.store
+    item = await store.owners.get_session(
+        scope.user_id, str(scope.session_id), agent_id=scope.agent_id
+    )
+    ui.link(page.text("sessions"), page.user_link("/explorer/sessions"))
+    show_title(item["session_name"] or item["session_id"])
+    with row():
+        target = page.user_link("/explorer", session=item["session_id"])
+        button_link(page.text("its_messages"), target, "forum")
+        _draw_origin(page, item, await user_time_zone(page))
+    summaries = await store.session_state(replace(scope, agent_id=item["agent_id"])).summaries()
+    if not summaries:
+        with card(page.text("summaries")):
+            show_empty(page.text("no_summaries"))
+    for level, name in reversed(list(enumerate(_SUMMARY_LEVELS))):
+        layer = [summary for summary in summaries if summary.level == level]
+        if layer:
+            with card(page.text(f"level_{name}")):
+                for summary in layer:
+                    _draw_summary(page, summary)
+
+
+def _draw_summary(page: Page, summary: StoredSummary) -> None:
+    with ui.element("div").classes("mr-evidence"):
+        ui.label(summary.text).classes("mr-text")
+        positions = {"first": summary.first_sequence_no, "last": summary.last_sequence_no}
+        dim_label(page.text("summary_of", **positions, by=summary.made_by))

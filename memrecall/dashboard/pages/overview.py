@@ -1,182 +1,175 @@
-"""Overview: how much there is, what happened in the last hour, day or week, and how it went."""
+"""The overview page: stored data, activity, latency and outcomes of a period."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from nicegui import ui
 
-from memrecall.dashboard.charts import PALETTE, axis, chart, xy_chart
-from memrecall.dashboard.figures import SPANS, Figures, TimeRange, figures_of_recalls
-from memrecall.dashboard.frame import page
-from memrecall.dashboard.session import Visit
-from memrecall.dashboard.widgets import card, choose_user, dim, milliseconds, note, row, title
+from memrecall.dashboard.charts import PALETTE, TIME_AXIS, axis, chart, xy_chart
+from memrecall.dashboard.layout import register_page
+from memrecall.dashboard.page import Page
+from memrecall.dashboard.usage import PERIODS, Period, Usage, usage_of_recalls
+from memrecall.dashboard.widgets import (
+    card,
+    chip_link,
+    dim_label,
+    format_duration,
+    row,
+    select_user,
+    show_empty,
+    show_fact,
+    show_title,
+)
 
-MOST_RECALLS = 5_000
+MAX_RECALLS = 5_000
 _LEVELS = ("users", "messages", "memories", "knowledge")
-_NAMED = frozenset({"recalls", "leaks", "errors"})
-_FEW_POINTS = 30
-_SHARES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+_HORIZONTAL = frozenset({"recalls", "leaks", "errors"})
+_MAX_SYMBOLS = 30
+_PERCENTILES = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
 
 
-@page("/", "overview")
-async def overview(visit: Visit) -> None:
-    """The service for who may look at it, else one user."""
-    title(visit.say("overview"))
-    span = SPANS.get(visit.asked.get("span", ""), SPANS["day"])
+@register_page("/", "overview")
+async def overview(page: Page) -> None:
+    """Show the whole service to an operator, one user to others."""
+    show_title(page.text("overview"))
+    period = PERIODS.get(page.query.get("span", ""), PERIODS["day"])
     with row():
-        for name in SPANS:
-            chip = ui.link(visit.say(f"span_{name}"), visit.link_here(span=name))
-            chip.classes("mr-chip").props("aria-current=page" if name == span.name else "")
-    if await visit.sees_service() and not visit.user:
-        await _draw_service(visit, span)
-    elif await choose_user(visit):
-        await _draw_user(visit, span)
+        for name in PERIODS:
+            target = page.link_here(span=name)
+            chip_link(page.text(f"span_{name}"), target, is_current=name == period.name)
+    if await page.is_operator() and not page.user:
+        await _draw_service(page, period)
+    elif await select_user(page):
+        await _draw_user(page, period)
 
 
-async def _draw_service(visit: Visit, span: TimeRange) -> None:
+async def _draw_service(page: Page, period: Period) -> None:
     now = datetime.now(UTC)
-    rows = await visit.library.store.counters.read(span.resolution, span.begin(now))
-    figures = Figures.of(rows, span.buckets(now))
-    if visit.service.tally is None:
-        note(visit.say("not_counted"))
+    rows = await page.library.store.counters.read(period.resolution, period.start(now))
+    usage = Usage.from_counters(rows, period.buckets(now))
+    if page.service.counters is None:
+        show_empty(page.text("not_counted"))
     with ui.element("div").classes("mr-tiles"):
         for name in _LEVELS:
-            _draw_tile(visit, name, figures.level(name), figures.levels(name))
-    _draw_outcomes(visit, figures)
+            _draw_tile(page.text(name), usage.level(name), usage.levels(name))
+    _draw_totals(page, usage)
     with ui.element("div").classes("mr-grid"):
-        _draw_activity(visit, figures, ("searches", "recalls", "turns"))
-        _draw_latency(visit, figures, "recall_seconds")
-        _draw_latency(visit, figures, "search_seconds")
+        _draw_activity(page, usage, ("searches", "recalls", "turns"))
+        _draw_latency(page, usage, "recall_seconds")
+        _draw_latency(page, usage, "search_seconds")
         for name in ("recalls", "iterations", "windows", "confidence", "leaks", "errors"):
-            _draw_shares(visit, figures, name)
+            _draw_distribution(page, usage, name)
 
 
-async def _draw_user(visit: Visit, span: TimeRange) -> None:
-    scope, now = await visit.scope(), datetime.now(UTC)
-    store = visit.library.store
-    found = await store.traces(scope).since(span.begin(now), MOST_RECALLS)
-    figures = figures_of_recalls(found, span, now)
+async def _draw_user(page: Page, period: Period) -> None:
+    scope, now = await page.scope(), datetime.now(UTC)
+    store = page.library.store
+    recalls = await store.traces(scope).since(period.start(now), MAX_RECALLS)
+    usage = usage_of_recalls(recalls, period, now)
     counts = await store.count(scope.user_id)
     with ui.element("div").classes("mr-tiles"):
         for name in ("sessions", "messages", "memories", "traces"):
-            _draw_tile(visit, name, counts[name], [])
-    _draw_outcomes(visit, figures)
+            _draw_tile(page.text(name), counts[name], [])
+    _draw_totals(page, usage)
     with ui.element("div").classes("mr-grid"):
-        _draw_activity(visit, figures, ("recalls",))
-        _draw_latency(visit, figures, "recall_seconds")
+        _draw_activity(page, usage, ("recalls",))
+        _draw_latency(page, usage, "recall_seconds")
         for name in ("recalls", "iterations", "confidence"):
-            _draw_shares(visit, figures, name)
+            _draw_distribution(page, usage, name)
 
 
-def _draw_tile(visit: Visit, name: str, value: int | None, over_time: Sequence[int | None]) -> None:
+def _draw_tile(name: str, value: int | None, over_time: Sequence[int | None]) -> None:
     with ui.card().classes("mr-card mr-tile"):
-        dim(visit.say(name))
+        dim_label(name)
         ui.label("–" if value is None else f"{value:,}").classes("mr-number")
         if sum(level is not None for level in over_time) > 1:
-            _draw_trend(visit.say(name), over_time)
+            _draw_sparkline(name, over_time)
 
 
-def _draw_trend(name: str, over_time: Sequence[int | None]) -> None:
-    """A line without axes."""
-    hidden = {"show": False}
-    across = {"type": "category", **hidden}
+def _draw_sparkline(name: str, over_time: Sequence[int | None]) -> None:
     line = {"type": "line", "data": list(over_time), "showSymbol": False, "connectNulls": True}
     chart(
         {
             "grid": {"left": 0, "right": 0, "top": 4, "bottom": 4},
-            "xAxis": across,
-            "yAxis": {"type": "value", "scale": True, **hidden},
+            "xAxis": {"type": "category", "show": False},
+            "yAxis": {"type": "value", "scale": True, "show": False},
             "series": [line],
         },
         name,
     ).classes("mr-trend")
 
 
-def _draw_outcomes(visit: Visit, figures: Figures) -> None:
-    """The figures of the whole span in one line."""
-    recalls = figures.total("recalls")
-    abstained = figures.by_label("abstained").get("yes", 0)
-    told = {
-        "searches": f"{figures.total('searches'):,}",
+def _draw_totals(page: Page, usage: Usage) -> None:
+    """Draw the totals of the whole period in one row."""
+    recalls = usage.total("recalls")
+    abstained = usage.by_label("abstained").get("yes", 0)
+    totals = {
+        "searches": f"{usage.total('searches'):,}",
         "recalls": f"{recalls:,}",
         "abstentions": f"{abstained:,}" + (f" ({abstained / recalls:.0%})" if recalls else ""),
-        "errors": f"{figures.total('errors'):,}",
+        "errors": f"{usage.total('errors'):,}",
     }
-    for share, name in _SHARES:
-        seconds = figures.percentile("recall_seconds", share)
-        told[f"recall_{name}"] = "–" if seconds is None else milliseconds(seconds)
+    for share, name in _PERCENTILES:
+        seconds = usage.percentile("recall_seconds", share)
+        totals[f"recall_{name}"] = "–" if seconds is None else format_duration(seconds)
     with card(), row():
-        for name, value in told.items():
-            with ui.element("div").classes("mr-fact"):
-                dim(visit.say(name))
-                ui.label(value).props(f"data-figure={name}")
+        for name, value in totals.items():
+            show_fact(page.text(name), value).props(f"data-figure={name}")
 
 
-def _draw_activity(visit: Visit, figures: Figures, names: Sequence[str]) -> None:
-    with card(visit.say("activity")):
-        series = [
-            {
-                "type": "bar",
-                "stack": "all",
-                "name": visit.say(name),
-                "data": _over_time(figures, name),
-            }
-            for name in names
-        ]
-        xy_chart(visit.say("activity"), _TIME, axis(minInterval=1), series)
+def _timestamps(usage: Usage) -> list[float]:
+    return [bucket.timestamp() * 1000 for bucket in usage.buckets]
 
 
-def _over_time(figures: Figures, name: str) -> list[list[Any]]:
-    return [list(pair) for pair in zip(_moments(figures), figures.over_time(name), strict=True)]
+def _draw_activity(page: Page, usage: Usage, names: Sequence[str]) -> None:
+    with card(page.text("activity")):
+        series = []
+        for name in names:
+            points = zip(_timestamps(usage), usage.over_time(name), strict=True)
+            bars = {"type": "bar", "stack": "all", "data": [list(point) for point in points]}
+            series.append({**bars, "name": page.text(name)})
+        xy_chart(page.text("activity"), TIME_AXIS, axis(minInterval=1), series)
 
 
-def _moments(figures: Figures) -> list[float]:
-    return [bucket.timestamp() * 1000 for bucket in figures.buckets]
-
-
-_TIME = axis(type="time", splitLine={"show": False})
-
-
-def _draw_latency(visit: Visit, figures: Figures, name: str) -> None:
-    with card(visit.say(name)):
-        if not figures.total(name):
-            note(visit.say("nothing_yet"))
+def _draw_latency(page: Page, usage: Usage, name: str) -> None:
+    with card(page.text(name)):
+        if not usage.total(name):
+            show_empty(page.text("nothing_yet"))
             return
         series = []
-        for share, label in _SHARES:
-            times = figures.percentiles(name, share)
+        for share, label in _PERCENTILES:
+            values = usage.percentiles(name, share)
             points = [
-                [at, None if seconds is None else round(seconds * 1000, 1)]
-                for at, seconds in zip(_moments(figures), times, strict=True)
+                [time, None if seconds is None else round(seconds * 1000, 1)]
+                for time, seconds in zip(_timestamps(usage), values, strict=True)
             ]
             line = {"type": "line", "name": label, "data": points, "connectNulls": True}
-            series.append({**line, "showSymbol": len(points) - times.count(None) <= _FEW_POINTS})
-        xy_chart(visit.say(name), _TIME, axis(), series)
+            series.append({**line, "showSymbol": len(points) - values.count(None) <= _MAX_SYMBOLS})
+        xy_chart(page.text(name), TIME_AXIS, axis(), series)
 
 
-def _draw_shares(visit: Visit, figures: Figures, name: str) -> None:
-    """How something was distributed: bars by kind."""
-    heading = visit.say(f"by_{name}")
-    counts = figures.by_label(name)
+def _draw_distribution(page: Page, usage: Usage, name: str) -> None:
+    """Draw a bar chart of the counts by label."""
+    heading = page.text(f"by_{name}")
+    counts = usage.by_label(name)
     with card(heading):
         if not counts:
-            note(visit.say("nothing_yet"))
+            show_empty(page.text("nothing_yet"))
             return
-        labels = _ordered(counts)
-        look = {"color": PALETTE[3 if name in ("leaks", "errors") else 0]}
-        shown = [f"{label}+" for label in labels] if name == "confidence" else labels
-        bars = {"type": "bar", "barMaxWidth": 28, "itemStyle": look}
-        kinds = axis(type="category", data=shown, splitLine={"show": False})
-        amounts = axis(minInterval=1)
-        if name in _NAMED:  # names are long: they stand beside their bars, the first one on top
-            kinds["inverse"] = True
-            kinds, amounts = amounts, kinds
-        xy_chart(heading, kinds, amounts, [{**bars, "data": [counts[label] for label in labels]}])
+        labels = _sort_labels(counts)
+        style = {"color": PALETTE[3 if name in ("leaks", "errors") else 0]}
+        names = [f"{label}+" for label in labels] if name == "confidence" else labels
+        bars = {"type": "bar", "barMaxWidth": 28, "itemStyle": style}
+        x_axis = axis(type="category", data=names, splitLine={"show": False})
+        y_axis = axis(minInterval=1)
+        if name in _HORIZONTAL:  # long labels are placed beside their bars, the first one on top
+            x_axis["inverse"] = True
+            x_axis, y_axis = y_axis, x_axis
+        xy_chart(heading, x_axis, y_axis, [{**bars, "data": [counts[label] for label in labels]}])
 
 
-def _ordered(counts: Mapping[str, int]) -> list[str]:
-    """Numbers by their size, names by how often they came."""
+def _sort_labels(counts: Mapping[str, int]) -> list[str]:
+    """Sort numbers by value, names by count."""
     try:
         return sorted(counts, key=float)
     except ValueError:

@@ -12,15 +12,15 @@ from memrecall.extraction.protocol import (
     Summary,
     Utterance,
 )
-from memrecall.extraction.rules.deciding import decide
-from memrecall.extraction.rules.extracting import facts_of, tell
-from memrecall.extraction.rules.relating import relate
-from memrecall.extraction.rules.summarising import summarise
+from memrecall.extraction.rules.conversation import build_facts, read_statements
+from memrecall.extraction.rules.decisions import decide
+from memrecall.extraction.rules.graph import build_graph
+from memrecall.extraction.rules.summaries import summarise
 from memrecall.model.prompts import Language
 
 
 class RuleExtractor:
-    """Reads conversations by rules, in Chinese and English: the same text, the same result."""
+    """Reads conversations by rules, in Chinese and English; equal texts give equal results."""
 
     async def facts(
         self,
@@ -31,17 +31,18 @@ class RuleExtractor:
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
     ) -> Extracted:
-        """The facts that the utterances tell; `prompt` is for models and changes nothing here."""
+        """Return the facts of the utterances; `prompt` is for models and has no effect here."""
         del prompt
-        return Extracted(tuple(facts_of(tell(utterances, now=now, zone=zone, context=context))))
+        statements = read_statements(utterances, now=now, zone=zone, context=context)
+        return Extracted(tuple(build_facts(statements)))
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
-        """What to do for each fact, given what is known."""
+        """Return what to do for each fact, given the known memories."""
         return Decided(tuple(decide(facts, known)))
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """The entities that the utterances name and how they relate."""
-        entities, relations = relate(utterances, now=now)
+        """Return the entities that the utterances name, and their relations."""
+        entities, relations = build_graph(utterances, now=now)
         return Related(tuple(entities), tuple(relations))
 
     async def summarise(
@@ -50,5 +51,5 @@ class RuleExtractor:
         limit_characters: int,
         language: Language | None = None,
     ) -> Summary:
-        """The most telling sentences, in their order, within so many characters."""
+        """Return the most informative sentences, in order, within the limit."""
         return Summary(summarise(lines, limit_characters, language))

@@ -1,26 +1,115 @@
-"""Statements: what a sentence tells, before it becomes a fact or a relation."""
+"""Clauses, fact patterns and the statements that come of matching them."""
 
+import re
 from dataclasses import dataclass, field
+from datetime import datetime, tzinfo
+from typing import Literal
 
 from memrecall.extraction.protocol import USER, EntityType, MemoryType
-from memrecall.extraction.rules.dating import Dates
-from memrecall.extraction.rules.frames import Tense
 from memrecall.model.prompts import Language
 
-_CALLED: dict[Language, str] = {"en": "User", "zh": "用户"}
+Tense = Literal["present", "past", "future", "unreal"]
+"""When a clause holds; `unreal` is for "would" and "might"."""
+
+DateStyle = Literal["all", "steady", "relative", "none"]
+"""Which times are written out: every time, all but weekdays, those relative to today, or none."""
+
+ClauseKind = Literal["self", "kin", "named", "thing", "it"]
+"""What a clause is about: the speaker, a relative or pet, a named person, a thing, or "it"."""
+
+USER_LABELS: dict[Language, str] = {"en": "User", "zh": "用户"}
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceTime:
+    """When something was said, and in which time zone."""
+
+    now: datetime
+    zone: tzinfo
+
+
+@dataclass(frozen=True, slots=True)
+class FactPattern:
+    """One row of a fact table; the group `value` of its pattern fills the slot.
+
+    `negated` rows deny by themselves, `ended` rows say that something is over, `timed` rows need a
+    time in the clause, and rows `about_speaker` describe the speaker whatever the subject is.
+    """
+
+    pattern: re.Pattern[str]
+    memory_type: MemoryType
+    field: str | None = None
+    relation: str | None = None
+    kind: EntityType = "thing"
+    tenses: frozenset[Tense] = frozenset({"present", "past", "future"})
+    negated: bool = False
+    ended: bool = False
+    timed: bool = False
+    about_speaker: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FactMatch:
+    """A fact pattern that fits a clause, with the value that fills it."""
+
+    rule: FactPattern
+    value: str
+    negated: bool = False
+    ended: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """A clause: its subject, and what it says about it.
+
+    `lead` is a time or place before the subject, `noun` what belongs to the speaker ("sister",
+    "database"), `name` a person's name, and `owner` the possessive as written ("my", "the", "").
+    """
+
+    kind: ClauseKind
+    predicate: str
+    lead: str = ""
+    noun: str = ""
+    name: str = ""
+    owner: str = ""
+    elided: bool = False
+
+    @property
+    def is_own(self) -> bool:
+        """Return True if the thing belongs to the speaker."""
+        return self.owner in ("my", "our", "user's")
+
+
+@dataclass(frozen=True, slots=True)
+class VerbPhrase:
+    """A predicate as the fact patterns see it.
+
+    `core` starts at the main verb, without auxiliaries, adverbs, times and "not". `timing` is the
+    text in which a time may stand. `ended` says that it was so and is no more.
+    """
+
+    text: str
+    core: str
+    tense: Tense
+    timing: str = ""
+    negated: bool = False
+    ended: bool = False
+    progressive: bool = False
+    habitual: bool = False
+    modal: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Somebody that facts are about: how they call him, and the key of his facts."""
+    """A person that facts are about: their label in sentences and the subject of their facts."""
 
     label: str
     key: str
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """A relation told by a statement; a `source` of None is the speaker."""
+class StatedRelation:
+    """A relation stated by a clause; a `source` of None is the speaker."""
 
     relationship: str
     destination: str
@@ -32,9 +121,9 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One telling clause in the third person, its dates still as they were said.
+    """One clause in the third person, with its times still relative.
 
-    `value` is what fills its slot, `name` the name that the speaker says is his.
+    `value` fills the slot `field`; `name` is the speaker's own name if the clause gives it.
     """
 
     text: str
@@ -45,26 +134,26 @@ class Statement:
     value: str = ""
     negated: bool = False
     tense: Tense = "present"
-    dates: Dates = "all"
-    edges: tuple[Edge, ...] = ()
+    dates: DateStyle = "all"
+    relations: tuple[StatedRelation, ...] = ()
     name: str = ""
 
 
 @dataclass(slots=True)
-class Scene:
-    """Who speaks, whom he spoke of last, and who else takes part.
+class SpeakerContext:
+    """A speaker's state between sentences: the people they have mentioned so far.
 
-    `named` are words that have a capital in the middle of a sentence; `before` is the sentence
-    that the same one said last.
+    `capitalized` are words written with a capital inside a sentence; `previous` is the speaker's
+    previous sentence.
     """
 
     speaker: str | None
     others: frozenset[str] = frozenset()
-    last: Person | None = None
-    introduced: dict[str, Person] = field(default_factory=dict)
-    named: frozenset[str] = frozenset()
-    before: str = ""
+    last_person: Person | None = None
+    people: dict[str, Person] = field(default_factory=dict)
+    capitalized: frozenset[str] = frozenset()
+    previous: str = ""
 
-    def me(self, language: Language) -> Person:
-        """The speaker as facts call him."""
-        return Person(self.speaker or _CALLED[language], self.speaker or USER)
+    def person(self, language: Language) -> Person:
+        """Return the speaker as facts refer to them."""
+        return Person(self.speaker or USER_LABELS[language], self.speaker or USER)

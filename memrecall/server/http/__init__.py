@@ -1,1 +1,1 @@
-"""The HTTP interface."""
+"""The HTTP API."""

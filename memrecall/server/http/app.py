@@ -1,4 +1,4 @@
-"""The application: routes behind a guard behind an edge."""
+"""The ASGI application: routes behind authentication and the request middleware."""
 
 import asyncio
 import logging
@@ -21,42 +21,39 @@ from memrecall import __version__
 from memrecall.memory import AsyncMemory, Library, Policy
 from memrecall.memory.base import make_extractor
 from memrecall.scope import Permission
-from memrecall.server.auth import Doorkeeper
-from memrecall.server.counters import Tally
-from memrecall.server.errors import problem_of_http, problem_of_validation
+from memrecall.server.auth import Authenticator
+from memrecall.server.errors import problem_from_http, problem_from_validation
 from memrecall.server.http import chat, memories, messages, recall
-from memrecall.server.http.docs import docs_page
-from memrecall.server.http.edge import EdgeMiddleware
-from memrecall.server.http.guard import BodyLimits, Guard
+from memrecall.server.http.context import Context, Service
 from memrecall.server.http.message_models import Health
-from memrecall.server.http.openapi import describe, documented
-from memrecall.server.http.service import Asked, Service
-from memrecall.server.http.wire import Json, problem_response
-from memrecall.server.limits import RecallGate
+from memrecall.server.http.middleware import AdmissionMiddleware, BodyLimits, RequestMiddleware
+from memrecall.server.http.openapi import complete_document, docs_page, route_options
+from memrecall.server.http.payloads import JsonResponse, problem_response
+from memrecall.server.limits import RecallLimiter
 from memrecall.server.metrics import MEDIA_TYPE as METRICS_TYPE
-from memrecall.server.metrics import Metrics
+from memrecall.server.metrics import CounterBuffer, Metrics
 from memrecall.server.rpc import http as rpc
 
 log = logging.getLogger("memrecall.server")
 
 _DESCRIPTION = """\
-Messages and memories of users, searched, recalled and answered. Requests carry `Authorization:
-Bearer KEY`; a key opens one user's data, or several users'. Times are RFC 3339 in UTC.
-`X-Request-Id` is echoed.
+Search, recall and chat over the messages and memories of users. Requests carry `Authorization:
+Bearer KEY`; a key gives access to the data of one or several users. Times are RFC 3339 in UTC.
+Responses repeat the `X-Request-Id` of their request.
 """
 
-# The framework's own spans and logs would name users (in paths) and quote what they sent.
+# The framework's own spans and logs would name users (in paths) and quote request bodies.
 _NO_TELEMETRY: Any = {"auto_configure": False, "tracing": False, "metrics": False, "logs": False}
 
-_MCP = "/mcp"
+_MCP_PATH = "/mcp"
 _MCP_HEADERS = ("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Memrecall-User")
-_JOBS_SECONDS = 20.0
-_SWEPT = ("users", "found", "removed", "reasons")
-_ASSETS = "/_nicegui"  # files of the dashboard's library
+_JOB_SECONDS = 20.0
+_SWEEP_FIELDS = ("users", "found", "removed", "reasons")
+_DASHBOARD_ASSETS = "/_nicegui"
 
-about = APIRouter(tags=["service"])
+service_routes = APIRouter(tags=["service"])
 _ROUTERS = (
-    about,
+    service_routes,
     messages.router,
     memories.router,
     recall.router,
@@ -77,15 +74,15 @@ class Application:
         scope.setdefault("state", {})["service"] = self.service
         await self._asgi(scope, receive, send)
 
-    def begin_closing(self) -> None:
-        """End what would take long; what is being written is finished."""
+    def start_shutdown(self) -> None:
+        """Cancel recalls and chat turns; writes that have started are finished."""
         self.service.closing.set()
 
-    async def begin_sweeping(self) -> None:
-        """Forget by the policy of the settings, now and then, if they say so."""
+    async def start_sweeps(self) -> None:
+        """Start the periodic sweeps of the retention policy if the settings enable them."""
         settings = self.service.library.settings
         if settings.sweep_hours:
-            await self.service.remembering.schedule_sweeps(
+            await self.service.memory.schedule_sweeps(
                 settings.sweep_hours * 3600,
                 Policy.of(settings),
                 purge=settings.sweep_purge,
@@ -93,101 +90,101 @@ class Application:
             )
 
     async def close(self) -> None:
-        """Give background work some time to end, then end it. What was stored is stored."""
-        await self.service.remembering.close(_JOBS_SECONDS)
+        """Wait for background jobs for some seconds, then cancel them."""
+        await self.service.memory.close(_JOB_SECONDS)
 
 
 def create_app(
     library: Library,
     *,
-    may_be_open: bool,
+    allow_keyless: bool,
     model_client: Any = None,
     body_limits: BodyLimits = BodyLimits(),  # noqa: B008 -- frozen
     tracer: Any = None,
     dashboard: bool = False,
 ) -> Application:
-    """The service over an opened library, which stays the caller's to close.
+    """Return the service over an opened library, which the caller closes.
 
-    With `may_be_open`, local callers need no key as long as the database has none: only for a
-    server that listens on the loopback address. A `tracer` of OpenTelemetry is told of requests.
-    With `dashboard` there are pages for people, which must be kept `running` beside the service.
+    With `allow_keyless`, local callers need no key while the database has none: use it only for a
+    server that listens on the loopback address. Requests are recorded by an OpenTelemetry `tracer`.
+    With `dashboard` the service includes a web dashboard, which needs `run_dashboard` beside it.
     """
     settings = library.settings
     days = settings.counter_days
-    tally = Tally(library.store.counters, days) if dashboard and days else None
-    metrics = Metrics(library.cache.nbytes, tally)
-    gate = RecallGate(
+    counters = CounterBuffer(library.store.counters, days) if dashboard and days else None
+    metrics = Metrics(library.cache.nbytes, counters)
+    limiter = RecallLimiter(
         metrics,
-        running=settings.recalls_per_key,
-        waiting=settings.recall_queue,
-        patience=settings.recall_patience,
+        max_running=settings.recalls_per_key,
+        max_waiting=settings.recall_queue,
+        wait_seconds=settings.recall_patience,
     )
-    service = Service(
-        library, metrics, gate, _remembering(library, model_client), model_client, tally
-    )
+    memory = _create_memory(library, model_client)
+    service = Service(library, metrics, limiter, memory, model_client, counters)
     origins = settings.allowed_origins()
-    doorkeeper = Doorkeeper(library.store.keys, may_be_open=may_be_open, origins=origins)
-    inner: ASGIApp = Guard(_WithMcp(_routes(), service, origins), doorkeeper, body_limits)
+    authenticator = Authenticator(library.store.keys, allow_keyless=allow_keyless, origins=origins)
+    routes = _McpSwitch(_routes(), service, origins)
+    asgi: ASGIApp = AdmissionMiddleware(routes, authenticator, body_limits)
     if origins:
-        inner = CORSMiddleware(
-            inner,
+        asgi = CORSMiddleware(
+            asgi,
             allow_origins=sorted(origins),
             allow_methods=["GET", "POST", "PATCH", "DELETE"],
             allow_headers=["Authorization", "Content-Type", "X-Request-Id", *_MCP_HEADERS],
             expose_headers=["X-Request-Id", "Retry-After"],
         )
     if dashboard:
-        inner = _with_dashboard(inner, doorkeeper)
-    return Application(EdgeMiddleware(inner, metrics, _template, tracer), service)
+        asgi = _add_dashboard(asgi, authenticator)
+    return Application(RequestMiddleware(asgi, metrics, _find_route, tracer), service)
 
 
-def _log_sweep(told: dict[str, Any]) -> None:
-    """Numbers alone: whose memories they were is nobody's business here."""
-    log.info("sweep", extra={"fields": {name: told[name] for name in _SWEPT}})
+def _log_sweep(report: dict[str, Any]) -> None:
+    # Numbers only: the log does not name users.
+    log.info("sweep", extra={"fields": {name: report[name] for name in _SWEEP_FIELDS}})
 
 
-def _remembering(library: Library, model_client: Any) -> AsyncMemory:
-    """A memory for all users, which no request gets to see without being bound."""
+def _create_memory(library: Library, model_client: Any) -> AsyncMemory:
+    """Return an unbound memory, which requests only get bound to their user."""
     extractor = make_extractor(replace(library.settings, model=""), model_client)
     return AsyncMemory(library=library, extractor=extractor, permissions=Permission)
 
 
-class _WithMcp:
-    """The routes, and beside them the endpoint of MCP where its SDK is installed.
+class _McpSwitch:
+    """Sends `/mcp` to the MCP endpoint if its SDK is installed, everything else to the routes.
 
-    The SDK takes a second to load, so that waits for the first who asks.
+    The SDK takes a second to load, so it is loaded by the first request.
     """
 
     def __init__(self, routes: ASGIApp, service: Service, origins: frozenset[str]) -> None:
         self._routes = routes
-        self._made_for = (service, origins)
+        self._arguments = (service, origins)
         self._endpoint: ASGIApp | None = None
         self._is_installed = find_spec("mcp") is not None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        here = scope["type"] == "http" and scope["path"] == _MCP and self._is_installed
-        if here and self._endpoint is None:
-            module = await asyncio.to_thread(import_module, "memrecall.server.mcp.http")
-            self._endpoint = self._endpoint or module.McpEndpoint(*self._made_for)
-        served = self._endpoint if here and self._endpoint is not None else self._routes
-        await served(scope, receive, send)
+        if scope["type"] == "http" and scope["path"] == _MCP_PATH and self._is_installed:
+            if self._endpoint is None:
+                module = await asyncio.to_thread(import_module, "memrecall.server.mcp.http")
+                self._endpoint = self._endpoint or module.McpEndpoint(*self._arguments)
+            await self._endpoint(scope, receive, send)
+        else:
+            await self._routes(scope, receive, send)
 
 
-def _with_dashboard(api: ASGIApp, doorkeeper: Doorkeeper) -> ASGIApp:
-    """The API, and the pages for people at the paths that are theirs."""
-    from memrecall.dashboard.mounting import is_ours, make_door
+def _add_dashboard(api: ASGIApp, authenticator: Authenticator) -> ASGIApp:
+    from memrecall.dashboard.application import create_dashboard, is_dashboard_path
 
-    door = make_door(doorkeeper)
+    dashboard = create_dashboard(authenticator)
 
-    async def choose(scope: Scope, receive: Receive, send: Send) -> None:
-        await (door if is_ours(scope["path"]) else api)(scope, receive, send)
+    async def dispatch(scope: Scope, receive: Receive, send: Send) -> None:
+        await (dashboard if is_dashboard_path(scope["path"]) else api)(scope, receive, send)
 
-    return choose
+    return dispatch
 
 
 class _Api(FastAPI):
-    """FastAPI without its own last resort: the edge is ours."""
+    """FastAPI without its outermost error handler, which `RequestMiddleware` replaces."""
 
     def build_middleware_stack(self) -> ASGIApp:
         stack = super().build_middleware_stack()
@@ -196,13 +193,13 @@ class _Api(FastAPI):
 
     def openapi(self) -> dict[str, Any]:
         if not self.openapi_schema:
-            self.openapi_schema = describe(self, super().openapi())
+            self.openapi_schema = complete_document(super().openapi(), self.description)
         return self.openapi_schema
 
 
 @cache
 def _routes() -> FastAPI:
-    """The routes, which are the same for every service: whose they are, a request says."""
+    """Return the routes, which all services share: each request carries its service."""
     app = _Api(
         title="memrecall",
         version=__version__,
@@ -213,8 +210,8 @@ def _routes() -> FastAPI:
         redirect_slashes=False,
         telemetry=_NO_TELEMETRY,
         exception_handlers={
-            RequestValidationError: _tell_validation,
-            HTTPException: _tell_http,
+            RequestValidationError: _handle_validation_error,
+            HTTPException: _handle_http_exception,
         },
     )
     for router in _ROUTERS:
@@ -222,63 +219,65 @@ def _routes() -> FastAPI:
     return app
 
 
-async def _tell_validation(_request: Request, error: Exception) -> Response:
+async def _handle_validation_error(_request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101 -- as registered
-    return problem_response(problem_of_validation(error))
+    return problem_response(problem_from_validation(error))
 
 
-async def _tell_http(request: Request, error: Exception) -> Response:
+async def _handle_http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101 -- as registered
-    return problem_response(problem_of_http(error, _methods(request.scope["path"])))
+    return problem_response(problem_from_http(error, _allowed_methods(request.scope["path"])))
 
 
-def _methods(path: str) -> str:
-    """What a path can be asked by: several routes may share it, and each knows its own alone."""
+def _allowed_methods(path: str) -> str:
+    """Return the methods of all routes of a path; the framework knows those of one route only."""
     return ", ".join(
-        sorted({method for route in _matching(path) for method in route.methods or ()})
+        sorted({method for route in _matching_routes(path) for method in route.methods or ()})
     )
 
 
-def _template(path: str) -> str | None:
-    """The template that a path fits, whatever the method."""
-    if path.startswith(_ASSETS):
-        return _ASSETS
-    return _MCP if path == _MCP else next((route.path_format for route in _matching(path)), None)
+def _find_route(path: str) -> str | None:
+    """Return the route template that matches a path, whatever the method."""
+    if path.startswith(_DASHBOARD_ASSETS):
+        return _DASHBOARD_ASSETS
+    if path == _MCP_PATH:
+        return _MCP_PATH
+    return next((route.path_format for route in _matching_routes(path)), None)
 
 
-def _matching(path: str) -> Iterator[APIRoute]:
+def _matching_routes(path: str) -> Iterator[APIRoute]:
     for router in _ROUTERS:
         for route in router.routes:
             if isinstance(route, APIRoute) and route.path_regex.match(path):
                 yield route
 
 
-@about.get(
+@service_routes.get(
     "/healthz",
     operation_id="health",
     response_model=None,
-    response_class=Json,
-    responses={200: {"model": Health, "description": "The service answers."}},
+    response_class=JsonResponse,
+    responses={200: {"model": Health, "description": "The service is healthy."}},
 )
 async def health() -> Response:
-    """Whether the service answers, and its version."""
-    return Json({"status": "ok", "version": __version__})
+    """Check that the service is running, and return its version."""
+    return JsonResponse({"status": "ok", "version": __version__})
 
 
-@about.get("/metrics", **documented("metrics", None, also="text/plain"))
-async def metrics(asked: Asked) -> Response:
-    """Counters for Prometheus; for operators."""
-    asked.principal.require_operator()
-    return Response(asked.service.metrics.render(), media_type=METRICS_TYPE)
+@service_routes.get("/metrics", **route_options("metrics", None, also="text/plain"))
+async def metrics(context: Context) -> Response:
+    """Return metrics for Prometheus; requires an operator key."""
+    context.principal.require_operator()
+    return Response(context.service.metrics.render(), media_type=METRICS_TYPE)
 
 
-@about.get("/openapi.json", include_in_schema=False)
+@service_routes.get("/openapi.json", include_in_schema=False)
 async def openapi(request: Request) -> Response:
-    """This API, described."""
-    return Json(request.app.openapi())
+    """Return the OpenAPI document."""
+    return JsonResponse(request.app.openapi())
 
 
-@about.get("/docs", include_in_schema=False)
+@service_routes.get("/docs", include_in_schema=False)
 async def docs(request: Request) -> Response:
-    """This API, described for people."""
+    """Return the OpenAPI document as an HTML page."""
     return docs_page(request.app.openapi())

@@ -1,4 +1,4 @@
-"""`POST /v1/users/{user_id}/chat`: one turn, at the end or as it happens."""
+"""`POST /v1/users/{user_id}/chat`: one turn, as one response or a stream of events."""
 
 import asyncio
 import time
@@ -22,63 +22,63 @@ from memrecall.chat import (
 )
 from memrecall.scope import Scope
 from memrecall.server.http.chat_models import ChatAnswer, ChatRequest
+from memrecall.server.http.context import Context, RequestContext
 from memrecall.server.http.message_models import PathId
-from memrecall.server.http.openapi import documented
-from memrecall.server.http.service import Asked, Asking
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import JsonResponse, StrictRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
     ServerEvent,
-    wants_events,
-    while_listened,
+    prefers_event_stream,
+    run_while_connected,
 )
-from memrecall.server.http.wire import Json, StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["chat"], route_class=StrictRoute)
 
-_SPARE_SECONDS = 30.0  # for whoever reads the events slowly
+_READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
 
 
 @router.post(
     "/users/{user_id}/chat",
-    **documented("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=EVENT_STREAM),
+    **route_options("chat", ChatAnswer, 400, 404, 409, 413, 415, 429, 507, also=EVENT_STREAM),
 )
-async def chat(user_id: PathId, body: ChatRequest, request: Request, asked: Asked) -> Response:
-    """Answer a message: recall, ask the model with its tools, store what was said. With
-    `Accept: text/event-stream` come `tool_call`, `tool_result` and `text_delta` as they happen, and
-    at the end `final`, or `error`.
+async def chat(user_id: PathId, body: ChatRequest, request: Request, context: Context) -> Response:
+    """Answer a message: recall, call the model with its tools, store the messages. With
+    `Accept: text/event-stream`, `tool_call`, `tool_result` and `text_delta` events are sent as they
+    happen, followed by `final` or `error`.
     """
-    asked.principal.require_writing()
-    scope = asked.principal.scope(user_id, body.session_id)
-    asked.notes["query_chars"] = len(body.message or "")
-    run = ChatRun(asked, scope, body)
-    closing = asked.service.closing
-    if wants_events(request.headers.get("accept", "")):
-        return EventStream(run.told, closing, run.deadline)
-    return Json(await while_listened(run.answer(), request.receive, closing))
+    context.principal.require_write()
+    scope = context.principal.scope(user_id, body.session_id)
+    context.log_fields["query_chars"] = len(body.message or "")
+    handler = ChatHandler(context, scope, body)
+    closing = context.service.closing
+    if prefers_event_stream(request.headers.get("accept", "")):
+        return EventStream(handler.server_events, closing, handler.deadline)
+    return JsonResponse(await run_while_connected(handler.answer(), request.receive, closing))
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRun:
-    """One turn, counted, limited and told to the log."""
+class ChatHandler:
+    """Runs one turn with limits, metrics and log fields."""
 
-    asked: Asking
+    context: RequestContext
     scope: Scope
     body: ChatRequest
 
     @property
     def deadline(self) -> float:
-        """Seconds after which whoever listens is too slow."""
+        """Seconds after which a client that still reads events is cut off."""
         options = self._options
         recalls = (options.own_recalls + 1) * options.recall_seconds
-        return options.seconds + recalls + _SPARE_SECONDS
+        return options.seconds + recalls + _READ_SECONDS
 
     @property
     def _options(self) -> ChatOptions:
-        return ChatOptions.of(self.asked.library.settings, self.body.language)
+        return ChatOptions.of(self.context.library.settings, self.body.language)
 
     async def answer(self) -> dict[str, Any]:
-        """The end of the turn, with the calls that were made."""
+        """Return the end of the turn with its tool calls."""
         calls: list[ToolCall] = []
         results: list[ToolResult] = []
         async with aclosing(self.events()) as events:
@@ -92,10 +92,10 @@ class ChatRun:
                         pairs = zip(calls, results, strict=True)
                         tools = [{**asdict(call), **asdict(result)} for call, result in pairs]
                         return {**_fields(event), "tools": tools}
-        raise AssertionError("a turn always ends in an end")
+        raise AssertionError("a turn always ends with a Final event")
 
-    async def told(self) -> AsyncGenerator[ServerEvent, None]:
-        """The events as they are sent."""
+    async def server_events(self) -> AsyncGenerator[ServerEvent, None]:
+        """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
                 yield ServerEvent(
@@ -103,68 +103,62 @@ class ChatRun:
                 )
 
     async def events(self) -> AsyncGenerator[ChatEvent, None]:
-        """The events as they happen, up to `Final`; what fails is raised."""
-        service = self.asked.service
-        async with service.gate.enter(self.asked.principal.key_id):
-            outcome, started = "failed", time.monotonic()
+        """Yield the events as they happen, up to `Final`; raise the error of a failed turn."""
+        service = self.context.service
+        async with service.limiter.slot(self.context.principal.key_id):
+            outcome, start = "failed", time.monotonic()
             try:
-                async with aclosing(await self._play()) as events:
+                async with aclosing(await self._start_turn()) as events:
                     async for event in events:
+                        if isinstance(event, Failed):
+                            raise event.error
                         if isinstance(event, Final):
                             outcome = self._finish(event)
-                        yield _unless_failed(event)
+                        yield event
             except (asyncio.CancelledError, GeneratorExit):
-                if outcome == "failed":  # else whoever has the end need not listen any longer
+                if outcome == "failed":  # a consumer may stop once it has the end
                     outcome = "cancelled"
                 raise
             finally:
-                service.metrics.count_turn(outcome, time.monotonic() - started)
+                service.metrics.count_turn(outcome, time.monotonic() - start)
 
-    async def _play(self) -> AsyncGenerator[ChatEvent, None]:
-        service, body = self.asked.service, self.body
-        by_model = service.library.settings.chat_recall_with_model
-        given: dict[str, Any] = {
-            "recall_client": service.model_client if by_model else None,
+    async def _start_turn(self) -> AsyncGenerator[ChatEvent, None]:
+        service, body = self.context.service, self.body
+        library, client = service.library, service.model_client
+        options: dict[str, Any] = {
+            "recall_client": client if library.settings.chat_recall_with_model else None,
             "options": self._options,
             "caches": service.caches,
             "on_leak": service.metrics.count_leak,
         }
-        library, client = service.library, service.model_client
         if body.group is None:
             single = SingleChat(
-                library, self.scope, client, instructions=body.instructions, **given
+                library, self.scope, client, instructions=body.instructions, **options
             )
             return single.stream(str(body.message), message_id=body.message_id)
         turn = body.group
         members = [member.member() for member in turn.members]
-        group = GroupChat(library, self.scope, members, client, **given)
-        posted = None
+        group = GroupChat(library, self.scope, members, client, **options)
+        message = None
         if turn.speaker is not None:
-            posted = await group.post(
+            message = await group.post(
                 turn.speaker, str(body.message), mentions=turn.mentions, message_id=body.message_id
             )
         return group.stream(
-            turn.answers, mentions=turn.mentions, answers=posted.message_id if posted else None
+            turn.answers, mentions=turn.mentions, answers=message.message_id if message else None
         )
 
     def _finish(self, end: Final) -> str:
-        """Note an end for the log; how it ended."""
-        notes = self.asked.notes
-        notes.update(recalls=end.recalls, leaks=[leak.family for leak in end.leaks])
+        """Add the end of the turn to the log fields; return its outcome."""
         outcome = "silent" if end.silent else "degraded" if end.degraded else "answered"
-        notes["outcome"] = outcome
+        self.context.log_fields.update(
+            recalls=end.recalls, leaks=[leak.family for leak in end.leaks], outcome=outcome
+        )
         return outcome
 
 
-def _unless_failed(event: ChatEvent) -> ChatEvent:
-    """What failed is raised: the service tells its errors in one way."""
-    if isinstance(event, Failed):
-        raise event.error
-    return event
-
-
 def _fields(event: ChatEvent) -> dict[str, Any]:
-    """An event as JSON; its kind is told beside it."""
+    """Return an event as JSON without its type, which is the name of the server event."""
     fields = event.as_dict()
     del fields["type"]
     return fields

@@ -1,19 +1,40 @@
-"""What the chat endpoint takes and gives, as the OpenAPI document describes it."""
+"""Requests and responses of the recall and chat endpoints, as OpenAPI documents them."""
 
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
+from memrecall.budget import Limits
 from memrecall.chat import Member
 from memrecall.chat.mentions import MOST_MEMBERS
-from memrecall.server.http.message_models import MessageId, SessionId
-from memrecall.types import ID_LENGTH, NAME_LENGTH, CleanText, Id, Name
+from memrecall.errors import InvalidArgument
+from memrecall.messages import parse_message, parse_role
+from memrecall.server.http.message_models import (
+    MessageId,
+    QueryText,
+    RequestModel,
+    SessionId,
+    require_exactly_one,
+)
+from memrecall.types import (
+    ID_LENGTH,
+    NAME_LENGTH,
+    CleanText,
+    Content,
+    Id,
+    Moment,
+    Name,
+    Role,
+    TimeZone,
+)
 
-LONGEST_MESSAGE = 100_000
-LONGEST_INSTRUCTIONS = 20_000
+MAX_MESSAGE_CHARS = 100_000
+MAX_INSTRUCTIONS_CHARS = 20_000
+MAX_CONVERSATION = 200
+MAX_LIMITS = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
 
-_Words = Annotated[
-    CleanText, StringConstraints(min_length=1, max_length=LONGEST_MESSAGE, pattern=r"\S")
+_MessageText = Annotated[
+    CleanText, StringConstraints(min_length=1, max_length=MAX_MESSAGE_CHARS, pattern=r"\S")
 ]
 _MemberId = Annotated[
     Id,
@@ -25,58 +46,140 @@ _MemberId = Annotated[
 _MemberName = Annotated[Name, Field(min_length=1, max_length=NAME_LENGTH)]
 _Instructions = Annotated[
     CleanText,
-    Field(max_length=LONGEST_INSTRUCTIONS, description="Who the assistant is, for its model."),
+    Field(max_length=MAX_INSTRUCTIONS_CHARS, description="The system prompt of the assistant."),
 ]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+def _normalize_message(value: Any) -> Any:
+    """Resolve role aliases and join content parts, as `Memory.add` and `recall` do."""
+    if isinstance(value, str):
+        return {"content": value}
+    if not isinstance(value, dict):
+        return value
+    try:
+        role = {"role": parse_role(value["role"])} if "role" in value else {}
+        is_list = isinstance(value.get("content"), list)
+        content = {"content": parse_message(value).text} if is_list else {}
+    except InvalidArgument as error:
+        raise ValueError(error.message) from None
+    return {**value, **role, **content}
 
 
-class GroupMember(_Request):
-    """A member of a group: a person, or (`ai`) one whose turns a model plays."""
+class SaidMessage(RequestModel):
+    """A message of the conversation that a recall is about."""
+
+    role: Role = Role.USER
+    content: Content
+    speaker: Name | None = None
+    ts: Moment | None = None
+    message_id: Id | None = None
+
+    _normalize = model_validator(mode="before")(_normalize_message)
+
+
+class RecallLimits(RequestModel):
+    """Limits of one recall, below those of the server."""
+
+    iterations: Annotated[int | None, Field(strict=True, ge=1, le=MAX_LIMITS.iterations)] = None
+    model_calls: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.model_calls)] = None
+    tool_calls: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.tool_calls)] = None
+    tokens: Annotated[int | None, Field(strict=True, ge=0, le=MAX_LIMITS.tokens)] = None
+    seconds: Annotated[float | None, Field(strict=True, gt=0, le=MAX_LIMITS.seconds)] = None
+
+    def limits(self) -> Limits:
+        """Return the limits, with defaults for those that are not set."""
+        return Limits(**self.model_dump(exclude_none=True))
+
+
+class RecallRequest(RequestModel):
+    """A recall for exactly one of `query` and `messages`."""
+
+    model_config = ConfigDict(
+        json_schema_extra=require_exactly_one(query="string", messages="array")
+    )
+
+    query: QueryText | None = None
+    messages: Annotated[
+        list[SaidMessage] | None, Field(min_length=1, max_length=MAX_CONVERSATION)
+    ] = None
+    session_id: SessionId | None = None
+    as_of: Annotated[
+        Moment | None, Field(description="Recall as of this time; later messages are not seen.")
+    ] = None
+    time_zone: Annotated[
+        TimeZone | None,
+        Field(
+            description='The time zone of "yesterday", like Asia/Shanghai; default: the user\'s.'
+        ),
+    ] = None
+    language: Literal["en", "zh"] | None = None
+    limits: RecallLimits | None = None
+
+    @model_validator(mode="after")
+    def _check_query(self) -> "RecallRequest":
+        if (self.query is None) == (self.messages is None):
+            raise ValueError("give exactly one of query and messages")
+        if self.messages is not None and not any(
+            message.role is Role.USER and message.content.strip() for message in self.messages
+        ):
+            raise ValueError("messages: none has the role user and a content")
+        return self
+
+    def conversation(self) -> list[dict[str, Any]]:
+        """Return the messages, the query last."""
+        if self.messages is None:
+            return [{"role": "user", "content": self.query}]
+        return [message.model_dump() for message in self.messages]
+
+    def characters(self) -> int:
+        """Return the length of the conversation."""
+        return sum(len(message["content"]) for message in self.conversation())
+
+
+class GroupMember(RequestModel):
+    """A member of a group: a person, or with `ai` an assistant that a model speaks for."""
 
     member_id: _MemberId
     name: _MemberName
-    nicknames: Annotated[list[_MemberName], Field(max_length=20)] = []
+    nicknames: list[_MemberName] = Field(default=[], max_length=20)
     ai: Annotated[bool, Field(strict=True)] = False
     instructions: _Instructions = ""
 
     def member(self) -> Member:
-        """The same for the chat."""
+        """Return the member as the chat package takes it."""
         return Member(**self.model_dump())
 
 
-class GroupTurn(_Request):
-    """Whose turn it is in a group; the `user_id` of the path is then the group's id."""
+class GroupTurn(RequestModel):
+    """A turn in a group chat; the `user_id` of the path is then the group's id."""
 
     members: Annotated[list[GroupMember], Field(min_length=1, max_length=MOST_MEMBERS)]
     answers: _MemberId
     speaker: Annotated[
-        _MemberId | None, Field(description="Who says the message; none if nothing new is said.")
+        _MemberId | None, Field(description="Who sends the message; none without a new message.")
     ] = None
     mentions: Annotated[
         list[_MemberId] | None,
-        Field(max_length=MOST_MEMBERS, description="Who is mentioned, if not by the text."),
+        Field(max_length=MOST_MEMBERS, description="Mentioned members, if not those in the text."),
     ] = None
 
     @model_validator(mode="after")
-    def _members_only(self) -> "GroupTurn":
-        known = [member.member_id for member in self.members]
-        if len(set(known)) < len(known):
+    def _check_members(self) -> "GroupTurn":
+        ids = [member.member_id for member in self.members]
+        if len(set(ids)) < len(ids):
             raise ValueError("two members have the same id")
-        for named in (self.answers, self.speaker, *(self.mentions or ())):
-            if named is not None and named not in known:
-                raise ValueError(f"the group has no member {named!r}")
+        for member_id in (self.answers, self.speaker, *(self.mentions or ())):
+            if member_id is not None and member_id not in ids:
+                raise ValueError(f"the group has no member {member_id!r}")
         if self.answers == self.speaker:
-            raise ValueError("who says the message cannot answer it; name another in answers")
+            raise ValueError("the speaker cannot answer the message; name another in answers")
         return self
 
 
-class ChatRequest(_Request):
-    """A turn: the user's `message`, or in a `group` a member's, and who answers it."""
+class ChatRequest(RequestModel):
+    """A turn: the user's `message`, or in a `group` a member's message and who answers it."""
 
-    message: _Words | None = None
+    message: _MessageText | None = None
     message_id: MessageId | None = None
     session_id: SessionId | None = None
     language: Literal["en", "zh"] | None = None
@@ -84,19 +187,19 @@ class ChatRequest(_Request):
     group: GroupTurn | None = None
 
     @model_validator(mode="after")
-    def _somebody_speaks(self) -> "ChatRequest":
+    def _check_message(self) -> "ChatRequest":
         if self.group is None:
             if self.message is None:
                 raise ValueError("give a message")
         elif (self.message is None) != (self.group.speaker is None):
             raise ValueError("in a group, give a message and its speaker, or neither")
         elif self.instructions:
-            raise ValueError("in a group, instructions belong to the members that they are for")
+            raise ValueError("in a group, give instructions to the members that they are for")
         return self
 
 
 class CalledTool(BaseModel):
-    """A tool call of a turn and its result; `forged` ones the turn made itself."""
+    """A tool call of a turn and its result; `forged` calls were made by the turn itself."""
 
     id: str
     name: str
@@ -107,7 +210,7 @@ class CalledTool(BaseModel):
 
 
 class LeakedCall(BaseModel):
-    """A tool call that the model wrote as text; it was hidden and not run."""
+    """A tool call that the model wrote as text; it was removed and not executed."""
 
     family: str
     name: str | None

@@ -1,4 +1,4 @@
-"""The memory API: add, list, search, correct, forget and bring back; background jobs."""
+"""The memory API: add, list, search, update, delete and undo; graph, state and jobs."""
 
 from typing import Annotated, Any
 
@@ -6,8 +6,20 @@ from fastapi import APIRouter, Query, Response
 from starlette.convertors import Convertor, register_url_convertor
 
 from memrecall.memory import AsyncMemory
-from memrecall.server.errors import NOTHING_THERE, Problem, Refused
-from memrecall.server.http.memory_answers import (
+from memrecall.server.errors import RESOURCE_NOT_FOUND, Problem, RequestError
+from memrecall.server.http.context import Context
+from memrecall.server.http.memory_requests import (
+    AddRequest,
+    DeleteAllQuery,
+    GraphQuery,
+    MemoryListQuery,
+    MemorySearchRequest,
+    OwnerQuery,
+    StateQuery,
+    UpdateRequest,
+    parse_filters,
+)
+from memrecall.server.http.memory_responses import (
     Added,
     Changed,
     DeletedMemories,
@@ -20,49 +32,20 @@ from memrecall.server.http.memory_answers import (
     SessionStateAnswer,
     UpdatedMemory,
 )
-from memrecall.server.http.memory_requests import (
-    AddRequest,
-    DeleteAllQuery,
-    GraphQuery,
-    MemoryListQuery,
-    MemorySearchRequest,
-    OwnerQuery,
-    StateQuery,
-    UpdateRequest,
-    read_filters,
-)
 from memrecall.server.http.message_models import PathId
-from memrecall.server.http.openapi import documented
-from memrecall.server.http.service import Asked
-from memrecall.server.http.wire import Json, StrictRoute
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import JsonResponse, StrictRoute
 
 router = APIRouter(prefix="/v1", tags=["memories"], route_class=StrictRoute)
 
-
-@router.get("/graph", **documented("read_graph", GraphAnswer, 400, 404))
-async def read_graph(query: Annotated[GraphQuery, Query()], asked: Asked) -> Response:
-    """Read the relations around an entity, the shortest ways to another, or the entities."""
-    memory = await asked.own_memory(query.user_id, query.agent_id)
-    told = await memory.graph(
-        query.entity,
-        to=query.to,
-        depth=query.depth,
-        as_of=query.as_of,
-        limit=query.limit,
-        cursor=query.cursor,
-    )
-    return Json(told)
-
-
-@router.get("/state", **documented("read_state", SessionStateAnswer, 400, 404))
-async def read_state(query: Annotated[StateQuery, Query()], asked: Asked) -> Response:
-    """Read a session within a number of tokens, for a prompt: summaries, then its last words."""
-    memory = await asked.own_memory(query.user_id, query.agent_id)
-    return Json(await memory.state(query.max_tokens, session_id=query.session_id))
+MAX_JOBS = 20  # running jobs of one user
+# A failure is reported by its stage: its message is for the operator.
+_STAGES = ("memories", "relations", "summaries", "checkpoint")
+_FALLBACK = "the model's answer could not be used: rules were used instead"
 
 
 class _MemoryId(Convertor[str]):
-    """An id in a path; what stands there for a verb is none."""
+    """A memory id in a path; `search` is the name of an operation."""
 
     regex = r"(?!search(?:/|$))[^/]+"
 
@@ -75,70 +58,93 @@ class _MemoryId(Convertor[str]):
 
 register_url_convertor("memory", _MemoryId())
 
+Owner = Annotated[OwnerQuery, Query()]
 
-MOST_JOBS = 20  # of one user, under way
-# What failed is told by its stage: the words of a failure are for who runs the service.
-_STAGES = ("memories", "relations", "summaries", "checkpoint")
-_BY_RULES = "the model's answer could not be used: rules were used instead"
+
+@router.get("/graph", **route_options("read_graph", GraphAnswer, 400, 404))
+async def read_graph(query: Annotated[GraphQuery, Query()], context: Context) -> Response:
+    """Read an entity's relations, the shortest paths between two entities, or all entities."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    graph = await memory.graph(
+        query.entity,
+        to=query.to,
+        depth=query.depth,
+        as_of=query.as_of,
+        limit=query.limit,
+        cursor=query.cursor,
+    )
+    return JsonResponse(graph)
+
+
+@router.get("/state", **route_options("read_state", SessionStateAnswer, 400, 404))
+async def read_state(query: Annotated[StateQuery, Query()], context: Context) -> Response:
+    """Read a session within a token budget, for a prompt: summaries, then its last messages."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    return JsonResponse(await memory.state(query.max_tokens, session_id=query.session_id))
 
 
 @router.post(
     "/memories",
-    **documented("add_memories", Added, 400, 404, 409, 413, 415, 429, 507),
+    **route_options("add_memories", Added, 400, 404, 409, 413, 415, 429, 507),
 )
-async def add_memories(body: AddRequest, asked: Asked) -> Response:
-    """Store messages, then find facts in them and bring what is known up to date. With
-    `background` the answer comes when the messages are stored, and names a job.
+async def add_memories(body: AddRequest, context: Context) -> Response:
+    """Store messages, extract facts from them and update the memories. With `background` the
+    response is sent when the messages are stored, and names a job.
     """
-    asked.principal.require_writing()
-    memory = asked.memory(body.user_id, body.agent_id)
-    if body.background and memory.running_jobs() >= MOST_JOBS:
-        message = f"{MOST_JOBS} jobs of this user are under way already; try again"
-        raise Refused(Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"}))
+    context.principal.require_write()
+    memory = context.memory(body.user_id, body.agent_id)
+    if body.background and memory.running_jobs() >= MAX_JOBS:
+        message = f"this user has {MAX_JOBS} running jobs already; try again"
+        problem = Problem("RESOURCE_EXHAUSTED", message, headers={"Retry-After": "2"})
+        raise RequestError(problem)
     if body.infer and not body.background:
-        async with asked.service.gate.enter(asked.principal.key_id):
-            told = await _add(memory, body)
+        async with context.service.limiter.slot(context.principal.key_id):
+            report = await _add(memory, body)
     else:
-        told = await _add(memory, body)
-    asked.service.metrics.count_stored(told["stored"])
-    asked.notes.update(messages=len(told["messages"]), problems=len(told.get("problems", ())))
-    return Json(_shown(told))
+        report = await _add(memory, body)
+    context.service.metrics.count_stored(report["stored"])
+    context.log_fields.update(
+        messages=len(report["messages"]), problems=len(report.get("problems", ()))
+    )
+    return JsonResponse(_public_report(report))
 
 
-@router.get("/memories", **documented("list_memories", MemoryPage, 400, 404))
-async def list_memories(query: Annotated[MemoryListQuery, Query()], asked: Asked) -> Response:
-    """List memories, the latest first: those that hold now, or held at a time."""
-    memory = await asked.own_memory(query.user_id, query.agent_id)
+@router.get("/memories", **route_options("list_memories", MemoryPage, 400, 404))
+async def list_memories(query: Annotated[MemoryListQuery, Query()], context: Context) -> Response:
+    """List memories that are valid now or were at a time, the latest first."""
+    memory = await context.active_memory(query.user_id, query.agent_id)
     page = await memory.get_all(
         session_id=query.session_id,
-        filters=read_filters(query.filters),
+        filters=parse_filters(query.filters),
         limit=query.limit,
         cursor=query.cursor,
         as_of=query.as_of,
         superseded=query.superseded,
         deleted=query.deleted,
     )
-    return Json(page)
+    return JsonResponse(page)
 
 
-@router.delete("/memories", **documented("delete_memories", DeletedMemories, 400, 404))
-async def delete_memories(query: Annotated[DeleteAllQuery, Query()], asked: Asked) -> Response:
-    """Hide all memories of a user, agent or session that pass the filters; `dry_run` counts."""
-    asked.principal.require_writing()
-    memory = await asked.own_memory(query.user_id, query.agent_id)
-    done = await memory.delete_all(
-        session_id=query.session_id, filters=read_filters(query.filters), dry_run=query.dry_run
+@router.delete("/memories", **route_options("delete_memories", DeletedMemories, 400, 404))
+async def delete_memories(query: Annotated[DeleteAllQuery, Query()], context: Context) -> Response:
+    """Hide all memories of a user, agent or session that match the filters; `dry_run` counts."""
+    context.principal.require_write()
+    memory = await context.active_memory(query.user_id, query.agent_id)
+    report = await memory.delete_all(
+        session_id=query.session_id, filters=parse_filters(query.filters), dry_run=query.dry_run
     )
-    asked.notes["deleted"] = done["deleted"]
-    return Json(done)
+    context.log_fields["deleted"] = report["deleted"]
+    return JsonResponse(report)
 
 
-@router.post("/memories/search", **documented("search_memories", FoundMemories, 400, 404, 413, 415))
-async def search_memories(body: MemorySearchRequest, asked: Asked) -> Response:
+@router.post(
+    "/memories/search", **route_options("search_memories", FoundMemories, 400, 404, 413, 415)
+)
+async def search_memories(body: MemorySearchRequest, context: Context) -> Response:
     """Search memories by words and meaning, the best first, each with a score from 0 to 1."""
-    memory = await asked.own_memory(body.user_id, body.agent_id)
-    asked.notes["query_chars"] = len(body.query)
-    found = await memory.search(
+    memory = await context.active_memory(body.user_id, body.agent_id)
+    context.log_fields["query_chars"] = len(body.query)
+    results = await memory.search(
         body.query,
         limit=body.limit,
         filters=body.filters,
@@ -148,80 +154,69 @@ async def search_memories(body: MemorySearchRequest, asked: Asked) -> Response:
         as_of=body.as_of,
         kinds=body.kinds,
     )
-    asked.service.metrics.count_search("memory")
-    return Json(found)
+    context.service.metrics.count_search("memory")
+    return JsonResponse(results)
 
 
-@router.get("/memories/{memory_id:memory}", **documented("get_memory", MemoryItem, 400, 404))
-async def get_memory(
-    memory_id: PathId, query: Annotated[OwnerQuery, Query()], asked: Asked
-) -> Response:
+@router.get("/memories/{memory_id:memory}", **route_options("get_memory", MemoryItem, 400, 404))
+async def get_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
     """Read one memory."""
-    found = await (await asked.own_memory(query.user_id)).get(memory_id)
-    if found is None or found["kind"] != "memory":
-        raise Refused(NOTHING_THERE)
-    return Json(found)
+    item = await (await context.active_memory(query.user_id)).get(memory_id)
+    if item is None or item["kind"] != "memory":
+        raise RequestError(RESOURCE_NOT_FOUND)
+    return JsonResponse(item)
 
 
 @router.patch(
     "/memories/{memory_id:memory}",
-    **documented("update_memory", UpdatedMemory, 400, 404, 413, 415, 507),
+    **route_options("update_memory", UpdatedMemory, 400, 404, 413, 415, 507),
 )
 async def update_memory(
-    memory_id: PathId,
-    body: UpdateRequest,
-    query: Annotated[OwnerQuery, Query()],
-    asked: Asked,
+    memory_id: PathId, body: UpdateRequest, query: Owner, context: Context
 ) -> Response:
-    """Correct a memory in its place: its text or fields; its history keeps what it said before."""
-    asked.principal.require_writing()
-    memory = await asked.own_memory(query.user_id)
-    return Json(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
+    """Update the text or the fields of a memory; its history keeps the previous version."""
+    context.principal.require_write()
+    memory = await context.active_memory(query.user_id)
+    return JsonResponse(await memory.update(memory_id, **body.model_dump(exclude_unset=True)))
 
 
-@router.delete("/memories/{memory_id:memory}", **documented("delete_memory", Changed, 400, 404))
-async def delete_memory(
-    memory_id: PathId, query: Annotated[OwnerQuery, Query()], asked: Asked
-) -> Response:
-    """Hide a memory at once; undoing brings it back until it is purged."""
-    asked.principal.require_writing()
-    return Json(await (await asked.own_memory(query.user_id)).delete(memory_id))
+@router.delete("/memories/{memory_id:memory}", **route_options("delete_memory", Changed, 400, 404))
+async def delete_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
+    """Hide a memory at once; the deletion can be undone until the memory is purged."""
+    context.principal.require_write()
+    return JsonResponse(await (await context.active_memory(query.user_id)).delete(memory_id))
 
 
 @router.get(
-    "/memories/{memory_id:memory}/history", **documented("read_history", MemoryHistory, 400, 404)
+    "/memories/{memory_id:memory}/history", **route_options("read_history", MemoryHistory, 400, 404)
 )
-async def read_history(
-    memory_id: PathId, query: Annotated[OwnerQuery, Query()], asked: Asked
-) -> Response:
-    """Read what became of a memory, from its adding on; also of a deleted one."""
-    steps = await (await asked.own_memory(query.user_id)).history(memory_id)
-    return Json({"results": steps})
+async def read_history(memory_id: PathId, query: Owner, context: Context) -> Response:
+    """Read the change history of a memory, the oldest change first; deleted memories included."""
+    steps = await (await context.active_memory(query.user_id)).history(memory_id)
+    return JsonResponse({"results": steps})
 
 
 @router.post(
-    "/memories/{memory_id:memory}/undo", **documented("undo_memory", Changed, 400, 404, 409)
+    "/memories/{memory_id:memory}/undo", **route_options("undo_memory", Changed, 400, 404, 409)
 )
-async def undo_memory(
-    memory_id: PathId, query: Annotated[OwnerQuery, Query()], asked: Asked
-) -> Response:
-    """Take back the last change of a memory: a correction, a supersession or a deletion."""
-    asked.principal.require_writing()
-    return Json(await (await asked.own_memory(query.user_id)).undo(memory_id))
+async def undo_memory(memory_id: PathId, query: Owner, context: Context) -> Response:
+    """Undo the last change of a memory: an update, a supersession or a deletion."""
+    context.principal.require_write()
+    return JsonResponse(await (await context.active_memory(query.user_id)).undo(memory_id))
 
 
-@router.get("/jobs/{job_id}", **documented("read_job", Job, 400, 404))
-async def read_job(job_id: PathId, query: Annotated[OwnerQuery, Query()], asked: Asked) -> Response:
-    """Read the state of work that an add began in the background; it ends with the process."""
-    told = await (await asked.own_memory(query.user_id)).job(job_id)
-    result = told.get("result")
-    shown = None if result is None else _shown(result)
-    return Json({"job_id": told["job_id"], "state": told["state"], "result": shown})
+@router.get("/jobs/{job_id}", **route_options("read_job", Job, 400, 404))
+async def read_job(job_id: PathId, query: Owner, context: Context) -> Response:
+    """Read the state of a background add; jobs do not survive the server process."""
+    job = await (await context.active_memory(query.user_id)).job(job_id)
+    result = job.get("result")
+    report = None if result is None else _public_report(result)
+    return JsonResponse({"job_id": job["job_id"], "state": job["state"], "result": report})
 
 
 async def _add(memory: AsyncMemory, body: AddRequest) -> dict[str, Any]:
     return await memory.add(
-        body.told(),
+        body.memory_messages(),
         session_id=body.session_id,
         metadata=body.metadata,
         infer=body.infer,
@@ -233,19 +228,19 @@ async def _add(memory: AsyncMemory, body: AddRequest) -> dict[str, Any]:
     )
 
 
-def _shown(told: dict[str, Any]) -> dict[str, Any]:
-    """What an add tells, without the words of failures."""
-    job = {"job_id": told["job_id"], "state": told["state"]} if "job_id" in told else None
+def _public_report(report: dict[str, Any]) -> dict[str, Any]:
+    """Return the report of an add without the messages of errors."""
+    job = {"job_id": report["job_id"], "state": report["state"]} if "job_id" in report else None
     return {
-        "results": told.get("results", []),
-        "messages": told["messages"],
-        "stored": told["stored"],
-        "relations": told.get("relations", []),
-        "problems": list(dict.fromkeys(map(_say, told.get("problems", ())))),
+        "results": report.get("results", []),
+        "messages": report["messages"],
+        "stored": report["stored"],
+        "relations": report.get("relations", []),
+        "problems": list(dict.fromkeys(map(_describe_stage, report.get("problems", ())))),
         "job": job,
     }
 
 
-def _say(problem: str) -> str:
+def _describe_stage(problem: str) -> str:
     stage = problem.partition(":")[0]
-    return f"{stage}: could not be made" if stage in _STAGES else _BY_RULES
+    return f"{stage}: could not be made" if stage in _STAGES else _FALLBACK

@@ -1,32 +1,20 @@
-"""What the endpoints give, as the OpenAPI document describes it."""
+"""Requests and responses of the message endpoints, and the types that all endpoints share."""
 
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from memrecall.budget import Limits
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
 from memrecall.store import MessageFilter
-from memrecall.text.query import LONGEST_QUERY
-from memrecall.types import (
-    ID_LENGTH,
-    Content,
-    Id,
-    Moment,
-    Name,
-    NewMessage,
-    Role,
-    TimeZone,
-)
+from memrecall.text.query import MAX_QUERY_LENGTH
+from memrecall.types import ID_LENGTH, Id, Moment, Name, NewMessage, Role
 
-LARGEST_BATCH = 1_000
-LONGEST_CONVERSATION = 200
-LONGEST_CURSOR = 200_000  # one of a query of ten thousand different words
-LONGEST_PLACE = 1_000  # one of a range read: a time and an id
-MOST_DIMENSIONS = 16_384
-MOST_NEIGHBORS = 200
-LARGEST = Limits(iterations=10, model_calls=60, tool_calls=120, tokens=500_000, seconds=300.0)
+MAX_BATCH = 1_000
+MAX_SEARCH_CURSOR = 200_000  # the cursor of a query of ten thousand different words
+MAX_CURSOR = 1_000  # a time and an id
+MAX_DIMENSIONS = 16_384
+MAX_NEIGHBORS = 200
 
 ReturnField = Literal[
     "message_id",
@@ -42,94 +30,94 @@ ReturnField = Literal[
     "metadata",
 ]
 
-_bounds = {"minLength": 1, "maxLength": ID_LENGTH}
-UserId = Annotated[Id, Field(description="Whose data.", json_schema_extra=_bounds)]
+ID_BOUNDS = {"minLength": 1, "maxLength": ID_LENGTH}
+UserId = Annotated[Id, Field(description="The owner of the data.", json_schema_extra=ID_BOUNDS)]
 MessageId = Annotated[
-    Id, Field(description="Unique among the user's messages.", json_schema_extra=_bounds)
+    Id, Field(description="Unique among the user's messages.", json_schema_extra=ID_BOUNDS)
 ]
-SessionId = Annotated[Id, Field(description="The conversation.", json_schema_extra=_bounds)]
-# An encoded slash reaches us as a NUL: see `guard.keep_slashes`.
+SessionId = Annotated[Id, Field(description="The conversation.", json_schema_extra=ID_BOUNDS)]
+# An encoded slash arrives as a NUL: see `preserve_encoded_slashes`.
 PathId = Annotated[
     Id,
     BeforeValidator(lambda value: value.replace("\0", "/") if isinstance(value, str) else value),
 ]
-PageSize = Annotated[int, Field(ge=1, le=LARGEST_PAGE, description="Items on a page, at most.")]
+PageSize = Annotated[int, Field(ge=1, le=LARGEST_PAGE, description="Maximum items per page.")]
 Cursor = Annotated[
     str,
-    Field(min_length=1, max_length=LONGEST_CURSOR, description="`next_cursor` of the page before."),
+    Field(
+        min_length=1,
+        max_length=MAX_SEARCH_CURSOR,
+        description="`next_cursor` of the previous page.",
+    ),
 ]
-Since = Annotated[Moment, Field(description="From this time on (included).")]
-Until = Annotated[Moment, Field(description="Before this time (not included).")]
+Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
+Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
 Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
-QueryText = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY, pattern=r"\S")]
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 
 
-def _exactly_one(**types: str) -> dict[str, Any]:
-    """How a schema says that one of these is given, and only one."""
+def require_exactly_one(**types: str) -> dict[str, Any]:
+    """Return the JSON schema that requires exactly one of these properties."""
     choices = [
         {"required": [name], "properties": {name: {"type": kind}}} for name, kind in types.items()
     ]
     return {"oneOf": choices}
 
 
-class _Request(BaseModel):
+class RequestModel(BaseModel):
+    """Base of request models: immutable, and unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-_PlaceCursor = Annotated[Cursor, Field(max_length=LONGEST_PLACE)]
-
-
-class RangeQuery(_Request):
+class RangeQuery(RequestModel):
     """The query parameters of a range read."""
 
     since: Since | None = None
     until: Until | None = None
     role: Role | None = None
     page_size: PageSize = PAGE_SIZE
-    cursor: _PlaceCursor | None = None
+    cursor: Annotated[Cursor, Field(max_length=MAX_CURSOR)] | None = None
 
     def filter(self) -> MessageFilter:
-        """The filter they mean."""
+        """Return the filter of the store."""
         return MessageFilter(self.since, self.until, self.role)
 
 
-class NeighborsQuery(_Request):
-    """The query parameters of a look around a message."""
+class NeighborsQuery(RequestModel):
+    """The number of messages to return around a message."""
 
-    before: Annotated[int, Field(ge=0, le=MOST_NEIGHBORS)] = 20
-    after: Annotated[int, Field(ge=0, le=MOST_NEIGHBORS)] = 0
+    before: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 20
+    after: Annotated[int, Field(ge=0, le=MAX_NEIGHBORS)] = 0
 
 
-class TimeRange(_Request):
-    """When it was said."""
+class TimeRange(RequestModel):
+    """A range of message times."""
 
     since: Since | None = None
     until: Until | None = None
 
 
-class Filter(_Request):
-    """Which messages are looked at."""
+class Filter(RequestModel):
+    """A filter on messages."""
 
     time_range: TimeRange | None = None
     role: Role | None = None
 
-    def filter(self) -> MessageFilter:
-        """The filter it means."""
-        times = self.time_range or TimeRange()
-        return MessageFilter(times.since, times.until, self.role)
 
-
-class _SearchRequest(_Request):
+class _SearchRequest(RequestModel):
     user_id: UserId
     filter: Filter | None = None
     return_fields: Annotated[
         list[ReturnField] | None,
-        Field(max_length=20, description="Only these fields; `message_id` always comes too."),
+        Field(max_length=20, description="Return only these fields and `message_id`."),
     ] = None
 
-    def wanted(self) -> MessageFilter:
-        """The filter it means."""
-        return (self.filter or Filter()).filter()
+    def message_filter(self) -> MessageFilter:
+        """Return the filter of the store."""
+        chosen = self.filter or Filter()
+        times = chosen.time_range or TimeRange()
+        return MessageFilter(times.since, times.until, chosen.role)
 
 
 class LexicalSearchRequest(_SearchRequest):
@@ -143,111 +131,44 @@ class LexicalSearchRequest(_SearchRequest):
 
 
 class SemanticSearchRequest(_SearchRequest):
-    """A search by meaning: exactly one of `query_text` and `query_embedding`."""
+    """A search by meaning with exactly one of `query_text` and `query_embedding`."""
 
     model_config = ConfigDict(
-        json_schema_extra=_exactly_one(query_text="string", query_embedding="array")
+        json_schema_extra=require_exactly_one(query_text="string", query_embedding="array")
     )
 
     query_text: QueryText | None = None
     query_embedding: Annotated[
         list[Annotated[float, Field(strict=True, allow_inf_nan=False)]] | None,
-        Field(min_length=1, max_length=MOST_DIMENSIONS),
+        Field(min_length=1, max_length=MAX_DIMENSIONS),
     ] = None
     top_k: Annotated[int, Field(strict=True, ge=1, le=LARGEST_TOP_K)] = TOP_K
     min_score: Annotated[
-        float | None, Field(strict=True, ge=-1.0, le=1.0, description="A cosine, at least.")
+        float | None, Field(strict=True, ge=-1.0, le=1.0, description="Minimum cosine similarity.")
     ] = None
 
     @model_validator(mode="after")
-    def _one_query(self) -> "SemanticSearchRequest":
+    def _check_query(self) -> "SemanticSearchRequest":
         if (self.query_text is None) == (self.query_embedding is None):
             raise ValueError("give exactly one of query_text and query_embedding")
         return self
 
 
 class IncomingMessage(NewMessage):
-    """A message to store. Without `ts` it was said now; without `message_id` it gets one."""
+    """A message to store. `ts` defaults to the current time, `message_id` to a new id."""
 
     speaker: Annotated[
         Name | None, BeforeValidator(lambda value: None if value == "" else value)
     ] = None
     session_id: SessionId | None = None
-    user_id: Annotated[Id | None, Field(description="If given, the path's.")] = None
-    agent_id: Annotated[Id | None, Field(description="If given, the key's.")] = None
+    user_id: Annotated[Id | None, Field(description="Must equal the path's, if present.")] = None
+    agent_id: Annotated[Id | None, Field(description="Must equal the key's, if present.")] = None
 
 
-class WriteRequest(_Request):
+class WriteRequest(RequestModel):
     """Messages to store, all or none of them."""
 
-    messages: Annotated[list[IncomingMessage], Field(min_length=1, max_length=LARGEST_BATCH)]
-
-
-class SaidMessage(_Request):
-    """A message of the conversation that a recall is about."""
-
-    role: Role = Role.USER
-    content: Content
-    speaker: Name | None = None
-    ts: Moment | None = None
-    message_id: Id | None = None
-
-
-def _asks(message: SaidMessage) -> bool:
-    return message.role is Role.USER and bool(message.content.strip())
-
-
-class RecallLimits(_Request):
-    """Ceilings of one recall, below those of the server."""
-
-    iterations: Annotated[int | None, Field(strict=True, ge=1, le=LARGEST.iterations)] = None
-    model_calls: Annotated[int | None, Field(strict=True, ge=0, le=LARGEST.model_calls)] = None
-    tool_calls: Annotated[int | None, Field(strict=True, ge=0, le=LARGEST.tool_calls)] = None
-    tokens: Annotated[int | None, Field(strict=True, ge=0, le=LARGEST.tokens)] = None
-    seconds: Annotated[float | None, Field(strict=True, gt=0, le=LARGEST.seconds)] = None
-
-    def limits(self) -> Limits:
-        """These where they are given, else what usually holds."""
-        return Limits(**self.model_dump(exclude_none=True))
-
-
-class RecallRequest(_Request):
-    """What to recall for: exactly one of `query` and `messages`."""
-
-    model_config = ConfigDict(json_schema_extra=_exactly_one(query="string", messages="array"))
-
-    query: QueryText | None = None
-    messages: Annotated[
-        list[SaidMessage] | None, Field(min_length=1, max_length=LONGEST_CONVERSATION)
-    ] = None
-    session_id: SessionId | None = None
-    as_of: Annotated[
-        Moment | None, Field(description='"Now" is then, and nothing said later is seen.')
-    ] = None
-    time_zone: Annotated[
-        TimeZone | None,
-        Field(description='Where "yesterday" is one, like Asia/Shanghai; else the user\'s own.'),
-    ] = None
-    language: Literal["en", "zh"] | None = None
-    limits: RecallLimits | None = None
-
-    @model_validator(mode="after")
-    def _one_question(self) -> "RecallRequest":
-        if (self.query is None) == (self.messages is None):
-            raise ValueError("give exactly one of query and messages")
-        if self.messages is not None and not any(map(_asks, self.messages)):
-            raise ValueError("messages: none is of the role user and says something")
-        return self
-
-    def conversation(self) -> list[dict[str, Any]]:
-        """What was said, the question last."""
-        if self.messages is None:
-            return [{"role": "user", "content": self.query}]
-        return [message.model_dump() for message in self.messages]
-
-    def characters(self) -> int:
-        """How much was said."""
-        return sum(len(message["content"]) for message in self.conversation())
+    messages: Annotated[list[IncomingMessage], Field(min_length=1, max_length=MAX_BATCH)]
 
 
 class ChatMessage(BaseModel):
@@ -267,7 +188,7 @@ class ChatMessage(BaseModel):
 
 
 class FoundMessage(BaseModel):
-    """A stored message, or those of its fields that were asked for."""
+    """A stored message, or its requested fields."""
 
     message_id: str
     ts: datetime | None = None
@@ -283,40 +204,40 @@ class FoundMessage(BaseModel):
 
 
 class NearMessage(FoundMessage):
-    """A message and how close in meaning it is: the plain cosine."""
+    """A message and its cosine similarity to the query."""
 
     semantic_score: float
 
 
 class MessagePage(BaseModel):
-    """A page of messages; `next_cursor` is null on the last one."""
+    """A page of messages; `next_cursor` is null on the last page."""
 
     items: list[ChatMessage]
     next_cursor: str | None
 
 
 class Neighbors(BaseModel):
-    """A message in its place among those around it."""
+    """A message and the messages around it, in order."""
 
     items: list[ChatMessage]
 
 
 class Highlight(BaseModel):
-    """Passages of a message with the words that were searched for in <em>."""
+    """Snippets of a message with the query's words in <em>."""
 
     message_id: str
     snippets: list[str]
 
 
 class Score(BaseModel):
-    """How well a message fits: comparable within one search."""
+    """The relevance of a message, comparable within one search."""
 
     message_id: str
     score: float
 
 
 class LexicalPage(BaseModel):
-    """A page of what words found; `next_cursor` is null on the last one."""
+    """A page of search results; `next_cursor` is null on the last page."""
 
     items: list[FoundMessage]
     next_cursor: str | None
@@ -325,27 +246,27 @@ class LexicalPage(BaseModel):
 
 
 class NearMessages(BaseModel):
-    """The closest messages."""
+    """The most similar messages, the best first."""
 
     items: list[NearMessage]
 
 
 class WrittenMessage(BaseModel):
-    """One message of a batch; `stored` is false if it was there already."""
+    """One message of a batch; `stored` is false if it was stored before."""
 
     message_id: str
     stored: bool
 
 
 class WriteReceipt(BaseModel):
-    """What a batch did; sent when it is safely stored."""
+    """The result of a batch, sent when it is durably stored."""
 
     stored: int
     items: list[WrittenMessage]
 
 
 class Health(BaseModel):
-    """The service answers."""
+    """The status of the service."""
 
     status: Literal["ok"]
     version: str
@@ -369,6 +290,6 @@ class ErrorDetail(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """Every error looks like this."""
+    """The body of every error response."""
 
     error: ErrorDetail

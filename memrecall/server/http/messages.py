@@ -1,15 +1,16 @@
-"""The message query API: range read, search by words and by meaning, neighbours, writing."""
+"""The message API: range reads, lexical and semantic search, neighbours, writes."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, get_args
+from typing import Annotated, get_args
 
 from fastapi import APIRouter, Query, Response
 
 from memrecall.errors import CallerError
 from memrecall.scope import DEFAULT_NAME
-from memrecall.search import LexicalQuery, ScoredMessage, SemanticQuery
-from memrecall.server.errors import Problem, Refused, problem_of
+from memrecall.search import LexicalQuery, SemanticQuery
+from memrecall.server.errors import RequestError, invalid_field, problem_from_error
+from memrecall.server.http.context import Context
 from memrecall.server.http.message_models import (
     IncomingMessage,
     LexicalPage,
@@ -25,9 +26,8 @@ from memrecall.server.http.message_models import (
     WriteReceipt,
     WriteRequest,
 )
-from memrecall.server.http.openapi import documented
-from memrecall.server.http.service import Asked
-from memrecall.server.http.wire import Json, StrictRoute, page_response
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import JsonResponse, StrictRoute, page_response
 from memrecall.store import ScopedMessage
 
 router = APIRouter(prefix="/v1", tags=["messages"], route_class=StrictRoute)
@@ -35,143 +35,136 @@ router = APIRouter(prefix="/v1", tags=["messages"], route_class=StrictRoute)
 FIELDS: tuple[str, ...] = get_args(ReturnField)
 
 
-@router.get("/users/{user_id}/messages", **documented("read_messages", MessagePage, 400, 404))
+@router.get("/users/{user_id}/messages", **route_options("read_messages", MessagePage, 400, 404))
 async def read_messages(
-    user_id: PathId, query: Annotated[RangeQuery, Query()], asked: Asked
+    user_id: PathId, query: Annotated[RangeQuery, Query()], context: Context
 ) -> Response:
-    """Read messages by time, the latest first; ties by `message_id`."""
-    scope = await asked.known(user_id)
-    page = await asked.library.store.timeline(scope).page(
+    """Read messages by time, the latest first; ties are ordered by `message_id`."""
+    scope = await context.existing_scope(user_id)
+    page = await context.library.store.timeline(scope).page(
         query.filter(), page_size=query.page_size, cursor=query.cursor
     )
-    asked.service.metrics.count_search("range")
+    context.service.metrics.count_search("range")
     return page_response(page.items, FIELDS, next_cursor=page.next_cursor)
 
 
 @router.post(
     "/users/{user_id}/messages",
-    **documented("write_messages", WriteReceipt, 400, 404, 409, 413, 415, 507),
+    **route_options("write_messages", WriteReceipt, 400, 404, 409, 413, 415, 507),
 )
-async def write_messages(user_id: PathId, body: WriteRequest, asked: Asked) -> Response:
-    """Store messages, all or none. The same again is no mistake; another content under a known
-    `message_id` is. Answered when it is safely stored.
+async def write_messages(user_id: PathId, body: WriteRequest, context: Context) -> Response:
+    """Store messages, all or none. Storing the same message again is not an error; storing another
+    content under a known `message_id` is. The response is sent when the messages are durable.
     """
-    asked.principal.require_writing()
+    context.principal.require_write()
     entries = [
-        ScopedMessage(asked.principal.scope(user_id, message.session_id), message)
+        ScopedMessage(context.principal.scope(user_id, message.session_id), message)
         for message in body.messages
     ]
-    asked.notes["messages"] = len(entries)
+    context.log_fields["messages"] = len(entries)
     _require_own_labels(entries, body.messages)
     try:
-        written = await asked.library.add_entries(entries)
+        written = await context.library.add_entries(entries)
     except CallerError as error:
-        raise _naming_ids(error, entries) from None
-    asked.service.metrics.count_stored(written.stored)
+        raise _with_message_ids(error, entries) from None
+    context.service.metrics.count_stored(written.stored)
     items = [
-        {"message_id": message_id, "stored": fresh}
-        for message_id, fresh in zip(written.ids, written.fresh, strict=True)
+        {"message_id": message_id, "stored": is_new}
+        for message_id, is_new in zip(written.ids, written.created, strict=True)
     ]
-    return Json({"stored": written.stored, "items": items})
+    return JsonResponse({"stored": written.stored, "items": items})
 
 
 @router.get(
     "/users/{user_id}/messages/{message_id}/neighbors",
-    **documented("read_neighbors", Neighbors, 400, 404),
+    **route_options("read_neighbors", Neighbors, 400, 404),
 )
 async def read_neighbors(
-    user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], asked: Asked
+    user_id: PathId, message_id: PathId, query: Annotated[NeighborsQuery, Query()], context: Context
 ) -> Response:
-    """Read what was said just before and after a message, the earliest first."""
-    scope = await asked.known(user_id)
-    page = await asked.library.store.timeline(scope).neighbors(
+    """Read a message with the messages before and after it, the earliest first."""
+    scope = await context.existing_scope(user_id)
+    page = await context.library.store.timeline(scope).neighbors(
         message_id, before=query.before, after=query.after
     )
-    asked.service.metrics.count_search("neighbors")
+    context.service.metrics.count_search("neighbors")
     return page_response(page.items, FIELDS)
 
 
 @router.post(
     "/messages/lexical_search",
-    **documented("lexical_search", LexicalPage, 400, 404, 413, 415),
+    **route_options("lexical_search", LexicalPage, 400, 404, 413, 415),
 )
-async def lexical_search(body: LexicalSearchRequest, asked: Asked) -> Response:
-    """Search by words, the most relevant first; ties by time (the later first), `message_id`.
-
-    All pages show the messages that were there at the first one.
+async def lexical_search(body: LexicalSearchRequest, context: Context) -> Response:
+    """Search by words, the most relevant first; ties are ordered by time (the later first), then
+    by `message_id`. All pages show the messages as of the first page.
     """
-    scope = asked.principal.scope(body.user_id)
-    asked.notes["query_chars"] = len(body.query_text)
-    query = LexicalQuery(body.query_text, body.wanted(), body.page_size, body.cursor)
-    page = await asked.library.find_messages(scope, query)
-    asked.service.metrics.count_search("lexical")
-    ids = [found.message.message_id for found in page.items]
+    scope = context.principal.scope(body.user_id)
+    context.log_fields["query_chars"] = len(body.query_text)
+    query = LexicalQuery(body.query_text, body.message_filter(), body.page_size, body.cursor)
+    page = await context.library.find_messages(scope, query)
+    context.service.metrics.count_search("lexical")
     return page_response(
-        [found.message for found in page.items],
-        _asked_for(body.return_fields),
+        [hit.message for hit in page.items],
+        _select_fields(body.return_fields),
         next_cursor=page.next_cursor,
         highlights=[
-            {"message_id": key, "snippets": found.snippets}
-            for key, found in zip(ids, page.items, strict=True)
+            {"message_id": hit.message.message_id, "snippets": hit.snippets} for hit in page.items
         ],
-        scores=[
-            {"message_id": key, "score": found.score}
-            for key, found in zip(ids, page.items, strict=True)
-        ],
+        scores=[{"message_id": hit.message.message_id, "score": hit.score} for hit in page.items],
     )
 
 
 @router.post(
     "/messages/semantic_search",
-    **documented("semantic_search", NearMessages, 400, 404, 413, 415),
+    **route_options("semantic_search", NearMessages, 400, 404, 413, 415),
 )
-async def semantic_search(body: SemanticSearchRequest, asked: Asked) -> Response:
-    """Search by meaning: the messages with the largest cosine, ties as in the other search."""
-    scope = asked.principal.scope(body.user_id)
-    asked.notes["query_chars"] = len(body.query_text or "")
+async def semantic_search(body: SemanticSearchRequest, context: Context) -> Response:
+    """Search by meaning: the messages with the highest cosine similarity; ties are ordered as in
+    the lexical search.
+    """
+    scope = context.principal.scope(body.user_id)
+    context.log_fields["query_chars"] = len(body.query_text or "")
     query = SemanticQuery(
-        body.query_text, body.query_embedding, body.wanted(), body.top_k, body.min_score
+        body.query_text, body.query_embedding, body.message_filter(), body.top_k, body.min_score
     )
-    page = await asked.library.nearest_messages(scope, query)
-    asked.service.metrics.count_search("semantic")
-    fields = _asked_for(body.return_fields)
-    return Json({"items": [_near(found, fields) for found in page.items]})
+    page = await context.library.nearest_messages(scope, query)
+    context.service.metrics.count_search("semantic")
+    fields = _select_fields(body.return_fields)
+    items = [
+        {**{name: getattr(hit.message, name) for name in fields}, "semantic_score": hit.score}
+        for hit in page.items
+    ]
+    return JsonResponse({"items": items})
 
 
 def _require_own_labels(
     entries: Sequence[ScopedMessage], messages: Sequence[IncomingMessage]
 ) -> None:
-    """What a read gives can be written back; whose it is, the path and the key say alone."""
+    """Check the owner ids of messages that were read earlier and are written back.
+
+    The path and the key decide who owns a message; its own ids may only agree with them.
+    """
     for position, (entry, message) in enumerate(zip(entries, messages, strict=True)):
-        owner, label = entry.scope.user_id, entry.scope.agent_id or DEFAULT_NAME
-        if message.user_id not in (None, owner):
-            raise _mislabelled(position, "user_id", "is not the path's")
-        if message.agent_id not in (None, label):
-            raise _mislabelled(position, "agent_id", f"is not {label!r}, which this key writes as")
+        agent_id = entry.scope.agent_id or DEFAULT_NAME
+        if message.user_id not in (None, entry.scope.user_id):
+            raise invalid_field(f"messages.{position}.user_id", "is not the path's")
+        if message.agent_id not in (None, agent_id):
+            reason = f"is not {agent_id!r}, which this key writes as"
+            raise invalid_field(f"messages.{position}.agent_id", reason)
 
 
-def _mislabelled(position: int, name: str, why: str) -> Refused:
-    where = f"messages.{position}.{name}"
-    fault = {"field": where, "message": why}
-    return Refused(Problem("INVALID_ARGUMENT", f"{where}: {why}", {"fields": [fault]}))
-
-
-def _near(found: ScoredMessage, fields: Sequence[str]) -> dict[str, Any]:
-    message = {name: getattr(found.message, name) for name in fields}
-    return {**message, "semantic_score": found.score}
-
-
-def _asked_for(return_fields: Sequence[str] | None) -> Sequence[str]:
+def _select_fields(return_fields: Sequence[str] | None) -> Sequence[str]:
     if return_fields is None:
         return FIELDS
     return [name for name in FIELDS if name == "message_id" or name in return_fields]
 
 
-def _naming_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> Refused:
-    """The refusal of a batch, with the ids of the messages at fault beside their positions."""
-    problem = problem_of(error)
+def _with_message_ids(error: CallerError, entries: Sequence[ScopedMessage]) -> RequestError:
+    """Return the error of a batch with the ids of the rejected messages beside their positions."""
+    problem = problem_from_error(error)
     faults = problem.details.get("faults")
     if not faults:
-        return Refused(problem)
+        return RequestError(problem)
     ids = [entries[int(position)].message.message_id for position in faults]
-    return Refused(replace(problem, details={"message_ids": ids, "faults": faults}))
+    return RequestError(replace(problem, details={"message_ids": ids, "faults": faults}))

@@ -1,4 +1,4 @@
-"""`POST /v1/users/{user_id}/recall`: the result at the end, or events as they happen."""
+"""`POST /v1/users/{user_id}/recall`: one result, or a stream of events."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -10,74 +10,79 @@ from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
-from memrecall.agent.leaks import leaked_families
-from memrecall.agent.outcome import StopReason
-from memrecall.agent.trace import EventKind, TraceEvent
+from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.result import StopReason
+from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.scope import Scope
-from memrecall.server.http.message_models import PathId, RecallLimits, RecallRequest
-from memrecall.server.http.openapi import documented
-from memrecall.server.http.service import Asked, Asking
+from memrecall.server.http.chat_models import RecallLimits, RecallRequest
+from memrecall.server.http.context import Context, RequestContext
+from memrecall.server.http.message_models import PathId
+from memrecall.server.http.openapi import route_options
+from memrecall.server.http.payloads import MEDIA_TYPE, StrictRoute
 from memrecall.server.http.streaming import (
     EVENT_STREAM,
     EventStream,
     ServerEvent,
-    wants_events,
-    while_listened,
+    prefers_event_stream,
+    run_while_connected,
 )
-from memrecall.server.http.wire import MEDIA_TYPE, StrictRoute
 from memrecall.server.live import LiveRecall
 
 router = APIRouter(prefix="/v1", tags=["recall"], route_class=StrictRoute)
 
+_READ_SECONDS = 30.0  # added to the deadline for clients that read events slowly
+
 
 @router.post(
     "/users/{user_id}/recall",
-    **documented("recall", RecallResult, 400, 404, 413, 415, 429, also=EVENT_STREAM),
+    **route_options("recall", RecallResult, 400, 404, 413, 415, 429, also=EVENT_STREAM),
 )
-async def recall(user_id: PathId, body: RecallRequest, request: Request, asked: Asked) -> Response:
-    """Find what the last user message refers to. With `Accept: text/event-stream` the events of
-    the trace come as they happen, and at the end `done` with the result, or `error`.
+async def recall(
+    user_id: PathId, body: RecallRequest, request: Request, context: Context
+) -> Response:
+    """Find what the last user message refers to. With `Accept: text/event-stream`, the trace events
+    are sent as they happen, followed by `done` with the result, or by `error`.
     """
-    scope = asked.principal.scope(user_id, body.session_id)
-    asked.notes["query_chars"] = body.characters()
-    run = RecallRun(asked, scope, body)
-    closing = asked.service.closing
-    if wants_events(request.headers.get("accept", "")):
-        return EventStream(run.told, closing, run.deadline)
-    result = await while_listened(run.result(), request.receive, closing)
+    scope = context.principal.scope(user_id, body.session_id)
+    context.log_fields["query_chars"] = body.characters()
+    handler = RecallHandler(context, scope, body)
+    closing = context.service.closing
+    if prefers_event_stream(request.headers.get("accept", "")):
+        return EventStream(handler.server_events, closing, handler.deadline)
+    result = await run_while_connected(handler.result(), request.receive, closing)
     return Response(result.model_dump_json(), media_type=MEDIA_TYPE)
 
 
 @dataclass(frozen=True, slots=True)
-class RecallRun:
-    """One recall, counted, limited and told to the log."""
+class RecallHandler:
+    """Runs one recall with limits, metrics and log fields."""
 
-    asked: Asking
+    context: RequestContext
     scope: Scope
     body: RecallRequest
-    announced: LiveRecall | None = None  # who began it wants to watch it
+    live: LiveRecall | None = None  # already registered by the dashboard, which shows it
 
     @property
     def deadline(self) -> float:
-        """Seconds after which whoever listens is too slow."""
-        return self._limits.seconds + 30.0
+        """Seconds after which a client that still reads events is cut off."""
+        return self._limits.seconds + _READ_SECONDS
 
     @property
     def _limits(self) -> Limits:
         return (self.body.limits or RecallLimits()).limits()
 
     async def result(self) -> RecallResult:
-        """The result of the recall."""
+        """Return the result of the recall."""
         async with aclosing(self.events()) as events:
             async for event in events:
                 if isinstance(event, RecallResult):
                     return event
-        raise AssertionError("a recall always ends in a result")
+        raise AssertionError("a recall always ends with a result")
 
-    async def told(self) -> AsyncGenerator[ServerEvent, None]:
-        """The events as they are sent."""
+    async def server_events(self) -> AsyncGenerator[ServerEvent, None]:
+        """Yield the events in the form in which they are sent."""
         async with aclosing(self.events()) as events:
             async for event in events:
                 if isinstance(event, RecallResult):
@@ -86,71 +91,69 @@ class RecallRun:
                     yield ServerEvent(event.kind.value, to_json(event.as_dict()))
 
     async def events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-        """The events as they happen, then the result."""
-        service = self.asked.service
-        live = self.announced or service.live.begin(self.scope, self._query)
-        with service.live.following(live):
-            async with aclosing(self._counted(live)) as events:
+        """Yield the events as they happen, then the result."""
+        service = self.context.service
+        query = str(self.body.conversation()[-1]["content"])
+        live = self.live or service.live.start(self.scope, query)
+        with service.live.track(live):
+            async with aclosing(self._counted_events(live)) as events:
                 async for event in events:
                     yield event
 
-    @property
-    def _query(self) -> str:
-        return str(self.body.conversation()[-1]["content"])
-
-    async def _counted(self, live: LiveRecall) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-        service = self.asked.service
-        async with service.gate.enter(self.asked.principal.key_id):
-            over = False
+    async def _counted_events(
+        self, live: LiveRecall
+    ) -> AsyncGenerator[TraceEvent | RecallResult, None]:
+        service = self.context.service
+        async with service.limiter.slot(self.context.principal.key_id):
+            has_result = False
             try:
-                async with aclosing(self._play()) as events:
+                async with aclosing(self._recall_events()) as events:
                     async for event in events:
-                        live.note(event)
-                        over = isinstance(event, RecallResult)
+                        live.record(event)
+                        has_result = isinstance(event, RecallResult)
                         yield self._finish(event) if isinstance(event, RecallResult) else event
             except (asyncio.CancelledError, GeneratorExit):
-                if not over:  # whoever has the result need not listen to the end
+                if not has_result:  # a consumer may stop once it has the result
                     service.metrics.count_recall(StopReason.CANCELLED.value)
                 raise
 
-    async def _play(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-        service = self.asked.service
-        settings = service.library.settings
+    async def _recall_events(self) -> AsyncGenerator[TraceEvent | RecallResult, None]:
+        service, body = self.context.service, self.body
         options = RecallOptions(
             limits=self._limits,
-            language=self.body.language,
-            keep_traces_days=settings.trace_days,
+            language=body.language,
+            keep_traces_days=service.library.settings.trace_days,
         )
         recaller = Recaller(
             service.library, self.scope, service.model_client, options, caches=service.caches
         )
-        body = self.body
-        told = stream_recall(
+        stream = stream_recall(
             recaller, body.conversation(), as_of=body.as_of, time_zone=body.time_zone
         )
-        async with aclosing(told) as events:
+        async with aclosing(stream) as events:
             async for event in events:
                 if isinstance(event, TraceEvent):
                     for family in leaked_families(event):
                         service.metrics.count_leak(family)
-                yield _without_places(event) if isinstance(event, TraceEvent) else event
+                yield _hide_problem(event) if isinstance(event, TraceEvent) else event
 
     def _finish(self, result: RecallResult) -> RecallResult:
-        """Count a result; one that could not read the database is a failure like any other."""
-        metrics, notes = self.asked.service.metrics, self.asked.notes
-        seconds = float(result.usage["seconds"])
-        metrics.count_recall(result.stop_reason.value, seconds)
+        """Count a result; raise StorageError if the recall could not read the database."""
+        metrics, log_fields = self.context.service.metrics, self.context.log_fields
+        metrics.count_recall(result.stop_reason.value, float(result.usage["seconds"]))
         metrics.count_result(result)
-        notes.update(stop_reason=result.stop_reason.value, iterations=result.iterations)
-        calls = [event for event in result.trace.events if event.kind is EventKind.CALL]
-        notes["tools"] = [event.data["tool"] for event in calls]
+        log_fields.update(
+            stop_reason=result.stop_reason.value,
+            iterations=result.iterations,
+            tools=[event.tool for event in result.trace.events if isinstance(event, CallEvent)],
+        )
         if result.stop_reason is StopReason.STORAGE_FAILED:
             raise StorageError(result.problem or "the database failed")
         return result
 
 
-def _without_places(event: TraceEvent) -> TraceEvent:
-    """What failed in the database is told without where the database is."""
-    if event.kind is EventKind.STOP and event.data["reason"] == StopReason.STORAGE_FAILED:
-        return replace(event, data={**event.data, "problem": ""})
+def _hide_problem(event: TraceEvent) -> TraceEvent:
+    """Return the event without a storage error's message, which may name the database."""
+    if isinstance(event, StopEvent) and event.reason == StopReason.STORAGE_FAILED:
+        return replace(event, problem="")
     return event

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0, to the letter and without any I/O: bytes in, bytes or nothing out."""
+"""JSON-RPC 2.0 without I/O: a message in, a reply or None out."""
 
 from memrecall.server.rpc.codec import Code, Dispatch, RpcError, RpcLimits, answer
 

@@ -1,4 +1,4 @@
-"""Answering a message: every call is handed on, every answer is one valid line of JSON."""
+"""Parsing, dispatching and answering JSON-RPC messages; every reply is one line of JSON."""
 
 import json
 import math
@@ -11,7 +11,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 
 class Code(IntEnum):
-    """What went wrong. From -32768 to -32000 the specification has them; ours are positive."""
+    """Error codes. -32768 to -32000 are reserved by the specification; ours are positive."""
 
     PARSE_ERROR = -32700
     INVALID_REQUEST = -32600
@@ -27,7 +27,7 @@ class Code(IntEnum):
     UNAVAILABLE = 1006
 
 
-# What the specification calls its own errors.
+# The messages that the specification prescribes for its codes.
 TITLES = {
     Code.PARSE_ERROR: "Parse error",
     Code.INVALID_REQUEST: "Invalid Request",
@@ -36,161 +36,42 @@ TITLES = {
     Code.INTERNAL_ERROR: "Internal error",
 }
 
-
-DEEPEST = 64
-_BEGINNINGS = (b"{", b"[")
+MAX_DEPTH = 64
+_BRACKETS = (b"{", b"[")
 
 
 @dataclass(frozen=True, slots=True)
 class RpcLimits:
-    """What a message may cost."""
+    """Limits of the size of a message and of a batch."""
 
     bytes: int = 1024 * 1024
     batch: int = 50
 
 
 class ExactFloat(float):
-    """A number that remembers how it was written, for an id must be echoed as it came."""
+    """A number that keeps its source text, because an id must be returned unchanged."""
 
-    __slots__ = ("written",)
-    written: str
+    __slots__ = ("source",)
+    source: str
 
-    def __new__(cls, written: str) -> "ExactFloat":
-        """Read a number; one that is too large to have a value is refused."""
-        made = super().__new__(cls, written)
-        if math.isinf(made):
-            raise ValueError(f"the number {written[:20]} is too large")
-        made.written = written
-        return made
+    def __new__(cls, source: str) -> "ExactFloat":
+        """Parse a number; raise ValueError if it overflows."""
+        number = super().__new__(cls, source)
+        if math.isinf(number):
+            raise ValueError(f"the number {source[:20]} is too large")
+        number.source = source
+        return number
 
 
 Id = str | int | ExactFloat | None
 Params = dict[str, Any] | list[Any] | None
-
-
-@dataclass(frozen=True, slots=True)
-class RpcCall:
-    """A request, or (without an id) a notification."""
-
-    method: str
-    params: Params
-    id: Id = None
-    is_notification: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """What is not a call, and why."""
-
-    code: Code
-    why: str
-    id: Id = None
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Several at once."""
-
-    items: tuple[RpcCall | Refusal, ...]
-
-
-class _Repeated(dict[str, Any]):
-    """An object in which a key appears twice: nobody can say what it means."""
-
-
-def read(data: bytes, limits: RpcLimits) -> RpcCall | Refusal | Batch:
-    """What a message says; never raises."""
-    if len(data) > limits.bytes:
-        return Refusal(Code.INVALID_REQUEST, f"the message is larger than {limits.bytes} bytes")
-    try:
-        value = _parse(data)
-    except ValueError as error:
-        return Refusal(Code.PARSE_ERROR, str(error))
-    if not isinstance(value, list):
-        return _read_one(value)
-    if not value:
-        return Refusal(Code.INVALID_REQUEST, "the batch is empty")
-    if len(value) > limits.batch:
-        return Refusal(Code.INVALID_REQUEST, f"a batch has at most {limits.batch} calls")
-    return Batch(tuple(map(_read_one, value)))
-
-
-def _parse(data: bytes) -> Any:
-    # The first parser is strict and bounded (UTF-8, halves of characters, depth, digits), which
-    # Python's own is not; only the second tells of repeated keys and how a number was written.
-    from_json(data, allow_inf_nan=False, cache_strings=False)
-    value = json.loads(
-        data.decode(), parse_float=ExactFloat, parse_int=_integer, object_pairs_hook=_object
-    )
-    if sum(map(data.count, _BEGINNINGS)) > DEEPEST and _is_deeper(value):
-        raise ValueError(f"nested deeper than {DEEPEST} levels")
-    return value
-
-
-def _integer(written: str) -> int | ExactFloat:
-    return ExactFloat(written) if written == "-0" else int(written)
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    made = dict(pairs)
-    return made if len(made) == len(pairs) else _Repeated(made)
-
-
-def _insides(value: Any) -> Iterator[Any]:
-    inside = value.values() if isinstance(value, dict) else value
-    return (item for item in inside if isinstance(item, dict | list))
-
-
-def _is_deeper(value: Any) -> bool:
-    """Whether containers lie in containers more than so many levels deep."""
-    level = [value] if isinstance(value, dict | list) else []
-    for _ in range(DEEPEST):
-        level = [inner for outer in level for inner in _insides(outer)]
-        if not level:
-            return False
-    return True
-
-
-def _repeats(value: Any) -> bool:
-    """Whether an object somewhere inside has a key twice."""
-    if isinstance(value, _Repeated):
-        return True
-    return isinstance(value, dict | list) and any(map(_repeats, _insides(value)))
-
-
-def _read_one(value: Any) -> RpcCall | Refusal:
-    if not isinstance(value, dict):
-        return Refusal(Code.INVALID_REQUEST, "a call is an object")
-    if isinstance(value, _Repeated):
-        return Refusal(Code.INVALID_REQUEST, "a key appears twice")
-    given = value.get("id")
-    is_id = given is None or (isinstance(given, str | int | float) and not isinstance(given, bool))
-    fault = _fault(value) if is_id else "an id is a string, a number or null"
-    if fault:
-        return Refusal(Code.INVALID_REQUEST, fault, given if is_id else None)
-    return RpcCall(value["method"], value.get("params"), given, is_notification="id" not in value)
-
-
-def _fault(value: dict[str, Any]) -> str:
-    """What keeps an object from being a call; nothing if nothing does."""
-    if value.get("jsonrpc") != "2.0":
-        return 'jsonrpc must be "2.0"'
-    if not isinstance(value.get("method"), str):
-        return "method must be a string"
-    if "params" in value and not isinstance(value["params"], dict | list):
-        return "params must be an object or an array"
-    return "a key appears twice" if _repeats(value) else ""
-
-
 Dispatch = Callable[[str, Params], Awaitable[Any]]
 Report = Callable[[Exception], str]
-"""Told of a bug; its answer is an id under which the log tells more."""
-
-_USUAL = RpcLimits()
+"""Logs a bug and returns the request id under which it is logged."""
 
 
 class RpcError(Exception):
-    """An error that the caller is told of."""
+    """An error that is sent to the caller."""
 
     def __init__(self, code: Code, message: str = "", data: Any = None) -> None:
         super().__init__(message or TITLES[code])
@@ -199,49 +80,157 @@ class RpcError(Exception):
         self.data = data
 
 
+@dataclass(frozen=True, slots=True)
+class RpcCall:
+    """A request, or without an id a notification."""
+
+    method: str
+    params: Params
+    id: Id = None
+    is_notification: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidCall:
+    """Something that is not a valid call, and the reason."""
+
+    code: Code
+    reason: str
+    id: Id = None
+
+
+class _DuplicateKeys(dict[str, Any]):
+    """An object with a repeated key, whose meaning is ambiguous."""
+
+
 async def answer(
-    data: bytes, dispatch: Dispatch, report: Report, limits: RpcLimits = _USUAL
+    data: bytes,
+    dispatch: Dispatch,
+    report: Report,
+    limits: RpcLimits = RpcLimits(),  # noqa: B008 -- frozen
 ) -> bytes | None:
-    """The reply to a message; None where the specification wants none. Never raises."""
-    message = read(data, limits)
-    if not isinstance(message, Batch):
-        return await _answer_one(message, dispatch, report)
-    replies = [await _answer_one(item, dispatch, report) for item in message.items]
-    told = [reply for reply in replies if reply is not None]
-    return b"[" + b",".join(told) + b"]" if told else None
+    """Return the reply to a message, or None if the specification requires none; never raise."""
+    message = _parse_message(data, limits)
+    if not isinstance(message, list):
+        return await _answer_call(message, dispatch, report)
+    replies = [await _answer_call(item, dispatch, report) for item in message]
+    sent = [reply for reply in replies if reply is not None]
+    return b"[" + b",".join(sent) + b"]" if sent else None
 
 
-async def _answer_one(item: RpcCall | Refusal, dispatch: Dispatch, report: Report) -> bytes | None:
-    if isinstance(item, Refusal):
-        return _error(item.id, RpcError(item.code, data={"reason": item.why}))
+async def _answer_call(
+    item: RpcCall | InvalidCall, dispatch: Dispatch, report: Report
+) -> bytes | None:
+    if isinstance(item, InvalidCall):
+        return _error_reply(item.id, RpcError(item.code, data={"reason": item.reason}))
     try:
-        reply = _result(item.id, await dispatch(item.method, item.params))
+        result = await dispatch(item.method, item.params)
+        reply = _reply(item.id, b'"result":' + to_json(result))
     except RpcError as error:
-        reply = _error(item.id, error)
-    except Exception as error:  # the outer edge: nobody above could tell the caller
+        reply = _error_reply(item.id, error)
+    except Exception as error:  # the outermost layer: nothing above could answer the caller
         data = {"request_id": report(error)}
-        reply = _error(item.id, RpcError(Code.INTERNAL_ERROR, data=data))
+        reply = _error_reply(item.id, RpcError(Code.INTERNAL_ERROR, data=data))
     return None if item.is_notification else reply
 
 
-def _result(given: Id, result: Any) -> bytes:
-    return _reply(given, b'"result":' + to_json(result))
-
-
-def _error(given: Id, error: RpcError) -> bytes:
-    told = {"code": int(error.code), "message": error.message}
+def _error_reply(call_id: Id, error: RpcError) -> bytes:
+    body = {"code": int(error.code), "message": error.message}
     try:
-        body = to_json(told if error.data is None else {**told, "data": error.data})
+        text = to_json(body if error.data is None else {**body, "data": error.data})
     except (PydanticSerializationError, UnicodeEncodeError):
-        body = to_json({"code": int(error.code), "message": TITLES.get(error.code, "Error")})
-    return _reply(given, b'"error":' + body)
+        text = to_json({"code": int(error.code), "message": TITLES.get(error.code, "Error")})
+    return _reply(call_id, b'"error":' + text)
 
 
-def _reply(given: Id, member: bytes) -> bytes:
-    return b'{"jsonrpc":"2.0",' + member + b',"id":' + _written(given) + b"}"
+def _reply(call_id: Id, member: bytes) -> bytes:
+    if isinstance(call_id, ExactFloat):
+        text = call_id.source
+    else:
+        text = json.dumps(call_id, ensure_ascii=False)
+    return b'{"jsonrpc":"2.0",' + member + b',"id":' + text.encode() + b"}"
 
 
-def _written(given: Id) -> bytes:
-    if isinstance(given, ExactFloat):
-        return given.written.encode()
-    return json.dumps(given, ensure_ascii=False).encode()
+def _parse_message(
+    data: bytes, limits: RpcLimits
+) -> RpcCall | InvalidCall | list[RpcCall | InvalidCall]:
+    """Parse a call or a batch of calls; never raise."""
+    if len(data) > limits.bytes:
+        return InvalidCall(Code.INVALID_REQUEST, f"the message is larger than {limits.bytes} bytes")
+    try:
+        value = _parse_json(data)
+    except ValueError as error:
+        return InvalidCall(Code.PARSE_ERROR, str(error))
+    if not isinstance(value, list):
+        return _parse_call(value)
+    if not value:
+        return InvalidCall(Code.INVALID_REQUEST, "the batch is empty")
+    if len(value) > limits.batch:
+        return InvalidCall(Code.INVALID_REQUEST, f"a batch has at most {limits.batch} calls")
+    return [_parse_call(item) for item in value]
+
+
+def _parse_json(data: bytes) -> Any:
+    # Only the first parser is strict about UTF-8, surrogates, depth and digits; only the second
+    # reveals repeated keys and the source text of numbers.
+    from_json(data, allow_inf_nan=False, cache_strings=False)
+    value = json.loads(
+        data.decode(), parse_float=ExactFloat, parse_int=_parse_int, object_pairs_hook=_parse_object
+    )
+    if sum(map(data.count, _BRACKETS)) > MAX_DEPTH and is_deeper(value, MAX_DEPTH):
+        raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
+    return value
+
+
+def _parse_int(source: str) -> int | ExactFloat:
+    return ExactFloat(source) if source == "-0" else int(source)
+
+
+def _parse_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    value = dict(pairs)
+    return value if len(value) == len(pairs) else _DuplicateKeys(value)
+
+
+def _containers(value: Any) -> Iterator[Any]:
+    items = value.values() if isinstance(value, dict) else value
+    return (item for item in items if isinstance(item, dict | list))
+
+
+def is_deeper(value: Any, levels: int) -> bool:
+    """Return True if objects and arrays are nested more than `levels` deep."""
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(levels):
+        level = [inner for outer in level for inner in _containers(outer)]
+    return bool(level)
+
+
+def _has_duplicate_keys(value: Any) -> bool:
+    if isinstance(value, _DuplicateKeys):
+        return True
+    return isinstance(value, dict | list) and any(map(_has_duplicate_keys, _containers(value)))
+
+
+def _parse_call(value: Any) -> RpcCall | InvalidCall:
+    if not isinstance(value, dict):
+        return InvalidCall(Code.INVALID_REQUEST, "a call is an object")
+    if isinstance(value, _DuplicateKeys):
+        return InvalidCall(Code.INVALID_REQUEST, "a key appears twice")
+    call_id = value.get("id")
+    is_valid_id = call_id is None or (
+        isinstance(call_id, str | int | float) and not isinstance(call_id, bool)
+    )
+    reason = _check_call(value) if is_valid_id else "an id is a string, a number or null"
+    if reason:
+        return InvalidCall(Code.INVALID_REQUEST, reason, call_id if is_valid_id else None)
+    return RpcCall(value["method"], value.get("params"), call_id, is_notification="id" not in value)
+
+
+def _check_call(value: dict[str, Any]) -> str:
+    """Return why an object is not a call; empty if it is one."""
+    if value.get("jsonrpc") != "2.0":
+        return 'jsonrpc must be "2.0"'
+    if not isinstance(value.get("method"), str):
+        return "method must be a string"
+    if "params" in value and not isinstance(value["params"], dict | list):
+        return "params must be an object or an array"
+    return "a key appears twice" if _has_duplicate_keys(value) else ""

@@ -1,4 +1,4 @@
-"""JSON-RPC over standard input and output: one message a line, and nothing else on the output."""
+"""JSON-RPC over stdin and stdout: one message per line, and nothing else on stdout."""
 
 import asyncio
 import os
@@ -9,58 +9,58 @@ from contextlib import suppress
 from typing import Any
 
 from memrecall.server.rpc import Dispatch, RpcLimits, answer
-from memrecall.server.tools import report_bug
+from memrecall.server.rpc.methods import report_bug
 
 _CHUNK = 64 * 1024
-_WAITING = 4  # chunks that are read ahead
+_READ_AHEAD = 4  # chunks
 
 
 class LineBuffer:
-    """Puts lines together from chunks. Of one that is too long only the beginning is kept."""
+    """Assembles lines from chunks; only the beginning of a line that is too long is stored."""
 
-    def __init__(self, longest: int) -> None:
-        self._longest = longest
-        self._kept = bytearray()
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._line = bytearray()
 
     def feed(self, chunk: bytes) -> Iterator[bytes]:
-        """The lines that a chunk completes; an empty chunk is the end."""
-        *whole, rest = chunk.split(b"\n")
-        for part in whole:
-            self._keep(part)
+        """Yield the lines that a chunk completes; an empty chunk is the end of the input."""
+        *ends, rest = chunk.split(b"\n")
+        for part in ends:
+            self._append(part)
             yield self._take()
-        self._keep(rest)
-        if not chunk and self._kept:
+        self._append(rest)
+        if not chunk and self._line:
             yield self._take()
 
-    def _keep(self, part: bytes) -> None:
-        # One byte more than is allowed is enough to see that it is too long.
-        self._kept += part[: self._longest + 1 - len(self._kept)]
+    def _append(self, part: bytes) -> None:
+        # One byte over the limit is enough to detect that the line is too long.
+        self._line += part[: self._max_bytes + 1 - len(self._line)]
 
     def _take(self) -> bytes:
-        line = bytes(self._kept)
-        self._kept.clear()
+        line = bytes(self._line)
+        self._line.clear()
         return line
 
 
 class StdioServer:
-    """Answers messages one after the other until the input ends or a signal says so."""
+    """Answers messages one after the other until the input ends or a signal arrives."""
 
     def __init__(self, dispatch: Dispatch, limits: RpcLimits | None = None) -> None:
         self._dispatch = dispatch
         self._limits = limits or RpcLimits()
 
     async def run(self, read_from: int = 0, write_to: int = 1) -> None:
-        """Serve; what is under way when the end comes is finished and answered."""
+        """Serve; finish and answer a call that is running when the end comes."""
         loop = asyncio.get_running_loop()
-        stopping = asyncio.Event()
+        stop = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, stopping.set)
+            loop.add_signal_handler(number, stop.set)
         output = claim_output(write_to)
-        chunks: asyncio.Queue[bytes] = asyncio.Queue(_WAITING)
+        chunks: asyncio.Queue[bytes] = asyncio.Queue(_READ_AHEAD)
         threading.Thread(target=_read, args=(read_from, loop, chunks), daemon=True).start()
-        stopped: asyncio.Future[bool] = asyncio.ensure_future(stopping.wait())
+        stopped: asyncio.Future[bool] = asyncio.ensure_future(stop.wait())
         try:
-            with suppress(BrokenPipeError):  # nobody listens any more
+            with suppress(BrokenPipeError):  # the reader has closed the pipe
                 await self._serve(chunks, stopped, output)
         finally:
             stopped.cancel()
@@ -73,13 +73,13 @@ class StdioServer:
     ) -> None:
         lines = LineBuffer(self._limits.bytes)
         while True:
-            getting = asyncio.ensure_future(chunks.get())
-            either: list[asyncio.Future[Any]] = [getting, stopped]
-            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-            if not getting.done():
-                getting.cancel()
+            next_chunk = asyncio.ensure_future(chunks.get())
+            futures: list[asyncio.Future[Any]] = [next_chunk, stopped]
+            await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
+            if not next_chunk.done():
+                next_chunk.cancel()
                 return
-            chunk = getting.result()
+            chunk = next_chunk.result()
             for line in lines.feed(chunk):
                 if stopped.done():
                     return
@@ -96,14 +96,14 @@ class StdioServer:
 
 
 def claim_output(number: int) -> int:
-    """A copy of the output for answers alone; what others print goes to the error stream."""
-    ours = os.dup(number)
+    """Return a copy of stdout for replies, and redirect everything else to stderr."""
+    output = os.dup(number)
     os.dup2(2, number)
-    return ours
+    return output
 
 
 def _read(source: int, loop: asyncio.AbstractEventLoop, chunks: "asyncio.Queue[bytes]") -> None:
-    """Read in a thread: a file, a pipe and a terminal alike."""
+    """Read in a thread, which works for a file, a pipe and a terminal alike."""
     while True:
         try:
             chunk = os.read(source, _CHUNK)
@@ -111,7 +111,7 @@ def _read(source: int, loop: asyncio.AbstractEventLoop, chunks: "asyncio.Queue[b
             chunk = b""
         try:
             asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
-        except RuntimeError:  # the loop is gone
+        except RuntimeError:  # the loop is closed
             return
         if not chunk:
             return

@@ -14,7 +14,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.offline.policy import recall_turn
+from memrecall.agent.offline.policy import decide_recall_turn
 from memrecall.model.offline import RuleCall, RuleRequest
 
 TOOLS = (
@@ -103,7 +103,7 @@ def play(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> Played:
     for turn in range(MOST_TURNS):
         forced = "handoff" if turn == MOST_TURNS - 1 else None
         request = RuleRequest("recall", "en", tuple(messages), tools, forced, True)
-        answer = recall_turn(request)
+        answer = decide_recall_turn(request)
         assert answer.calls, "a turn without a call"
         played.thoughts.append(answer.thought)
         results: list[FunctionExecutionResult] = []

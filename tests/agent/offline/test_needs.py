@@ -37,7 +37,7 @@ def test_needed() -> None:
 def test_not_needed() -> None:
     def check(text: str) -> None:
         verdict = needs_recall(text, [])
-        assert not verdict.needed, verdict.why
+        assert not verdict.needed, verdict.reason
 
     check_each(NOT_NEEDED, check)
 
@@ -63,5 +63,5 @@ def test_a_person_beside_machine_made_text_is_heard() -> None:
 
 
 def test_verdicts_say_why() -> None:
-    assert "上次" in needs_recall("上次方案", []).why
-    assert needs_recall("hello", []).why
+    assert "上次" in needs_recall("上次方案", []).reason
+    assert needs_recall("hello", []).reason

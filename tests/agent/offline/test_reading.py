@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.agent.offline.needs import needs_recall
-from memrecall.agent.offline.request import ParsedRequest, read_request
+from memrecall.agent.offline.request import ParsedRequest, parse_request
 from tests.cases import check_each
 
 NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)  # a Tuesday
@@ -21,7 +21,7 @@ def read(*texts: str) -> ParsedRequest:
         {"n": n, "role": roles[(len(texts) - n) % 2], "text": text}
         for n, text in enumerate(texts, 1)
     ]
-    return read_request(said, NOW, ZONE)
+    return parse_request(said, NOW, ZONE)
 
 
 REFERENCES: tuple[tuple[str, list[str]], ...] = (
@@ -46,7 +46,7 @@ REFERENCES: tuple[tuple[str, list[str]], ...] = (
 def test_references() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         text, kinds = case
-        assert [reference.to for reference in read(text).references] == kinds
+        assert [reference.kind for reference in read(text).references] == kinds
 
     check_each(REFERENCES, check)
 
@@ -67,7 +67,7 @@ def test_content_words() -> None:
         text, words = case
         reading = read(text)
         assert set(reading.words) == words
-        assert reading.bare == (not words)
+        assert reading.is_bare == (not words)
 
     check_each(CONTENT_WORDS, check)
 
@@ -88,7 +88,7 @@ EXACT_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 def test_exact_words() -> None:
     def check(case: tuple[str, tuple[str, ...]]) -> None:
         text, exact = case
-        assert read(text).exact == exact
+        assert read(text).exact_terms == exact
 
     check_each(EXACT_WORDS, check)
 
@@ -110,7 +110,7 @@ TIMES_OF_SAYING: tuple[tuple[str, str | None], ...] = (
 def test_a_time_of_saying_is_told_from_a_time_of_the_event() -> None:
     def check(case: tuple[str, str | None]) -> None:
         text, said = case
-        span = read(text).timing.said
+        span = read(text).times.message_span
         assert (span and span.text) == said
 
     check_each(TIMES_OF_SAYING, check)
@@ -130,7 +130,7 @@ ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
 def test_rough_times_are_leanings() -> None:
     def check(case: tuple[str, int | None]) -> None:
         text, days = case
-        assert read(text).timing.recency == days
+        assert read(text).times.recency_days == days
 
     check_each(ROUGH_TIMES, check)
 
@@ -154,7 +154,7 @@ WHOSE: tuple[tuple[str, str | None], ...] = (
 def test_whose_words_are_asked_for() -> None:
     def check(case: tuple[str, str | None]) -> None:
         text, whose = case
-        assert read(text).whose == whose
+        assert read(text).speaker_role == whose
 
     check_each(WHOSE, check)
 
@@ -173,7 +173,7 @@ KINDS: tuple[tuple[str, str], ...] = (
 def test_kinds_of_questions() -> None:
     def check(case: tuple[str, str]) -> None:
         text, asks = case
-        assert read(text).asks == asks
+        assert read(text).question_kind == asks
 
     check_each(KINDS, check)
 
@@ -185,7 +185,7 @@ def test_exact_words_alone_are_searched_by_keyword() -> None:
 
 def test_the_words_before_are_there_latest_first() -> None:
     reading = read("我想养一只鹦鹉", "好的", "或者金鱼", "都可以", "那个呢")
-    assert reading.bare
+    assert reading.is_bare
     assert reading.context_words[0] == "金鱼"
     assert "鹦鹉" in reading.context_words
 
@@ -195,7 +195,7 @@ def test_the_last_user_message_is_asked_though_others_follow() -> None:
         {"n": 1, "role": "user", "text": "上次的鹦鹉"},
         {"n": 2, "role": "assistant", "text": "请稍等"},
     ]
-    assert read_request(said, NOW, ZONE).text == "上次的鹦鹉"
+    assert parse_request(said, NOW, ZONE).text == "上次的鹦鹉"
 
 
 _ANY = st.text(max_size=200) | st.text(
@@ -208,9 +208,9 @@ _ANY = st.text(max_size=200) | st.text(
 @given(_ANY, _ANY)
 def test_any_text_can_be_read(asked: str, earlier: str) -> None:
     reading = read(earlier, asked)
-    assert not reading.bare or reading.references
-    assert needs_recall(asked, [earlier]).why
+    assert not reading.is_bare or reading.references
+    assert needs_recall(asked, [earlier]).reason
 
 
 def test_nothing_can_be_read() -> None:
-    assert read_request([], NOW, ZONE).empty
+    assert parse_request([], NOW, ZONE).is_empty

@@ -1,0 +1,149 @@
+"""The NiceGUI application: setup, security headers, startup and shutdown.
+
+Pages may load from this host only. NiceGUI compiles its components in the browser, so the content
+security policy must allow `unsafe-eval`, and it sets inline styles. Scripts need a nonce that is
+new for every page, so scripts injected into a page do not run.
+"""
+
+import gc
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+from fastapi import FastAPI
+from nicegui import Client, app, ui
+from starlette.datastructures import MutableHeaders
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memrecall.dashboard.auth import (
+    ASSETS,
+    PREFERENCES,
+    SIGN_IN,
+    SIGN_OUT,
+    SOCKET,
+    SignInMiddleware,
+)
+from memrecall.server.auth import Authenticator, is_loopback
+from memrecall.server.errors import log_bug
+
+PAGES = ("chat", "evaluations", "graph", "memories", "messages", "overview", "recalls")
+_AUTH_PATHS = frozenset({SIGN_IN, SIGN_OUT, PREFERENCES})
+_GC_THRESHOLDS = (10_000, 20, 50)
+_FAVICON = Path(__file__).with_name("favicon.svg")
+_POLICY = (
+    "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; "
+    "style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # with no-referrer, our own forms would send no origin
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
+}
+
+
+def create_dashboard(authenticator: Authenticator) -> ASGIApp:
+    """Return the dashboard of one service."""
+    return SignInMiddleware(_add_security_headers(_pages()), authenticator)
+
+
+def is_dashboard_path(path: str) -> bool:
+    """Return True if the dashboard serves a path; the API serves all others."""
+    return path.startswith((ASSETS, SOCKET)) or path in _AUTH_PATHS or path in _page_paths()
+
+
+@asynccontextmanager
+async def run_dashboard() -> AsyncIterator[None]:
+    """Run NiceGUI's lifespan, which the server does not, while the block runs."""
+    parent = _pages()
+    async with parent.router.lifespan_context(parent):
+        # Every page creates and drops thousands of objects in cycles. Scanning what was loaded so
+        # far again and again would block requests for half a second.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLDS)
+        yield
+
+
+@cache
+def _page_paths() -> frozenset[str]:
+    _pages()
+    return frozenset(Client.page_routes.values())
+
+
+@cache
+def _pages() -> FastAPI:
+    """Return the pages, which all services share: each request carries its service."""
+    for name in PAGES:
+        import_module(f"memrecall.dashboard.pages.{name}")
+    parent = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    app.config.socket_io_js_transports = ["websocket"]
+    app.on_exception(lambda error: log_bug(error, "dashboard"))
+    ui.run_with(
+        parent,
+        title="memrecall",
+        favicon=_FAVICON.read_text("utf-8"),
+        binding_refresh_interval=None,
+        reconnect_timeout=5.0,
+        tailwind=False,
+        gzip_middleware_factory=None,
+        show_welcome_message=False,
+    )
+    return parent
+
+
+def _add_security_headers(pages: ASGIApp) -> ASGIApp:
+    """Return the pages with their policy, compressed unless the browser is on this machine."""
+
+    async def plain(scope: Scope, receive: Receive, send: Send) -> None:
+        is_http = scope["type"] == "http"
+        await pages(scope, receive, _PolicyWriter(send).send if is_http else send)
+
+    compressed = GZipMiddleware(plain, minimum_size=1000, compresslevel=4)
+
+    async def serve(scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        is_local = client is not None and is_loopback(client[0])
+        await (plain if is_local else compressed)(scope, receive, send)
+
+    return serve
+
+
+class _PolicyWriter:
+    """Adds headers to a response; buffers an HTML page to add the nonce to its scripts."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self._nonce = secrets.token_urlsafe(16)
+        self._head: Message | None = None
+        self._html = b""
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(raw=message["headers"])
+            for name, value in _HEADERS.items():
+                headers[name] = value
+            headers["Content-Security-Policy"] = _POLICY.format(nonce=self._nonce)
+            if headers.get("content-type", "").startswith("text/html"):
+                self._head = message
+                return
+        elif self._head is not None and message["type"] == "http.response.body":
+            self._html += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._send_html(self._head)
+            return
+        await self._send(message)
+
+    async def _send_html(self, head: Message) -> None:
+        # User content is escaped in the page, so every `<script` is one of NiceGUI's own tags.
+        tag = f'<script nonce="{self._nonce}"'.encode()
+        html = self._html.replace(b"<script", tag)
+        MutableHeaders(raw=head["headers"])["content-length"] = str(len(html))
+        await self._send(head)
+        await self._send({"type": "http.response.body", "body": html, "more_body": False})

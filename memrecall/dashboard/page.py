@@ -1,0 +1,114 @@
+"""The context of one page in one browser: language, address and access to data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+
+from memrecall.dashboard.auth import Browser, Language, Theme, choose_language, choose_theme
+from memrecall.dashboard.words import WORDS
+from memrecall.memory import Library
+from memrecall.scope import Permission, Scope
+from memrecall.server.auth import Principal
+from memrecall.server.http.context import RequestContext, Service
+
+MAX_USERS = 200
+
+
+class Redirect(Exception):
+    """Sends the browser to another address instead of building the page."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self.target = target
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What the code of a page needs: the service, the browser and the query of the address."""
+
+    service: Service
+    browser: Browser
+    language: Language
+    theme: Theme
+    path: str
+    query: Mapping[str, str]
+
+    @classmethod
+    def from_request(cls, request: Request) -> "Page":
+        """Return the page that a request loads."""
+        state = request.scope["state"]
+        browser: Browser = state["browser"]
+        return cls(
+            service=state["service"],
+            browser=browser,
+            language=choose_language(browser.headers),
+            theme=choose_theme(browser.headers),
+            path=request.url.path,
+            query=dict(request.query_params),
+        )
+
+    @property
+    def library(self) -> Library:
+        """The service's library."""
+        return self.service.library
+
+    @property
+    def user(self) -> str:
+        """The user in the address; empty if there is none."""
+        return self.query.get("user", "").strip()
+
+    @property
+    def url(self) -> str:
+        """The address of this page."""
+        return self.link(self.path, **self.query)
+
+    def text(self, name: str, /, **values: Any) -> str:
+        """Return a text of the user interface in the language of the page."""
+        english, chinese = WORDS[name]
+        return (chinese if self.language == "zh" else english).format(**values)
+
+    def link(self, path: str, /, **query: Any) -> str:
+        """Return an address of the dashboard without the empty query values."""
+        values = {name: value for name, value in query.items() if value not in (None, "")}
+        return f"{path}?{urlencode(values)}" if values else path
+
+    def user_link(self, path: str, /, **query: Any) -> str:
+        """Return an address of the dashboard for the user of this page."""
+        return self.link(path, user=self.user, **query)
+
+    def link_here(self, **changes: Any) -> str:
+        """Return the address of this page with other query values; None removes one."""
+        return self.link(self.path, **{**self.query, **changes})
+
+    async def principal(self) -> Principal:
+        """Return the current principal of the browser."""
+        return await self.browser.authenticate()
+
+    async def scope(self, session_id: str | None = None) -> Scope:
+        """Return the scope of the user in the address; raise NotFound if it is not allowed."""
+        scope = (await self.principal()).scope(self.user, session_id)
+        await self.library.require_user(scope)
+        return scope
+
+    async def writable_scope(self, session_id: str | None = None) -> Scope:
+        """Return the scope for a change; raise PERMISSION_DENIED if the key is read-only."""
+        (await self.principal()).require_write()
+        return await self.scope(session_id)
+
+    async def request_context(self) -> RequestContext:
+        """Return the context that the handlers of the API take."""
+        return RequestContext(self.service, await self.principal(), {})
+
+    async def find_users(self, prefix: str = "") -> list[str]:
+        """Return the ids of the users that the browser may view, by prefix."""
+        principal = await self.principal()
+        if principal.users is not None:
+            return [user for user in sorted(principal.users) if user.startswith(prefix)]
+        return await self.library.store.owners.find_users(prefix, MAX_USERS)
+
+    async def is_operator(self) -> bool:
+        """Return True if the browser may view the service itself."""
+        return Permission.OPERATOR in (await self.principal()).permissions

@@ -1,0 +1,435 @@
+"""Chinese: how clauses without a subject, facts and possessions are read and written."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.rules.chinese_words import (
+    ZH,
+    has_more_than_time,
+    is_bare_noun,
+    is_name,
+    is_ordinary_word,
+    is_place,
+    opens_with_name,
+    starts_with_noun,
+)
+from memrecall.extraction.rules.clauses import (
+    asserted_clauses,
+    is_hypothetical,
+    read_clause,
+    split_clauses,
+    strip_opening,
+)
+from memrecall.extraction.rules.dates import find_statement_times, has_time, is_ahead
+from memrecall.extraction.rules.instructions import Order, read_order
+from memrecall.extraction.rules.matching import match_first
+from memrecall.extraction.rules.reader import SentenceReader
+from memrecall.extraction.rules.sentences import Sentence
+from memrecall.extraction.rules.stated_relations import RelationReader
+from memrecall.extraction.rules.statements import (
+    Clause,
+    DateStyle,
+    FactMatch,
+    Person,
+    ReferenceTime,
+    SpeakerContext,
+    Statement,
+    Tense,
+    VerbPhrase,
+)
+from memrecall.model.prompts import Language
+from memrecall.text.normalize import replace_characters
+from memrecall.text.times import find_times
+
+_NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
+_TASTE_SLOTS = frozenset({"likes", "avoids", "hobby"})
+_STEP_SLOTS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
+_HABIT_SLOTS = (None, "uses", "learning", "hobby")
+_MAX_ADVERBIALS = 16
+_MAX_TIME = 40
+# Only the position of a time matters where this is used.
+_ANY_TIME = datetime(2026, 6, 17, 12, tzinfo=UTC)
+
+
+class ChineseRelations(RelationReader):
+    """Reads the relations of Chinese statements."""
+
+    def trim_value(self, value: str) -> str:
+        """Return the value without times and particles: 成都 of 成都三年了."""
+        for span in reversed(find_times(value, _ANY_TIME)):
+            if span.position == 0 or span.position + len(span.text) == len(value):
+                value = value.replace(span.text, "")
+        return super().trim_value(value)
+
+    def is_place(self, name: str) -> bool:
+        """Return True if a name is that of a place."""
+        return is_place(name)
+
+
+class ChineseReader(SentenceReader):
+    """Reads Chinese sentences."""
+
+    language: ClassVar[Language] = "zh"
+    table = ZH
+    relations = ChineseRelations(ZH)
+
+    def read(
+        self, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Iterator[Statement]:
+        """Yield what a sentence states, in the script and width of its speaker."""
+        folded = replace_characters(sentence.text)
+        pairs = zip(sentence.text, folded, strict=True)
+        original = {ord(new): old for old, new in pairs if old != new}
+        for statement in super().read(replace(sentence, text=folded), speaker, time):
+            yield replace(statement, text=statement.text.translate(original))
+
+    def prepare(self, text: str, previous: str) -> tuple[str, str]:
+        """Drop opening words, and say that a new firm is where somebody works."""
+        text = strip_opening(ZH, text.strip())
+        text = ZH.pattern("went_to_firm").sub(r"\g<who>去了\g<firm>工作", text)
+        if ZH.search("new_job", f"{replace_characters(previous)}，{text}"):
+            text = ZH.pattern("at_firm").sub(_add_work, text)
+        return text, text
+
+    def read_clauses(
+        self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
+    ) -> Iterator[Statement]:
+        """Yield the statements of a sentence; most clauses may leave out their subject."""
+        if is_hypothetical(ZH, text):
+            return
+        subject: Clause | None = None
+        last: Statement | None = None
+        has_other_topic = False
+        people = {*speaker.others, *speaker.people}
+        clauses = list(split_clauses(ZH, text))
+        for piece in map(_turn_round, asserted_clauses(ZH, clauses, text, is_question=is_question)):
+            if order := read_order(ZH, piece):
+                yield self.state_order(order, speaker.person("zh"))
+                continue
+            clause = _read_clause(piece, people)
+            has_other_topic = has_other_topic and clause is None
+            naming = _read_naming(piece, last) if clause is None else None
+            if clause := clause or naming:
+                statement = self._state(clause, speaker, time)
+            elif has_other_topic:
+                continue
+            else:
+                clause, statement = self._complete(piece, subject, speaker, time)
+                # After 小温 or 房东姓欧阳 the clauses that follow are about them.
+                opens = subject is None and ZH.match("kin_word_only", piece)
+                has_other_topic = statement is None and (bool(opens) or is_bare_noun(piece))
+            if not clause.elided or statement is not None:
+                subject = replace(clause, elided=False)
+            if statement is not None:
+                last = last if naming is not None else statement
+                yield statement
+
+    def _state(
+        self, clause: Clause, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Statement | None:
+        return self.state(clause, _read_phrase(clause, time), speaker, time)
+
+    def _complete(
+        self, piece: str, subject: Clause | None, speaker: SpeakerContext, time: ReferenceTime
+    ) -> tuple[Clause, Statement | None]:
+        """Read a clause without a subject: about a thing, the previous subject or the speaker."""
+        if match := ZH.fullmatch("free_thing", piece):
+            thing = Clause("thing", match["predicate"], noun=match["noun"])
+            if statement := self._state(thing, speaker, time):
+                return thing, statement
+        person = subject if subject and subject.kind != "thing" else Clause("self", "")
+        clause = replace(person, predicate=piece, lead="", elided=True)
+        phrase = _read_phrase(clause, time)
+        statement = self.state(clause, phrase, speaker, time)
+        is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
+        # 锅炉保养过了 is not about the speaker.
+        return clause, None if is_step and starts_with_noun(phrase.core) else statement
+
+    def match_clause(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
+    ) -> FactMatch | None:
+        """Return what a clause says, if it is a lasting fact."""
+        if clause.kind == "thing":
+            bare = replace(clause, predicate=ZH.remove("particles", clause.predicate))
+            return _match_thing(bare, time)
+        match = _match_introduction(clause, phrase) if clause.kind == "kin" else None
+        return match or _match_person(phrase, clause, time)
+
+    def write(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
+    ) -> str:
+        """Return the clause as a sentence in the third person."""
+        me = speaker.person("zh")
+        if clause.kind == "thing":
+            particle = "" if clause.noun.startswith("最") else "的"
+            owner = me.label + particle if clause.is_own else ""
+            text = re.sub("^[:：]", "是", phrase.text[len(clause.lead) :])
+            return self.tidy(
+                f"{clause.lead}{owner}{self.third_person(clause.noun, me, own=False)}"
+                f"{self.third_person(text, me, own=False)}"
+            )
+        person = self.find_person(clause, speaker)
+        text = self.third_person(phrase.text, me, own=clause.kind == "self")
+        verb = "是" if ZH.fullmatch("bare_origin", text) else ""
+        return self.tidy((person.label if person else "") + verb + text)
+
+    def write_decision(self, choice: str, me: Person) -> str:
+        """Return 用户决定…."""
+        return self.tidy(f"{me.label}决定{choice}")
+
+    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
+        """Return 用户要求提醒…, and of what."""
+        about = self.third_person(re.sub("^.*?提醒我", "", order.text), me, own=True)
+        return self.tidy(f"{me.label}要求提醒{about}"), about
+
+    def write_order(self, order: Order, me: Person) -> str:
+        """Return 用户希望助手…."""
+        action = re.sub("我们|我", me.label, ZH.rewrite("order", order.text))
+        if order.kind == "when_i" and action.startswith(me.label):
+            action = f"在{action}"
+        return f"{me.label}希望助手{action}"
+
+    def third_person(self, text: str, me: Person, *, own: bool) -> str:
+        """Replace first persons: 自己 in a clause about the speaker, else the speaker."""
+        owner = "自己的" if own else f"{me.label}的"
+        text = ZH.pattern("my").sub(owner, text)
+        text = ZH.pattern("my_kin").sub("" if own else owner, text)
+        return ZH.pattern("first_person").sub("自己" if own else me.label, text)
+
+    def tidy(self, text: str) -> str:
+        """Return the text as one sentence."""
+        flat = re.sub(r"\s+", " ", text).strip(" ，,、;；:：")
+        return flat.rstrip("。.！!？?…~～") + "。"
+
+    def kin_person(self, clause: Clause, me: Person) -> Person:
+        """Return 用户的妹妹小雨."""
+        label = f"{me.label}的{clause.noun}"
+        return Person(f"{label}{clause.name}", clause.name or label)
+
+    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
+        """Return 小雨 of 我妹妹叫小雨."""
+        is_introduction = match.rule.about_speaker and clause.kind in ("kin", "thing")
+        return Person(match.value, match.value) if is_introduction else None
+
+    def topic_clause(self, topic: str) -> str:
+        """Return the topic as a clause about the speaker."""
+        return topic if re.match("我|[^我]{0,6}我", topic) else f"我{topic}"
+
+    def topic_slot(self, topic: str) -> str | None:
+        """Return the slot of 我的地址."""
+        return ZH.mapping("slots").get(re.sub("^我?的?", "", topic))
+
+    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
+        """Keep recurring times in habits and tastes, and weekdays in a profile."""
+        rule = match.rule
+        if rule.field == "age":
+            return "none"
+        if rule.field in ("birthday", "anniversary"):
+            return "relative"
+        if rule.memory_type == "user_profile":
+            return "steady"
+        return "relative" if rule.memory_type in ("habit", "user_preference") else "all"
+
+
+def _add_work(match: re.Match[str]) -> str:
+    has_verb = ZH.search("work_verb", match["firm"])
+    return match.group() if has_verb else f"{match.group()}工作"
+
+
+def _turn_round(text: str) -> str:
+    """Put the subject first: 牛奶我喝不了 becomes 我喝不了牛奶."""
+    for pattern, template in ZH.rewrites("object_first"):
+        if match := pattern.fullmatch(text):
+            return match.expand(template)
+    return text
+
+
+def _read_clause(text: str, people: set[str]) -> Clause | None:
+    clause = read_clause(ZH, text, lambda text, name: name in people or opens_with_name(text, name))
+    if clause and clause.kind == "kin" and clause.name and is_ordinary_word(clause.name):
+        return replace(clause, predicate=clause.name + clause.predicate, name="")
+    return clause
+
+
+def _read_naming(piece: str, last: Statement | None) -> Clause | None:
+    """Read 叫周悦 after 我有个姐姐: the name of the person just mentioned."""
+    match = ZH.match("naming", piece)
+    if match is None or last is None:
+        return None
+    kin = ZH.pattern("kin_word").findall(last.value)
+    if not kin or last.field not in ("family", "pet", *ZH.words("single_kin")):
+        return None
+    noun = f"一只{kin[-1]}" if match["other"] else kin[-1]
+    return Clause("kin", f"叫{match['other'] or match['name']}", noun=noun, owner="my")
+
+
+def _read_phrase(clause: Clause, time: ReferenceTime) -> VerbPhrase:
+    """Return the verb phrase of a clause: what stands behind its times and adverbs."""
+    text = ZH.remove("particles", clause.lead + clause.predicate)
+    core = _strip_adverbials(text, time)
+    before = text[: len(text) - len(core)]
+    is_former = bool(ZH.search("past_words", before))
+    is_past = is_former and not re.search("不|没", core[:2])
+    happened = _has_happened(text, time) and not ZH.match("about_to", core)
+    tense: Tense = "past" if is_past or happened else "present"
+    habitual = ZH.match("habit", before + core[:8]) and not ZH.match("no_habit", core)
+    return VerbPhrase(
+        text,
+        core,
+        tense,
+        text,
+        ended=is_former and not core.startswith(("不", "没")),
+        habitual=bool(habitual),
+    )
+
+
+def _strip_adverbials(core: str, time: ReferenceTime) -> str:
+    for _ in range(_MAX_ADVERBIALS):
+        spans = find_times(core[:_MAX_TIME], time.now, time.zone)
+        adverb = ZH.match("adverb", core)
+        if spans and spans[0].position == 0 and len(spans[0].text) < len(core):
+            core = core[len(spans[0].text) :].lstrip("，, ")
+        elif adverb is None or adverb.end() == len(core):
+            break
+        else:
+            core = core[adverb.end() :].lstrip("，, ")
+    return core
+
+
+def _has_happened(text: str, time: ReferenceTime) -> bool:
+    # A bare weekday beside 了 is the last one.
+    is_to_come = any(
+        span.start and span.start > time.now and not ZH.match("weekday", span.text)
+        for span in find_statement_times(text, time)
+    )
+    return bool(re.search("[了过]", ZH.remove("not_over", text))) and not is_to_come
+
+
+def _match_introduction(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
+    """Return the fact about the speaker in 我妹妹叫小雨."""
+    rule = ZH.fact("introduction")
+    match = rule.pattern.match(phrase.core)
+    if match is None or ("叫" not in phrase.core[:3] and not is_name(match["value"])):
+        return None
+    noun = clause.noun.removeprefix("一只")
+    is_single = noun in ZH.words("single_kin")
+    field = "pet" if noun in ZH.words("pets") else noun if is_single else rule.field
+    return FactMatch(replace(rule, field=field), match["value"])
+
+
+def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> FactMatch | None:
+    """Return what a predicate says about a person, if it is a lasting fact."""
+    match = _match_lasting(phrase, clause, time)
+    is_denied_taste = match and match.negated and match.rule.field in _TASTE_SLOTS
+    if is_denied_taste and ZH.search("for_once", phrase.text):
+        return None
+    if match and phrase.ended:
+        rule = replace(match.rule, field=None, memory_type="event")
+        return replace(match, rule=rule, negated=True, ended=True)
+    is_habit = phrase.habitual and has_more_than_time(phrase.core)
+    if is_habit and (match is None or match.rule.field in _HABIT_SLOTS[1:]):
+        rule = ZH.fact("habit")
+        return FactMatch(rule, phrase.core, negated=bool(re.match("不|没|从不", phrase.core)))
+    return match or _match_step(phrase, time)
+
+
+def _match_lasting(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> FactMatch | None:
+    match = _match_first(("profile", "tastes"), phrase, time) or _match_bare(phrase, clause)
+    if match and match.rule.field in _STEP_SLOTS and is_ahead(phrase.text, time, "present"):
+        rule = ZH.fact("habit")
+        return FactMatch(replace(rule, memory_type="plan"), phrase.core)
+    if match is None and clause.kind == "self":
+        name = _match_first(("self_name",), phrase, time)
+        return name if name and is_name(name.value) else None
+    return match
+
+
+def _match_bare(phrase: VerbPhrase, clause: Clause) -> FactMatch | None:
+    """Match what stands alone in a list about oneself: 今年32, 大阪人."""
+    before = phrase.text[: -len(phrase.core)]
+    if ZH.fullmatch("bare_age", phrase.core) and ZH.search("age_lead", before):
+        return FactMatch(ZH.facts("profile")[0], phrase.core.rstrip("了"))
+    rule = ZH.fact("origin")
+    match = rule.pattern.fullmatch(phrase.core) if clause.elided else None
+    return FactMatch(rule, match["value"]) if match and is_place(match["value"]) else None
+
+
+def _match_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
+    match = _match_first(("cancelled", "decisions"), phrase, time)
+    if match is None and phrase.tense != "past":
+        match = _match_first(("plans",), phrase, time)
+        if match and match.rule.timed and not is_ahead(phrase.text, time):
+            match = None
+    if match is None and not ZH.match("not_telling", phrase.core):
+        match = _match_first(("milestones", "past_steps"), phrase, time)
+    return match
+
+
+def _match_first(
+    groups: tuple[str, ...], phrase: VerbPhrase, time: ReferenceTime
+) -> FactMatch | None:
+    return match_first(ZH.facts(*groups), phrase, time, needs_content=True)
+
+
+def _match_thing(clause: Clause, time: ReferenceTime) -> FactMatch | None:
+    """Return what a clause says about something of the speaker's or of nobody's."""
+    if clause.is_own and (match := _match_slot(clause)):
+        return match
+    is_dated = ZH.fullmatch("appointment_noun", clause.noun) or ZH.search(
+        "expiry", clause.predicate
+    )
+    if is_dated and (match := _match_scheduled(clause, time)):
+        return match
+    noun = ZH.remove("trailing_adverb", clause.noun)
+    rule = ZH.fact("setting")
+    setting = rule.pattern.match(clause.predicate)
+    is_system = clause.is_own or ZH.search("system", noun + clause.predicate)
+    is_technical = setting and is_system and ZH.search("technical", setting["value"])
+    if setting and is_technical and not ZH.match("appointment_noun", noun):
+        return FactMatch(replace(rule, field=noun), setting["value"])
+    return _match_noun(replace(clause, noun=noun), time) if clause.is_own else None
+
+
+def _match_slot(clause: Clause) -> FactMatch | None:
+    """Match a noun of a profile slot, or a favourite."""
+    favourite = ZH.fullmatch("favourite", clause.noun)
+    slot = ZH.mapping("slots").get(ZH.remove("slot_adjective", clause.noun))
+    rule = ZH.fact("slot_value")
+    match = rule.pattern.match(clause.predicate)
+    if match is None or not (favourite or slot):
+        return None
+    if slot == "phone" and not ZH.search("phone_number", match["value"]):
+        return None  # A phone, not its number.
+    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
+    field = slot
+    if favourite:
+        memory_type, field = "user_preference", f"最喜欢的{favourite['what']}"
+    rule = replace(rule, memory_type=memory_type, field=field)
+    return FactMatch(rule, match["value"].strip(), bool(match["neg"]))
+
+
+def _match_scheduled(clause: Clause, time: ReferenceTime) -> FactMatch | None:
+    whole = clause.lead + clause.predicate
+    is_timed = has_time(whole, time) or ZH.search("habit", whole)
+    for rule in ZH.facts("scheduled"):
+        match = rule.pattern.match(clause.predicate)
+        if match and (not rule.timed or is_timed):
+            return FactMatch(rule, match["value"], rule.ended, rule.ended)
+    return None
+
+
+def _match_noun(clause: Clause, time: ReferenceTime) -> FactMatch | None:
+    """Match any noun that is something, as in 我的理发师是老周, or what happened to it."""
+    rule = ZH.fact("noun_value")
+    if match := rule.pattern.match(clause.predicate):
+        field = None if clause.noun in ZH.mapping("slots") else clause.noun
+        return FactMatch(replace(rule, field=field), match["value"])
+    event = ZH.fact("past_steps")
+    match = event.pattern.match(clause.predicate)
+    if match and has_time(clause.lead + clause.predicate, time):
+        return FactMatch(event, match["value"])
+    return None

@@ -1,0 +1,171 @@
+"""Conflicts between a new fact and a memory: what the fact repeats, replaces or ends."""
+
+from dataclasses import dataclass
+
+from memrecall.extraction.protocol import Fact, Known
+from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.signature import FactSignature, fact_signature, overlap
+from memrecall.text.normalize import normalize
+
+_SHARED = load_table("shared")
+_SINGLE_KIN = load_table("en").words("single_kin") | load_table("zh").words("single_kin")
+_TASTES = _SHARED.words("taste_slots")
+_POSSESSIONS = _SHARED.words("possession_slots")
+_SAME_SLOT = {"partner": "marital_status"}
+# From this share of common words on, two plans or settings are about the same thing.
+_SAME_TOPIC = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class SignedMemory:
+    """A memory, or a fact that is about to be one, with its signature."""
+
+    known: Known
+    signature: FactSignature
+
+
+def sign(known: Known) -> SignedMemory:
+    """Return a memory with its signature."""
+    return SignedMemory(known, fact_signature(known.text, known.subject))
+
+
+def has_same_subject(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if both are about the same person or thing."""
+    return fold(fact.subject) == fold(memory.known.subject)
+
+
+def fold(text: str) -> str:
+    """Return a text for comparison regardless of width and case."""
+    return normalize(text).casefold().strip()
+
+
+def has_same_slot(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if their slots are equal or one has none."""
+    return fact.field == memory.known.field or fact.field is None or memory.known.field is None
+
+
+def is_known(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if a memory says everything that the fact says."""
+    if not has_same_subject(fact, memory):
+        return False
+    new, old = fact_signature(fact.text, fact.subject), memory.signature
+    if new.plain == old.plain:
+        return True
+    if new.is_negated != old.is_negated or not new.terms or new.replaced - old.replaced:
+        return False
+    is_part = new.terms <= old.terms and new.numbers <= old.numbers and new.days <= old.days
+    return is_part and has_same_slot(fact, memory)
+
+
+def contradicts(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if both cannot hold: two values of a slot, yes and no, or a moved plan."""
+    if not has_same_subject(fact, memory):
+        return False
+    new = fact_signature(fact.text, fact.subject)
+    is_same_slot = _slot(fact.field) == _slot(memory.known.field)
+    if ends(fact, memory) or (is_same_slot and _is_single_value(fact)):
+        return not _keeps_profession(fact, memory)
+    if new.is_negated != memory.signature.is_negated:
+        return False
+    return _is_recounted(fact, new, memory) or _is_moved(fact, new, memory)
+
+
+def ends(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if the fact says that the memory no longer holds."""
+    if not has_same_subject(fact, memory):
+        return False
+    new = fact_signature(fact.text, fact.subject)
+    return (
+        _is_opposite(fact, new, memory)
+        or _is_replacement(fact, new, memory)
+        or _changes_work(fact, memory)
+    )
+
+
+def _slot(field: str | None) -> str | None:
+    return _SAME_SLOT.get(field, field) if field else None
+
+
+def _is_single_value(fact: Fact) -> bool:
+    """Return True if the slot holds one value at a time, as settings and named nouns do."""
+    field = fact.field or ""
+    is_listed = (
+        field in _SHARED.words("single_value_slots")
+        or field.startswith(("favourite_", "最喜欢的"))
+        or field.endswith("_name")
+    )
+    is_noun = fact.memory_type == "general" and field not in _SHARED.words("multi_value_slots")
+    is_person = fact.memory_type == "relationship" and field in _SINGLE_KIN
+    is_setting = fact.memory_type == "configuration" and field != "command"
+    return bool(field) and (is_listed or is_noun or is_person or is_setting)
+
+
+def _is_opposite(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True for yes after no or no after yes.
+
+    "No coffee at night" does not end that somebody likes coffee.
+    """
+    old, known = memory.signature, memory.known
+    if new.is_negated == old.is_negated or not new.terms & old.terms:
+        return False
+    is_narrower = old.terms < new.terms and new.is_change
+    is_broader = new.terms < old.terms and (new.is_negated or new.is_change)
+    if is_broader and _SHARED.search("list", known.text):
+        return False  # The rest of "tea and coffee" still holds.
+    if not (new.terms == old.terms or is_narrower or is_broader):
+        return False
+    are_tastes = fact.field in _TASTES and known.field in _TASTES
+    if not has_same_slot(fact, memory) and not are_tastes:
+        return fact.field in _POSSESSIONS and known.field in _POSSESSIONS
+    if new.is_negated and known.memory_type == "event" and fact.memory_type != "event":
+        return known.field is not None  # What happened has happened.
+    return not _SHARED.search("given_away", fact.text) or known.field in _POSSESSIONS
+
+
+def _is_replacement(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True if the memory is what the fact switches from or now likes less."""
+    old, known = memory.signature, memory.known
+    if fact.field == "prefers":
+        is_reversed = new.terms <= old.replaced or (new.replaced and new.replaced == old.terms)
+        return known.field == "prefers" and bool(is_reversed)
+    if not new.replaced or old.is_negated or _SHARED.search("yet_to_come", fact.text):
+        return False
+    if known.memory_type == "event" or fact.memory_type == "plan":
+        return False
+    return new.replaced <= old.terms or old.terms <= new.replaced
+
+
+def _changes_work(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if a job was left and the memory is its employer, or the other way round."""
+    if fact.field == "job" and _SHARED.search("left_work", fact.text):
+        return memory.known.field == "employer"
+    is_employed = fact.field == "employer" and not fact.negated
+    was_unemployed = _SHARED.search("left_work", memory.known.text)
+    return is_employed and memory.known.field == "job" and bool(was_unemployed)
+
+
+def _keeps_profession(fact: Fact, memory: SignedMemory) -> bool:
+    """Return True if somebody lost their job but not their profession: a nurse remains one."""
+    left = _SHARED.search("left_work", fact.text) and not _SHARED.search("retired", fact.text)
+    is_profession = memory.known.field == "job" and memory.known.memory_type != "event"
+    return fact.field == "job" and bool(left) and is_profession
+
+
+def _is_recounted(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True for "three kids" after "two kids"."""
+    if fact.field != memory.known.field or fact.field not in _SHARED.words("counted_slots"):
+        return False
+    numbers = memory.signature.numbers
+    has_changed = new.numbers and numbers and new.numbers != numbers
+    return bool(has_changed) and overlap(new, memory.signature) >= _SAME_TOPIC
+
+
+def _is_moved(fact: Fact, new: FactSignature, memory: SignedMemory) -> bool:
+    """Return True for the same plan, setting or habit at another time or with another number."""
+    old = memory.signature
+    is_movable = fact.memory_type in _SHARED.words("movable_types")
+    if fact.memory_type != memory.known.memory_type or not is_movable:
+        return False
+    # Swimming on Thursdays does not end swimming on Tuesdays, unless the fact says so.
+    is_moved = bool(new.days and old.days) and new.days != old.days and new.is_change
+    return (is_moved or new.numbers != old.numbers) and overlap(new, old) >= _SAME_TOPIC

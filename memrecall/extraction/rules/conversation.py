@@ -1,0 +1,145 @@
+"""From a conversation to statements and facts, with corrections and short answers resolved."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, tzinfo
+
+from memrecall.extraction.protocol import Fact, Utterance
+from memrecall.extraction.rules.chinese import ChineseReader
+from memrecall.extraction.rules.dates import date_statement
+from memrecall.extraction.rules.english import EnglishReader
+from memrecall.extraction.rules.followups import complete_answer, correct_statement
+from memrecall.extraction.rules.sentences import (
+    MAX_MESSAGE,
+    Sentence,
+    is_person,
+    split_sentences,
+)
+from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext, Statement
+from memrecall.extraction.signature import fact_keywords
+from memrecall.text.normalize import normalize
+
+_CAPITALIZED = re.compile(r"(?<=[a-z,] )[A-Z][\w'-]+")
+_READERS = {"en": EnglishReader(), "zh": ChineseReader()}
+
+
+@dataclass(frozen=True, slots=True)
+class SourcedStatement:
+    """A statement with the message it comes from and when that was written."""
+
+    statement: Statement
+    utterance: Utterance
+    time: ReferenceTime
+    is_context: bool
+    corrects: "SourcedStatement | None" = None
+
+
+@dataclass(slots=True)
+class _Conversation:
+    """The state of a conversation between sentences."""
+
+    people: frozenset[str]
+    capitalized: frozenset[str]
+    speakers: dict[str | None, SpeakerContext] = field(default_factory=dict)
+    last: dict[str | None, SourcedStatement] = field(default_factory=dict)
+    previous_message: str = ""
+
+    def speaker(self, name: str | None) -> SpeakerContext:
+        others = self.people - {name or ""}
+        new = SpeakerContext(name, others, capitalized=self.capitalized)
+        return self.speakers.setdefault(name, new)
+
+
+def read_statements(
+    utterances: Sequence[Utterance],
+    *,
+    now: datetime,
+    zone: tzinfo,
+    context: Sequence[Utterance] = (),
+) -> list[SourcedStatement]:
+    """Return everything that the utterances state, in order, without corrected statements."""
+    spoken = [one for one in (*context, *utterances) if is_person(one)]
+    people = frozenset(one.speaker for one in spoken if one.speaker)
+    capitalized = {word for one in spoken for word in _CAPITALIZED.findall(one.text[:MAX_MESSAGE])}
+    conversation = _Conversation(people, people | capitalized)
+    statements: list[SourcedStatement] = []
+    for place, utterance in enumerate((*context, *utterances)):
+        if is_person(utterance):
+            time = ReferenceTime(utterance.ts or now, zone)
+            is_context = place < len(context)
+            statements += _read_utterance(utterance, conversation, time, is_context=is_context)
+        conversation.previous_message = utterance.text
+    corrected = {id(one.corrects) for one in statements if one.corrects}
+    return [one for one in statements if not one.is_context and id(one) not in corrected]
+
+
+def read_sentence(
+    sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
+) -> list[Statement]:
+    """Return what one sentence states."""
+    return list(_READERS[sentence.language].read(sentence, speaker, time))
+
+
+def _read_utterance(
+    utterance: Utterance, conversation: _Conversation, time: ReferenceTime, *, is_context: bool
+) -> Iterator[SourcedStatement]:
+    speaker = conversation.speaker(utterance.speaker)
+    for sentence in split_sentences(utterance.text):
+        statements = read_sentence(sentence, speaker, time)
+        corrects: SourcedStatement | None = None
+        if not statements and not sentence.is_question:
+            last = conversation.last.get(utterance.speaker)
+            corrected = last and correct_statement(sentence, last.statement, last.time)
+            if last and corrected:
+                # The other words were said then, so their times are relative to then.
+                corrects, statements, time = last, [corrected], last.time
+            elif full := complete_answer(sentence, conversation.previous_message):
+                statements = read_sentence(full, speaker, time)
+        for statement in statements:
+            sourced = SourcedStatement(statement, utterance, time, is_context, corrects)
+            conversation.last[utterance.speaker] = sourced
+            yield sourced
+        speaker.previous = sentence.text
+
+
+def build_facts(statements: Sequence[SourcedStatement]) -> list[Fact]:
+    """Return the statements as facts; a repeated sentence is one fact with all its sources."""
+    facts: dict[tuple[str, str, str], Fact] = {}
+    for statement in statements:
+        fact = _build_fact(statement)
+        key = (normalize(fact.text).casefold(), fact.subject, fact.memory_type)
+        if known := facts.get(key):
+            sources = dict.fromkeys((*known.source_ids, *fact.source_ids))
+            fact = replace(known, source_ids=tuple(sources))
+        facts[key] = fact
+    return list(facts.values())
+
+
+def _build_fact(sourced: SourcedStatement) -> Fact:
+    statement, now = sourced.statement, sourced.time.now
+    dated = date_statement(statement, sourced.time)
+    since = dated.since
+    if since is None or since > now or statement.memory_type == "plan":
+        since = now
+    return Fact(
+        text=dated.text,
+        subject=statement.subject,
+        memory_type=statement.memory_type,
+        field=slot_name(statement.field),
+        source_ids=tuple(dict.fromkeys(_source_ids(sourced))),
+        valid_from=since,
+        negated=statement.negated,
+        keywords=fact_keywords(statement.text, statement.subject),
+    )
+
+
+def slot_name(field: str | None) -> str | None:
+    """Return a slot as an identifier: "staging port" becomes staging_port."""
+    return re.sub(r"\s+", "_", field.strip().lower()) or None if field else None
+
+
+def _source_ids(sourced: SourcedStatement) -> Iterator[str]:
+    if sourced.corrects is not None:
+        yield from _source_ids(sourced.corrects)
+    yield sourced.utterance.message_id

@@ -1,0 +1,201 @@
+"""Relative times as dates: "next Friday" becomes "on 2026-03-13", 上周三 becomes 2026年3月4日."""
+
+import re
+from calendar import monthrange
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta, tzinfo
+from functools import lru_cache
+
+from memrecall.extraction.rules.date_text import chinese_date, english_date, fit_date
+from memrecall.extraction.rules.statements import DateStyle, ReferenceTime, Statement, Tense
+from memrecall.extraction.rules.tables import load_table
+from memrecall.model.prompts import Language
+from memrecall.text.times import TimeSpan, find_times
+
+_SHARED = load_table("shared")
+_COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
+_UNIT_DAYS = {"day": 1, "week": 7, "month": 30, "year": 365}
+
+
+@dataclass(frozen=True, slots=True)
+class DatedText:
+    """A text with its times written out, and when the first of them begins."""
+
+    text: str
+    since: datetime | None = None
+
+
+@lru_cache(maxsize=256)
+def find_statement_times(
+    text: str, time: ReferenceTime, tense: Tense = "present"
+) -> tuple[TimeSpan, ...]:
+    """Return the definite times of a statement, resolved by its tense."""
+    spans = find_times(text, time.now, time.zone, past=tense == "past")
+    spans = [span for span in spans if not _SHARED.search("vague_time", span.text)]
+    return tuple(_move_ahead(span, time) if tense == "future" else span for span in spans)
+
+
+def has_time(text: str, time: ReferenceTime) -> bool:
+    """Return True if a text says when."""
+    return bool(_SHARED.search("time_ahead", text) or find_statement_times(text, time))
+
+
+def is_ahead(text: str, time: ReferenceTime, tense: Tense = "future") -> bool:
+    """Return True if a text names a time to come."""
+    if _SHARED.search("time_ahead", text):
+        return True
+    return any(_is_to_come(span, time.now) for span in find_statement_times(text, time, tense))
+
+
+def _is_to_come(span: TimeSpan, now: datetime) -> bool:
+    if span.end is None or span.end <= now:
+        return span.start is not None and span.start > now
+    # The current year or season is not a time to come.
+    return span.grain not in ("year", "season") or span.start is None or span.start > now
+
+
+def date_statement(statement: Statement, time: ReferenceTime) -> DatedText:
+    """Return a statement's text with its times as dates."""
+    return write_dates(statement.text, time, statement.language, statement.tense, statement.dates)
+
+
+def write_dates(
+    text: str, time: ReferenceTime, language: Language, tense: Tense, style: DateStyle = "all"
+) -> DatedText:
+    """Return the text with its times as dates; recurring and vague times stay as they are."""
+    if style == "none":
+        return DatedText(text)
+    spans = find_statement_times(text, time, tense)
+    written = ""
+    end = 0
+    for span in spans:
+        written += text[end : span.position]
+        words = span.text.removesuffix(".") if language == "en" else span.text
+        end = span.position + len(words)
+        is_dated = _is_dated(span, style) and not _is_adjective(text, span, end, language)
+        date = _write_span(span, time, language, tense) if is_dated else None
+        written += words if date is None else fit_date(written, date, text[end:], language)
+    since = next((span.start for span in spans if span.start), None)
+    written = re.sub(r"\bthe (?=\d{4}-\d\d-\d\d)", "", written + text[end:])
+    return DatedText(written if tense == "past" else _write_counted(written, time), since)
+
+
+def _is_adjective(text: str, span: TimeSpan, end: int, language: Language) -> bool:
+    """Return True if a time only says which thing is meant: "the Christmas party"."""
+    if language == "zh" or _SHARED.search("relative_time", span.text):
+        return False
+    if _SHARED.pattern("plural_part_of_day").match(text, end):
+        return True
+    before = _SHARED.search("determiner_before", text[max(0, span.position - 60) : span.position])
+    inside = re.match(r"(?:\w+ )?(?:the|my|our|a) ", span.text, re.IGNORECASE)
+    follows = re.match(r"\s+[a-z]", text[end:])
+    is_noun = follows and not _SHARED.pattern("not_a_noun").match(text, end)
+    return bool((before or inside) and is_noun)
+
+
+def _is_dated(span: TimeSpan, style: DateStyle) -> bool:
+    is_relative = _SHARED.search("relative_time", span.text) is not None
+    if style == "steady" and not is_relative and _SHARED.search("weekday", span.text):
+        return False
+    # A bare season is rather a kind of thing: 秋季新品.
+    return is_relative or (style in ("all", "steady") and span.grain != "season")
+
+
+def _write_span(
+    span: TimeSpan, time: ReferenceTime, language: Language, tense: Tense
+) -> str | None:
+    """Return the date with its preposition, or None to leave the time as it is."""
+    if span.start is not None and span.end is not None:
+        lead = _SHARED.match("time_lead", span.text) if language == "en" else None
+        words = span.text[lead.end() :] if lead else span.text
+        return _write_closed(span, words, lead.group() if lead else "", time, language)
+    for opening, core, tail in _split_open(span.text, language):
+        spans = find_statement_times(core, time, tense)
+        closed = [one for one in spans if one.start and one.end and one.text == core]
+        if closed:
+            until = tail in ("之前", "以前", "前")
+            date = _write_closed(closed[0], core, opening, time, language, until=until)
+            return None if date is None else date + tail
+    return None
+
+
+def _split_open(words: str, language: Language) -> Iterator[tuple[str, str, str]]:
+    """Split an open time into what opens it, the time itself and what closes it."""
+    if language == "en":
+        if lead := _SHARED.match("time_lead", words):
+            yield lead.group(), words[lead.end() :], ""
+        return
+    lead, tail = _SHARED.match("time_lead_zh", words), _SHARED.search("time_tail_zh", words)
+    start, end = lead.end() if lead else 0, tail.start() if tail else len(words)
+    yield words[:start], words[start:end], words[end:]
+
+
+def _write_closed(
+    span: TimeSpan,
+    words: str,
+    lead: str,
+    time: ReferenceTime,
+    language: Language,
+    *,
+    until: bool = False,
+) -> str | None:
+    edges = (edge for edge in (span.start, span.end) if edge is not None)
+    start, end = (edge.astimezone(time.zone) for edge in edges)
+    if language == "zh":
+        date = chinese_date(start, end, span.grain, words, until=until)
+        return date and lead + date
+    return english_date(start, end, span.grain, words, lead)
+
+
+def _move_ahead(span: TimeSpan, time: ReferenceTime) -> TimeSpan:
+    """Return the next "Friday" or "in May" for a plan."""
+    if span.start is None or span.end is None or span.end > time.now:
+        return span
+    if _SHARED.search("year", span.text) or _SHARED.search("relative_time", span.text):
+        return span
+    start, end = span.start, span.end
+    if _SHARED.search("weekday", span.text):
+        weeks = timedelta(days=7 * ((time.now - end) // timedelta(days=7) + 1))
+        start, end = start + weeks, end + weeks
+    elif _SHARED.fullmatch("day_of_month", span.text):
+        start = _next_month(start, time.zone)
+        end = start + (span.end - span.start)
+    else:
+        start, end = (_next_year(edge, time.zone) for edge in (start, end))
+    return TimeSpan(start, end, span.text, span.position, span.grain)
+
+
+def _next_month(edge: datetime, zone: tzinfo) -> datetime:
+    """Return the same day of the next month that has it: "the 31st" of April is in May."""
+    local = edge.astimezone(zone)
+    months = (local.year * 12 + local.month - 1 + ahead for ahead in (1, 2))
+    for year, month in ((count // 12, count % 12 + 1) for count in months):
+        if local.day <= monthrange(year, month)[1]:
+            return local.replace(year=year, month=month)
+    return local
+
+
+def _next_year(edge: datetime, zone: tzinfo) -> datetime:
+    local = edge.astimezone(zone)
+    try:
+        return local.replace(year=local.year + 1)
+    except ValueError:  # 29 February
+        return local.replace(year=local.year + 1, day=28)
+
+
+def _write_counted(text: str, time: ReferenceTime) -> str:
+    """Replace "in two weeks" by about when that is."""
+
+    def write(match: re.Match[str]) -> str:
+        count, unit = match["count"].lower(), match["unit"].lower()
+        days = (_COUNTS.get(count) or int(count)) * _UNIT_DAYS[unit]
+        try:
+            day = time.now.astimezone(time.zone) + timedelta(days=days)
+        except OverflowError:
+            return match.group()
+        if unit in ("day", "week"):
+            return f"{'on' if unit == 'day' else 'around'} {day:%Y-%m-%d}"
+        return f"in {day:%B %Y}"
+
+    return _SHARED.pattern("time_ahead").sub(write, text)

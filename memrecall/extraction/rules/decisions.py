@@ -1,0 +1,160 @@
+"""Decisions on new facts: add, supersede or end memories, or do nothing.
+
+No memory is deleted because it was said again, and a contradicting fact replaces a memory instead
+of only removing it. Deciding twice on the same facts has no effect the second time.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from memrecall.extraction.protocol import RETRACTION, Decision, Fact, Known
+from memrecall.extraction.rules.conflicts import (
+    SignedMemory,
+    contradicts,
+    ends,
+    fold,
+    has_same_slot,
+    has_same_subject,
+    is_known,
+    sign,
+)
+from memrecall.extraction.signature import FactSignature, fact_signature, overlap
+
+REPLACED_LATER = "later words in the same text replace it"
+KNOWN_ALREADY = "it is known already"
+_NEW = "\0"  # Starts the key of a memory that is not stored yet; real keys cannot contain it.
+
+
+def decide(facts: Sequence[Fact], known: Sequence[Known]) -> list[Decision]:
+    """Return a decision for each fact, in order; a retraction may end several memories."""
+    memories = [sign(memory) for memory in known]
+    decisions: list[list[Decision]] = [[] for _ in facts]
+    # Superseding comes first: a fact may be known only by a memory that is about to end.
+    pending: list[int] = []
+    for place, fact in enumerate(facts):
+        later = facts[place + 1 :]
+        if _is_replaced(fact, later):
+            decisions[place] = [Decision("NONE", fact, reason=REPLACED_LATER)]
+        elif fact.memory_type == RETRACTION:
+            decisions[place] = list(_retract(fact, later, memories))
+        elif (old := _find_contradicted(fact, memories)) and not _find_same(fact, memories):
+            decisions[place] = list(_supersede(fact, old, memories))
+        else:
+            pending.append(place)
+    for place in pending:
+        decisions[place] = list(_add(facts[place], memories, place))
+    return [decision for group in decisions for decision in group]
+
+
+def _add(fact: Fact, memories: list[SignedMemory], place: int) -> Iterator[Decision]:
+    if same := _find_same(fact, memories):
+        yield Decision("NONE", fact, _stored_key(same), reason=KNOWN_ALREADY)
+    elif old := _find_contradicted(fact, memories):
+        yield from _supersede(fact, old, memories)
+    else:
+        memories.append(sign(_as_known(fact, f"{_NEW}{place}")))
+        yield Decision("ADD", fact, text=fact.text, reason="it is new")
+
+
+def _stored_key(memory: SignedMemory) -> str | None:
+    key = memory.known.memory_key
+    return None if key.startswith(_NEW) else key
+
+
+def _supersede(fact: Fact, old: SignedMemory, memories: list[SignedMemory]) -> Iterator[Decision]:
+    """Put the fact in the place of a memory, and end other memories that it says are over."""
+    ended = [one for one in memories if one is not old and _is_over(fact, one)]
+    field = None if fact.field else old.known.field
+    key = old.known.memory_key
+    memories[memories.index(old)] = sign(replace(_as_known(fact, key), field=fact.field or field))
+    is_negated = fact_signature(fact.text, fact.subject).is_negated
+    verb = "takes back" if fact.negated and is_negated != old.signature.is_negated else "replaces"
+    yield Decision("UPDATE", fact, key, fact.text, f"it {verb}: {old.known.text}", field)
+    for one in ended:
+        memories.remove(one)
+        yield Decision("DELETE", fact, one.known.memory_key, reason=f"it ended: {one.known.text}")
+
+
+def _is_over(fact: Fact, memory: SignedMemory) -> bool:
+    is_stored = _stored_key(memory) is not None
+    return is_stored and ends(fact, memory) and not is_known(fact, memory)
+
+
+def _retract(fact: Fact, later: Sequence[Fact], memories: list[SignedMemory]) -> Iterator[Decision]:
+    signature = fact_signature(fact.text, fact.subject)
+    restated = [sign(_as_known(one, "")) for one in later if one.memory_type != RETRACTION]
+    ended = [
+        memory
+        for memory in memories
+        if has_same_subject(fact, memory)
+        and _is_meant(fact, signature, memory)
+        and not any(_is_equal(memory, one) for one in restated)
+    ]
+    for memory in ended:
+        memories.remove(memory)
+        key = memory.known.memory_key
+        yield Decision("DELETE", fact, key, reason="the speaker asked to forget it")
+    if not ended:
+        yield Decision("NONE", fact, reason="nothing like it is known")
+
+
+def _is_meant(fact: Fact, signature: FactSignature, memory: SignedMemory) -> bool:
+    """Return True if a retraction means this memory: by its slot ("my address") or its words."""
+    if fact.negated:
+        return fact.field is not None and memory.known.field == fact.field
+    old = memory.signature
+    if signature.is_negated != old.is_negated or not has_same_slot(fact, memory):
+        return False
+    has_terms = bool(signature.terms) and signature.terms <= old.terms
+    return has_terms and signature.numbers <= old.numbers
+
+
+def _is_replaced(fact: Fact, later: Sequence[Fact]) -> bool:
+    """Return True if a later fact of the same text makes this one out of date."""
+    if fact.memory_type == RETRACTION:
+        return False
+    memory = sign(_as_known(fact, ""))
+    for other in later:
+        if other.memory_type == RETRACTION:
+            signature = fact_signature(other.text, other.subject)
+            if has_same_subject(other, memory) and _is_meant(other, signature, memory):
+                return True
+        elif contradicts(other, memory) and not is_known(other, memory):
+            return True
+    return False
+
+
+def _find_same(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
+    return next((memory for memory in memories if is_known(fact, memory)), None)
+
+
+def _find_contradicted(fact: Fact, memories: list[SignedMemory]) -> SignedMemory | None:
+    """Return the memory that the fact supersedes: the closest one, and of equals the last."""
+    candidates = [one for one in memories if contradicts(fact, one) and not is_known(fact, one)]
+    signature = fact_signature(fact.text, fact.subject)
+    return max(
+        reversed(candidates), key=lambda one: overlap(signature, one.signature), default=None
+    )
+
+
+def _is_equal(memory: SignedMemory, other: SignedMemory) -> bool:
+    same_text = fold(memory.known.text) == fold(other.known.text)
+    return same_text or memory.signature == other.signature
+
+
+def _as_known(fact: Fact, key: str) -> Known:
+    return Known(key, fact.text, fact.subject, fact.field, fact.memory_type, fact.valid_from)
+
+
+def apply(decisions: Sequence[Decision], known: Sequence[Known]) -> list[Known]:
+    """Return the memories after the decisions, as a store that follows them has them."""
+    memories = {memory.memory_key: memory for memory in known}
+    for number, decision in enumerate(decisions):
+        fact, key = decision.fact, decision.memory_key
+        if decision.event == "ADD":
+            memories[f"new-{number}"] = _as_known(fact, f"new-{number}")
+        elif decision.event == "UPDATE" and key is not None:
+            memories[key] = replace(_as_known(fact, key), field=decision.field or fact.field)
+        elif decision.event == "DELETE" and key is not None:
+            memories.pop(key, None)
+    return list(memories.values())

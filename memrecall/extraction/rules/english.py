@@ -1,0 +1,421 @@
+"""English: how clauses without a subject, facts and possessions are read and written."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.rules.clauses import (
+    asserted_clauses,
+    is_hypothetical,
+    read_clause,
+    split_clauses,
+    strip_opening,
+)
+from memrecall.extraction.rules.dates import has_time, is_ahead
+from memrecall.extraction.rules.english_grammar import (
+    EN,
+    conjugate,
+    expand_contractions,
+    read_verb_phrase,
+    third_person,
+    to_third_person,
+    verb_form,
+)
+from memrecall.extraction.rules.instructions import Order
+from memrecall.extraction.rules.matching import match_first
+from memrecall.extraction.rules.reader import SentenceReader
+from memrecall.extraction.rules.stated_relations import RelationReader
+from memrecall.extraction.rules.statements import (
+    Clause,
+    DateStyle,
+    FactMatch,
+    FactPattern,
+    Person,
+    ReferenceTime,
+    SpeakerContext,
+    Statement,
+    VerbPhrase,
+)
+from memrecall.model.prompts import Language
+
+_LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
+_PERSONAL = frozenset({"user_profile", "user_preference", "relationship"})
+_AUXILIARIES = frozenset({"am", "is", "are", "was", "can", "cannot", "will", "do"})
+_MAX_NOUN_WORDS = 5
+
+
+class EnglishReader(SentenceReader):
+    """Reads English sentences."""
+
+    language: ClassVar[Language] = "en"
+    table = EN
+    relations = RelationReader(EN)
+
+    def prepare(self, text: str, previous: str) -> tuple[str, str]:
+        """Write out contractions and drop opening words."""
+        full = expand_contractions(text)
+        bare = strip_opening(EN, full)
+        # "I am now at Meta" is about work; after a change of jobs it is so without "now" too.
+        if EN.search("new_job", f"{expand_contractions(previous)}. {bare}"):
+            return EN.pattern("at_firm").sub("I work at ", bare), full
+        return EN.pattern("now_at_firm").sub("I now work at ", bare), full
+
+    def read_clauses(
+        self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
+    ) -> Iterator[Statement]:
+        """Yield the statements of a sentence; a clause may leave out its subject."""
+        text = _unfold_appositions(text)
+        if is_hypothetical(EN, text):
+            return
+        previous: Clause | None = None
+        previous_phrase: VerbPhrase | None = None
+        clauses = _join_infinitives(split_clauses(EN, text))
+        pieces = asserted_clauses(EN, clauses, text, is_question=is_question)
+        for place, piece in enumerate(pieces):
+            clause = read_clause(EN, piece, _is_name)
+            if clause is None and (place == 0 or previous is not None):
+                clause = _complete(piece, previous, previous_phrase)
+            previous = clause
+            if clause is None:
+                continue
+            previous_phrase = read_verb_phrase(clause.predicate, clause.lead)
+            if statement := self.state(clause, previous_phrase, speaker, time):
+                yield statement
+
+    def match_clause(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
+    ) -> FactMatch | None:
+        """Return what a clause says, if it is a lasting fact."""
+        if clause.kind == "thing":
+            return _match_thing(clause, phrase, time)
+        match = _match_introduction(clause, phrase) if clause.kind == "kin" else None
+        match = match or _match_person(phrase, time, is_self=clause.kind == "self")
+        return None if match and _is_doubtful(clause, match, speaker) else match
+
+    def write(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
+    ) -> str:
+        """Return the clause as a sentence in the third person."""
+        me = speaker.person("en")
+        own = clause.kind == "self"
+        body = conjugate(phrase.text, past=phrase.tense == "past") if own else phrase.text
+        body = to_third_person(body, me.label, own=own)
+        person = self.find_person(clause, speaker)
+        owner = {"the": "The", "": ""}.get(clause.owner, f"{me.label}'s")
+        subject = (
+            person.label if person else f"{owner} {self.third_person(clause.noun, me, own=False)}"
+        )
+        if match.rule.field == "age" and EN.fullmatch("bare_age", body):
+            body += " years old"
+        lead = to_third_person(clause.lead, me.label, own=own)
+        lead = f"on {lead}" if EN.fullmatch("weekdays", lead) else lead[:1].lower() + lead[1:]
+        return self.tidy(f"{subject} {body} {lead}")
+
+    def write_decision(self, choice: str, me: Person) -> str:
+        """Return "User decided to …"."""
+        return self.tidy(f"{me.label} decided to {to_third_person(choice, me.label, own=True)}")
+
+    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
+        """Return "User wants to be reminded …", and of what."""
+        about = re.sub("^remind me ", "", order.action, flags=re.IGNORECASE)
+        about = to_third_person(about, me.label, own=True)
+        return self.tidy(f"{me.label} wants to be reminded {about}"), about
+
+    def write_order(self, order: Order, me: Person) -> str:
+        """Return "User wants the assistant to …"."""
+        action = to_third_person(_phrase_order(order), me.label, own=True)
+        wants = "would prefer that" if order.kind == "wish" else "wants the assistant to"
+        return f"{me.label} {wants} {action}"
+
+    def third_person(self, text: str, me: Person, *, own: bool) -> str:
+        """Return the text with its first persons replaced."""
+        return to_third_person(text, me.label, own=own)
+
+    def tidy(self, text: str) -> str:
+        """Return the text as one sentence."""
+        flat = re.sub(r"\s+", " ", text).strip(" ,;:-–")
+        flat = re.sub(r" ([,.;:!?])", r"\1", flat)
+        return (flat[:1].upper() + flat[1:] if flat[:1].isascii() else flat).rstrip(".!?…") + "."
+
+    def kin_person(self, clause: Clause, me: Person) -> Person:
+        """Return "User's sister Anna"."""
+        label = f"{me.label}'s {clause.noun} {clause.name}".strip()
+        return Person(label, clause.name or f"{me.key}'s {clause.noun.split()[-1]}")
+
+    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
+        """Return Carlos of "my husband's name is Carlos"."""
+        kin = self.relations.named_kin(clause, match)
+        return Person(f"{me.label}'s {kin[0]} {kin[1]}", kin[1]) if kin else None
+
+    def topic_clause(self, topic: str) -> str:
+        """Return the topic as it is."""
+        return topic
+
+    def topic_slot(self, topic: str) -> str | None:
+        """Return the slot of "my old address"."""
+        own = re.fullmatch(r"(?:my|our) (?:old |current |former )?(.+)", topic, re.IGNORECASE)
+        match = _match_slot(own[1].lower(), read_verb_phrase("is x")) if own else None
+        return match.rule.field if match else None
+
+    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
+        """Keep recurring times in habits and tastes, and weekdays in a profile."""
+        rule = match.rule
+        if rule.field and rule.field.endswith(("birthday", "anniversary")):
+            return "relative"
+        if phrase.tense == "present" and rule.memory_type in ("habit", "user_preference"):
+            return "relative"
+        is_profile = phrase.tense == "present" and rule.memory_type == "user_profile"
+        return "steady" if is_profile else "all"
+
+
+def _unfold_appositions(text: str) -> str:
+    """Return "I'm Anna, a nurse" as "I am Anna, I am a nurse"."""
+    text = EN.rewrite("appositions", text)
+    if text.startswith("I am "):
+        text = EN.pattern("further_role").sub("I am ", text)
+    return EN.remove("contrast", text).removesuffix(" and I am a ")
+
+
+def _join_infinitives(clauses: Iterator[str]) -> list[str]:
+    """Undo cuts between an infinitive and its verb: "to eat and drink"."""
+    joined: list[str] = []
+    for clause in clauses:
+        first = clause.split()[0]
+        is_bare = verb_form(first) == "base" and first.islower() and first != "have"
+        if joined and is_bare and EN.search("open_infinitive", joined[-1]):
+            joined[-1] += f" and {clause}"
+        else:
+            joined.append(clause)
+    return joined
+
+
+def _is_name(text: str, name: str) -> bool:
+    return bool(text) and name.split()[0] not in EN.words("not_names")
+
+
+def _complete(piece: str, previous: Clause | None, phrase: VerbPhrase | None) -> Clause | None:
+    """Return a clause without a subject with that of the previous one, or with "I" in a diary."""
+    first = re.split(r"\W", EN.remove("leading_adverbs", piece), maxsplit=1)[0].lower()
+    form = verb_form(first)
+    in_diary = EN.match("diary", piece)
+    if previous is None or phrase is None:
+        if form != "past" and not in_diary:
+            return None
+        piece = piece[0].lower() + piece[1:]
+        lacks_verb = EN.match("diary_without_be", piece)
+        return Clause("self", f"am {piece}" if lacks_verb else piece, elided=True)
+    # "like" is more often "such as"; in "I ordered a disk, comes on Friday" the disk comes.
+    if first == "like" or (form == "s" and previous.kind == "self"):
+        return None
+    if form == "ing":
+        return replace(previous, predicate=f"am {piece}", lead="") if phrase.progressive else None
+    if form or in_diary or first in _AUXILIARIES:
+        return replace(previous, predicate=piece, lead="", elided=True)
+    return None
+
+
+def _is_doubtful(clause: Clause, match: FactMatch, speaker: SpeakerContext) -> bool:
+    """Return True if a capitalized first word may be no name: "Van failed its test"."""
+    if clause.kind != "named" or not clause.name or match.rule.memory_type in _PERSONAL:
+        return match.rule in EN.facts("description") and clause.kind != "self"
+    last = speaker.last_person
+    is_known = clause.name in speaker.people or bool(last and last.key == clause.name)
+    return not is_known and clause.name.split()[0] not in speaker.capitalized
+
+
+def _phrase_order(order: Order) -> str:
+    """Return an instruction as what the assistant should do: "not use emojis"."""
+    action = order.action
+    if order.kind == "wish":
+        action = re.sub(r"^you\b", "the assistant", action)
+    action = re.sub(
+        r"^(when(?:ever)?) you (\w+)",
+        lambda match: f"{match[1]} it {third_person(match[2])}",
+        action,
+        flags=re.IGNORECASE,
+    )
+    text = EN.rewrite("order", action)
+    if re.match(r"no ", text, re.IGNORECASE):
+        text = "use " + text[0].lower() + text[1:]
+    if order.kind == "whenever":
+        return f"follow this: {text}"
+    return text if re.match(r"[A-Z]{2}|I\b", text) else text[:1].lower() + text[1:]
+
+
+def _match_introduction(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
+    """Return the fact about the speaker in "my sister is Anna"."""
+    rule = EN.fact("introduction")
+    match = rule.pattern.match(phrase.core)
+    if match is None or phrase.tense != "present":
+        return None
+    noun = clause.noun.split()[-1]
+    is_single = clause.noun in EN.words("single_kin")
+    field = "pet" if noun in EN.words("pets") else noun if is_single else rule.field
+    return FactMatch(replace(rule, field=field), match["value"], phrase.negated)
+
+
+def _match_person(phrase: VerbPhrase, time: ReferenceTime, *, is_self: bool) -> FactMatch | None:
+    """Return what a predicate says about a person, if it is a lasting fact."""
+    if phrase.tense == "unreal":
+        wish = replace(phrase, tense="present")
+        return match_first(EN.facts("wishes"), wish, time) if phrase.modal == "would" else None
+    if phrase.negated and (denial := match_first(_denials(phrase), phrase, time)):
+        is_passing = EN.search("for_once", phrase.timing)
+        return None if is_passing else replace(denial, negated=True, ended=phrase.ended)
+    if phrase.ended and phrase.tense == "past":
+        return _match_former(phrase, time)
+    match = _match_scheduled_step(phrase, time) or match_first(EN.facts("profile"), phrase, time)
+    if is_self and match is None:
+        match = match_first(EN.facts("self_name"), phrase, time)
+    match = match or _match_habit(phrase)
+    groups = ("tastes", "decisions", "cancelled", "left", "plans")
+    match = match or match_first(EN.facts(*groups), phrase, time) or _match_step(phrase, time)
+    match = match or match_first(EN.facts("description"), phrase, time)
+    return _apply_negation(match, phrase) if match else None
+
+
+def _denials(phrase: VerbPhrase) -> tuple[FactPattern, ...]:
+    # "I cannot have dairy" is about food, "I do not have a car" is not.
+    return EN.facts("cannot", "denied") if phrase.modal == "cannot" else EN.facts("denied")
+
+
+def _match_scheduled_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
+    """Match a present tense with a time to come: "she is getting married in July"."""
+    if phrase.tense != "present" or phrase.modal or EN.match("steady", phrase.core):
+        return None
+    if phrase.habitual or not is_ahead(phrase.timing, time):
+        return None
+    return match_first(EN.facts("progressive" if phrase.progressive else "timetable"), phrase, time)
+
+
+def _match_former(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
+    """Match "I used to live there": it fills no slot, and it is over."""
+    present = replace(phrase, tense="present")
+    match = match_first(EN.facts("profile", "tastes"), present, time)
+    if match is None:
+        return None
+    rule = replace(match.rule, field=None, memory_type="event")
+    return replace(match, rule=rule, negated=True, ended=True)
+
+
+def _match_habit(phrase: VerbPhrase) -> FactMatch | None:
+    if phrase.tense != "present" or not phrase.habitual or phrase.modal:
+        return None
+    rule = EN.fact("habit")
+    return None if EN.match("no_habit", phrase.core) else FactMatch(rule, phrase.core)
+
+
+def _match_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
+    """Match something done or to be done once."""
+    if phrase.tense == "past":
+        return match_first(EN.facts("milestones", "past_steps"), phrase, time)
+    # "I will send it" is said all day; with a time it is a plan.
+    is_promise = phrase.modal in ("will", "shall") and not has_time(phrase.timing, time)
+    if phrase.tense != "future" or is_promise:
+        return None
+    return match_first(EN.facts("future"), phrase, time)
+
+
+def _apply_negation(match: FactMatch, phrase: VerbPhrase) -> FactMatch | None:
+    """Return the match as "not" leaves it: a denial, or nothing worth keeping."""
+    ended = match.ended or phrase.ended
+    if not phrase.negated:
+        return replace(match, negated=match.negated or ended, ended=ended)
+    if match.negated and not match.ended:
+        return None  # "I do not hate it" says little.
+    if match.rule.memory_type in _LASTING or ended or phrase.tense == "future":
+        return replace(match, negated=True, ended=ended)
+    return None
+
+
+def _match_thing(clause: Clause, phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
+    """Return what a clause says about "my …", "our …" or "the …"."""
+    noun = clause.noun.lower()
+    if clause.is_own and (match := _match_slot(noun, phrase) or _match_condition(noun, phrase)):
+        return match
+    if EN.fullmatch("appointment_noun", noun):
+        if cancelled := match_first(EN.facts("cancelled"), phrase, time):
+            return replace(cancelled, negated=True)
+        if match := match_first(EN.facts("scheduled"), phrase, time):
+            return replace(match, negated=phrase.negated)
+    if match := _match_setting(clause, phrase):
+        return match
+    if is_ahead(phrase.timing, time) and EN.match("dated_verb", phrase.core):
+        match = match_first(EN.facts("scheduled"), phrase, time)
+        return match and replace(match, negated=phrase.negated)
+    if clause.is_own and (match := _match_noun(noun, phrase)):
+        return match
+    if clause.is_own and phrase.tense == "past":
+        match = match_first(EN.facts("past_steps"), phrase, time)
+        return match and replace(match, negated=phrase.negated)
+    return None
+
+
+def _match_slot(noun: str, phrase: VerbPhrase) -> FactMatch | None:
+    """Match a noun of a profile slot, or a favourite: "my sister's birthday is …"."""
+    of_kin = EN.fullmatch("noun_of_kin", noun)
+    name = EN.remove("slot_time", of_kin["what"] if of_kin else noun)
+    favourite = EN.fullmatch("favourite", name)
+    slot = EN.mapping("slots").get(EN.remove("slot_adjective", name))
+    rule = EN.fact("slot_value")
+    match = rule.pattern.match(phrase.core)
+    if match is None or phrase.tense == "unreal" or not (favourite or slot):
+        return None
+    if slot == "phone" and not EN.search("phone_number", match["value"]):
+        return None  # A phone, not its number.
+    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
+    field = slot
+    if favourite:
+        memory_type = "user_preference"
+        field = f"favourite {next(filter(None, favourite.groupdict().values()))}"
+    if of_kin:
+        memory_type, field = "relationship", f"{of_kin['who'].lower()}'s {field}"
+    return _fill(replace(rule, memory_type=memory_type, field=field), match, phrase)
+
+
+def _match_condition(noun: str, phrase: VerbPhrase) -> FactMatch | None:
+    """Match "my knees are bad" and "my Spanish is basic"."""
+    for nouns, group in (("body_part", "body"), ("spoken_language", "language_level")):
+        rule = EN.fact(group)
+        match = rule.pattern.match(phrase.core)
+        if match and EN.fullmatch(nouns, noun) and phrase.tense == "present":
+            return _fill(rule, match, phrase)
+    return None
+
+
+def _match_setting(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
+    """Match a setting of a system: "our staging server listens on port 8080"."""
+    rule = EN.fact("setting")
+    match = rule.pattern.match(phrase.core)
+    if match is None or phrase.tense not in rule.tenses or phrase.modal:
+        return None
+    uses = clause.owner in ("my", "our") and EN.match("using_verb", phrase.core)
+    is_named = EN.search("system", clause.noun) and EN.match("naming_verb", phrase.core)
+    is_technical = EN.search("technical", match["value"]) and EN.search(
+        "system", f"{clause.noun} {phrase.core}"
+    )
+    if not (uses or is_named or is_technical):
+        return None
+    return _fill(replace(rule, field=_key(clause.noun)), match, phrase)
+
+
+def _match_noun(noun: str, phrase: VerbPhrase) -> FactMatch | None:
+    """Match any noun whose value has a name or a number: "my tailor is Rossi"."""
+    rule = EN.fact("slot_value")
+    match = rule.pattern.match(phrase.core)
+    if match is None or phrase.tense != "present" or len(noun.split()) > _MAX_NOUN_WORDS:
+        return None
+    if phrase.modal or not EN.search("specific", match["value"]):
+        return None
+    field = None if noun in EN.mapping("slots") else _key(noun)
+    return _fill(replace(rule, memory_type="general", field=field), match, phrase)
+
+
+def _fill(rule: FactPattern, match: re.Match[str], phrase: VerbPhrase) -> FactMatch:
+    return FactMatch(rule, match["value"].strip(), phrase.negated)
+
+
+def _key(noun: str) -> str:
+    return re.sub(r"\s+", " ", noun.lower()).strip()

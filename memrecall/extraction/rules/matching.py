@@ -1,0 +1,75 @@
+"""Matching of fact patterns against the verb phrase of a clause."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+
+from memrecall.extraction.rules.dates import find_statement_times, has_time
+from memrecall.extraction.rules.statements import (
+    FactMatch,
+    FactPattern,
+    ReferenceTime,
+    VerbPhrase,
+)
+from memrecall.extraction.rules.tables import load_table
+
+_SHARED = load_table("shared")
+_STEPS = frozenset({"plan", "event", "decision"})
+_ENDING_NEGATIONS = frozenset({"再也不", "不再", "已经不"})
+_EMPTY_WORDS = re.compile(r"[的了在到约订有个\s]")
+
+
+def match_first(
+    rules: Iterable[FactPattern],
+    phrase: VerbPhrase,
+    time: ReferenceTime,
+    *,
+    needs_content: bool = False,
+) -> FactMatch | None:
+    """Return the first rule that fits a verb phrase.
+
+    With `needs_content`, a timed rule must say more than when something is.
+    """
+    for rule in rules:
+        if phrase.tense not in rule.tenses:
+            continue
+        match = rule.pattern.match(phrase.core)
+        if match is None or (rule.timed and not has_time(phrase.timing, time)):
+            continue
+        groups = match.groupdict()
+        if rule.timed and needs_content and not _has_content(groups["value"], time):
+            continue
+        negation = groups.get("neg") or ""
+        if negation and not rule.ended and (rule.negated or rule.memory_type in _STEPS):
+            continue
+        ended = rule.ended or (bool(negation) and _is_end(negation, phrase.core))
+        value = groups["value"] or groups.get("other") or ""
+        return FactMatch(rule, value.strip(), bool(negation) or rule.negated or rule.ended, ended)
+    return None
+
+
+def _has_content(value: str, time: ReferenceTime) -> bool:
+    for span in find_statement_times(value, time):
+        value = value.replace(span.text, "")
+    return bool(_EMPTY_WORDS.sub("", value))
+
+
+def _is_end(negation: str, core: str) -> bool:
+    return negation in _ENDING_NEGATIONS or core.endswith("了")
+
+
+def assign_device_slot(match: FactMatch, noun: str) -> FactMatch:
+    """Return a match about a phone or computer with the slot of that device.
+
+    A new phone replaces the old one. `noun` is the thing that the clause is about, if any.
+    """
+    rule = match.rule
+    if rule.field not in ("owns", "uses", None) or match.negated or rule.memory_type == "plan":
+        return match
+    if rule.field is None and rule.memory_type not in ("decision", "general"):
+        return match
+    for slot, pattern in _SHARED.patterns("devices"):
+        is_device = pattern.fullmatch(noun) if noun else pattern.search(match.value)
+        if is_device and not _SHARED.search("one_of_several", match.value):
+            return replace(match, rule=replace(rule, field=slot))
+    return match

@@ -1,0 +1,233 @@
+"""The reading of sentences: from clauses to statements in the third person."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import ClassVar
+
+from memrecall.extraction.protocol import MemoryType
+from memrecall.extraction.rules.instructions import (
+    Order,
+    read_choice,
+    read_forget,
+    read_order,
+    read_remember,
+)
+from memrecall.extraction.rules.matching import assign_device_slot
+from memrecall.extraction.rules.sentences import Sentence, is_balanced
+from memrecall.extraction.rules.stated_relations import RelationReader
+from memrecall.extraction.rules.statements import (
+    Clause,
+    DateStyle,
+    FactMatch,
+    Person,
+    ReferenceTime,
+    SpeakerContext,
+    Statement,
+    Tense,
+    VerbPhrase,
+)
+from memrecall.extraction.rules.tables import LanguageTable
+from memrecall.model.prompts import Language
+
+
+class SentenceReader(ABC):
+    """The reader of one language; subclasses supply its grammar."""
+
+    language: ClassVar[Language]
+    table: ClassVar[LanguageTable]
+    relations: ClassVar[RelationReader]
+
+    def read(
+        self, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Iterator[Statement]:
+        """Yield what a sentence states, clause by clause."""
+        text, written = self.prepare(sentence.text, speaker.previous)
+        me = speaker.person(self.language)
+        if topic := read_forget(self.table, text):
+            yield from self._retract(topic, speaker, time)
+        elif order := read_order(self.table, text) or read_order(self.table, written):
+            yield self.state_order(order, me)
+        elif choice := read_choice(self.table, text):
+            yield self._own(me, self.write_decision(choice, me), "decision", choice, "future")
+        elif not sentence.is_question and (effect := self._read_effect(text, me)):
+            yield effect
+        else:
+            yield from self._read_remembered(text, sentence, speaker, time)
+
+    @abstractmethod
+    def prepare(self, text: str, previous: str) -> tuple[str, str]:
+        """Return the normalized sentence, and the same with its opening words."""
+
+    @abstractmethod
+    def read_clauses(
+        self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
+    ) -> Iterator[Statement]:
+        """Yield the statements of the clauses of a sentence."""
+
+    @abstractmethod
+    def write_decision(self, choice: str, me: Person) -> str:
+        """Return the sentence that the speaker decided something."""
+
+    @abstractmethod
+    def write_order(self, order: Order, me: Person) -> str:
+        """Return the sentence that the speaker wants the assistant to do something."""
+
+    @abstractmethod
+    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
+        """Return the sentence about a reminder, and what it is about."""
+
+    @abstractmethod
+    def write(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
+    ) -> str:
+        """Return the clause as a sentence that does not depend on who says it."""
+
+    @abstractmethod
+    def third_person(self, text: str, me: Person, *, own: bool) -> str:
+        """Return the text with its first persons replaced."""
+
+    @abstractmethod
+    def tidy(self, text: str) -> str:
+        """Return the text as one sentence with its full stop."""
+
+    @abstractmethod
+    def match_clause(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
+    ) -> FactMatch | None:
+        """Return what a clause says, if it is a lasting fact."""
+
+    @abstractmethod
+    def kin_person(self, clause: Clause, me: Person) -> Person:
+        """Return the relative, colleague or pet that a clause is about."""
+
+    @abstractmethod
+    def topic_clause(self, topic: str) -> str:
+        """Return a topic to forget as a sentence."""
+
+    @abstractmethod
+    def topic_slot(self, topic: str) -> str | None:
+        """Return the slot that a topic to forget names: home for "my old address"."""
+
+    @abstractmethod
+    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
+        """Return which times of a statement become dates."""
+
+    @abstractmethod
+    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
+        """Return the person that a clause introduces by name, if any."""
+
+    def find_person(self, clause: Clause, speaker: SpeakerContext) -> Person | None:
+        """Return the person that a clause is about; None if it is about a thing."""
+        me = speaker.person(self.language)
+        if clause.kind == "self":
+            return me
+        if clause.kind == "kin":
+            person = self.kin_person(clause, me)
+            speaker.people.setdefault(clause.name or clause.noun, person)
+            return person
+        if clause.kind != "named":
+            return None
+        last = speaker.last_person
+        if not clause.name or (last and last.key == clause.name):
+            return last
+        return speaker.people.get(clause.name) or Person(clause.name, clause.name)
+
+    def state(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Statement | None:
+        """Return the statement of a clause, or None if it holds no lasting fact."""
+        person = self.find_person(clause, speaker)
+        if not phrase.core or (person is None and clause.kind != "thing"):
+            return None
+        if clause.kind == "named" and person is not None:
+            clause = replace(clause, name=person.key)
+        match = self.match_clause(clause, phrase, speaker, time)
+        is_addressed = self.table.search("addressee", phrase.text)
+        if match is None or is_addressed or not is_balanced(clause.noun + phrase.text):
+            return None
+        match = assign_device_slot(match, clause.noun if clause.kind == "thing" else "")
+        me = speaker.person(self.language)
+        if person is not None and clause.kind in ("kin", "named"):
+            speaker.last_person = person
+        speaker.last_person = self.introduced_person(clause, match, me) or speaker.last_person
+        subject = me if person is None or match.rule.about_speaker else person
+        in_childhood = self.table.search("in_childhood", phrase.text)
+        has_name = match.rule.field == "name" and clause.kind in ("self", "thing")
+        return Statement(
+            text=self.write(clause, phrase, speaker, match),
+            subject=subject.key,
+            language=self.language,
+            memory_type=match.rule.memory_type,
+            field=None if in_childhood else match.rule.field,
+            value=match.value,
+            negated=match.negated,
+            tense=self._time_tense(match, phrase),
+            dates=self.date_style(match, phrase),
+            # A person without a name ("user's sister") is no entity that a graph could find again.
+            relations=()
+            if "的" in clause.name or "'s " in clause.name
+            else self.relations.read(clause, match, phrase.core),
+            name=match.value if has_name else "",
+        )
+
+    def state_order(self, order: Order, me: Person) -> Statement:
+        """Return the statement of an instruction to the assistant."""
+        if order.kind == "remind":
+            text, about = self.write_reminder(order, me)
+            return self._own(me, text, "plan", about, "future")
+        text = self.tidy(self.write_order(order, me))
+        return Statement(
+            text, me.key, self.language, "instruction", order.field, order.action, dates="none"
+        )
+
+    def _time_tense(self, match: FactMatch, phrase: VerbPhrase) -> Tense:
+        """Return the tense of its times: a booking is past, but what is booked lies ahead."""
+        is_ahead = match.rule.memory_type == "plan" or self.table.match("booking", phrase.core)
+        return "future" if is_ahead else phrase.tense
+
+    def _read_effect(self, text: str, me: Person) -> Statement | None:
+        """Return what something does to the speaker: "shellfish makes me break out"."""
+        if self.table.search("effect_passing", text):
+            return None
+        for row, pattern in self.table.patterns("effects"):
+            if pattern.fullmatch(text):
+                memory_type, field = row.split(".")
+                written = self.tidy(self.third_person(text, me, own=False))
+                return Statement(written, me.key, self.language, memory_type, field, text)  # type: ignore[arg-type]
+        return None
+
+    def _read_remembered(
+        self, text: str, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Iterator[Statement]:
+        remembered = read_remember(self.table, text)
+        statements = list(
+            self.read_clauses(remembered or text, speaker, time, is_question=sentence.is_question)
+        )
+        yield from statements
+        if remembered and not statements and not sentence.is_question:
+            me = speaker.person(self.language)
+            written = self.tidy(self.third_person(remembered, me, own=False))
+            yield self._own(me, written, "general", remembered, "present")
+
+    def _retract(
+        self, topic: str, speaker: SpeakerContext, time: ReferenceTime
+    ) -> Iterator[Statement]:
+        """Yield what to forget: as statements if it has any, else by its words."""
+        text = self.topic_clause(topic)
+        statements = list(self.read_clauses(text, speaker, time, is_question=False))
+        for statement in statements:
+            yield replace(statement, memory_type="retraction", negated=False, relations=(), name="")
+        if not statements:
+            me = speaker.person(self.language)
+            slot = self.topic_slot(topic)
+            written = self.tidy(self.third_person(topic, me, own=False))
+            # A negated retraction empties its slot, whatever the value is.
+            yield Statement(
+                written, me.key, self.language, "retraction", slot, negated=slot is not None
+            )
+
+    def _own(
+        self, me: Person, text: str, memory_type: MemoryType, value: str, tense: Tense
+    ) -> Statement:
+        return Statement(text, me.key, self.language, memory_type, value=value, tense=tense)

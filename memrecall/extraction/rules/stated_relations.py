@@ -1,0 +1,128 @@
+"""Relations for the knowledge graph that a statement gives."""
+
+from dataclasses import replace
+
+from memrecall.extraction.rules.statements import Clause, FactMatch, StatedRelation
+from memrecall.extraction.rules.tables import LanguageTable
+
+_LISTED = frozenset({"likes", "dislikes", "speaks", "avoids", "allergic_to", "plays", "learns"})
+_SHORT = frozenset({"works_as", "plays", "uses", "prefers", "studies"})
+_MAX_VALUE = {"en": 60, "zh": 24}
+
+
+class RelationReader:
+    """Reads the relations of a statement with the tables of its language."""
+
+    def __init__(self, table: LanguageTable) -> None:
+        self.table = table
+
+    def read(self, clause: Clause, match: FactMatch, core: str) -> tuple[StatedRelation, ...]:
+        """Return the relations that a clause states, each from its subject."""
+        if named := self.named_kin(clause, match):
+            return (self.kin_relation(*named),)
+        source = None if clause.kind in ("self", "thing") else clause.name or None
+        kin = self.kin_word(clause.noun)
+        relations: list[StatedRelation] = []
+        if clause.kind == "kin" and clause.name and kin:
+            relations.append(self.kin_relation(kin, clause.name))
+        if clause.kind == "kin" and match.rule.about_speaker:
+            relations += [self.kin_relation(kin, match.value)] if kin else []
+        elif clause.kind not in ("kin", "named") or source is not None:
+            relations += self._value_relations(match, source, core)
+        return tuple(relations)
+
+    def named_kin(self, clause: Clause, match: FactMatch) -> tuple[str, str] | None:
+        """Return ("husband", "Carlos") for "my husband's name is Carlos"."""
+        noun = self.table.fullmatch("name_of_kin", clause.noun) if clause.kind == "thing" else None
+        name = self.table.match("name", match.value)
+        return (noun["who"].lower(), name.group()) if noun and name else None
+
+    def kin_word(self, noun: str) -> str:
+        """Return the word for a relative, colleague or pet in a noun phrase, or ""."""
+        match = self.table.search("kin_word", noun)
+        return match.group() if match else ""
+
+    def kin_relation(self, noun: str, name: str, source: str | None = None) -> StatedRelation:
+        """Return the relation to a relative, colleague or pet of that name."""
+        if noun in self.table.words("pets"):
+            return StatedRelation("owns", name, "animal", source)
+        relationship = self.table.mapping("kinship").get(noun, "knows")
+        return StatedRelation(relationship, name, "person", source)
+
+    def trim_value(self, value: str) -> str:
+        """Return the value without what only accompanies it: "Berlin" of "Berlin since May"."""
+        bare = self.table.remove(
+            "leading_value", self.table.remove("trailing_value", value.strip())
+        )
+        return bare.strip(" ,.，。、的")
+
+    def is_place(self, name: str) -> bool:
+        """Return True if a name may be that of a place."""
+        return bool(name)
+
+    def _value_relations(
+        self, match: FactMatch, source: str | None, core: str
+    ) -> list[StatedRelation]:
+        rule = match.rule
+        if rule.field in ("family", "pet"):
+            return self._family_relations(match.value, source)
+        value = self.trim_value(match.value)
+        is_unnamed = rule.relation == "works_at" and self.table.match("unnamed_firm", match.value)
+        if rule.relation is None or not value or len(value) > _MAX_VALUE[self.table.language]:
+            return []
+        if rule.kind == "organization" and (called := self.table.search("firm_called", value)):
+            value = called["name"]
+        elif is_unnamed:
+            return []
+        dislikes = rule.relation == "likes" and match.negated
+        relationship = "dislikes" if dislikes else rule.relation
+        ended = match.ended or (match.negated and relationship not in ("dislikes", "avoids"))
+        relation = StatedRelation(relationship, value, rule.kind, source, ended=ended)
+        return [*self._split(relation), *self._second_relations(match, source, core)]
+
+    def _split(self, relation: StatedRelation) -> list[StatedRelation]:
+        """Return one relation for each value of a list, and the place of an organization."""
+        value, relationship = relation.destination, relation.relationship
+        if relationship in _SHORT:
+            value = self.table.remove("value_detail", value)
+        value = self.table.remove("fans", value)
+        if relationship == "from":
+            value = value.removesuffix("人")
+        parts = self.table.fullmatch("organization_in_place", value)
+        if relation.kind == "organization" and parts and self.is_place(parts["place"]):
+            firm = parts["firm"]
+            place = StatedRelation("located_in", parts["place"], "place", firm, "organization")
+            return [replace(relation, destination=firm), place]
+        values = [value]
+        if relationship in _LISTED:
+            values = self.table.pattern("list_separator").split(
+                self.table.remove("value_verb", value)
+            )
+        names = (self.table.remove("leading_article", one) for one in values)
+        return [
+            replace(relation, destination=name)
+            for name in names
+            if name and not self.table.fullmatch("nameless", name)
+        ]
+
+    def _family_relations(self, value: str, source: str | None) -> list[StatedRelation]:
+        """Return the relations to the relatives or pets that a value names."""
+        return [
+            self.kin_relation(counted["noun"], name, source)
+            for counted in self.table.pattern("counted_kin").finditer(value)
+            if (called := self.table.search("called", counted["rest"]))
+            for name in self.table.pattern("name_separator").split(called["name"])
+        ]
+
+    def _second_relations(
+        self, match: FactMatch, source: str | None, core: str
+    ) -> list[StatedRelation]:
+        """Return what is studied at a school, and the role at a company."""
+        found = match.rule.pattern.match(core)
+        groups = found.groupdict() if found else {}
+        if subject := self.trim_value(groups.get("subject") or ""):
+            relationship = "studies" if match.rule.field == "school" else "teaches"
+            return [StatedRelation(relationship, subject.removesuffix("专业"), "field", source)]
+        if role := self.trim_value(groups.get("role") or ""):
+            return [StatedRelation("works_as", role, "field", source)]
+        return []

@@ -1,0 +1,184 @@
+"""Summaries without a model: the most informative sentences, in order, with who and when."""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from memrecall.extraction.protocol import Utterance
+from memrecall.extraction.rules.conversation import read_sentence
+from memrecall.extraction.rules.sentences import Sentence, detect_language, split_sentences
+from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext
+from memrecall.model.prompts import Language
+from memrecall.text.highlights import best_cut
+from memrecall.text.language import STOP_CHARS, STOP_TERMS
+from memrecall.text.tokens import BREAK, analyze
+from memrecall.types import Role
+
+_STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.2, 0.6, 0.7
+_MIN_SCORE = 0.2
+_REPEATED_WEIGHT = 0.35  # Of a term that an earlier sentence of the summary has already.
+_MAX_SENTENCES = 2_000  # Of longer texts only the longest sentences are scored.
+_CANDIDATES = 12  # Sentences beyond cannot win, even after the discount for repeated terms.
+_ANY_TIME = ReferenceTime(datetime(2026, 1, 1, tzinfo=UTC), UTC)
+_SENTENCE_END = re.compile(r"[.!?](?=\s|$)|[。！？]|\n")
+_DIGITS = re.compile(r"\d")
+_END_MARKS = (".", "。", "!", "?", "！", "？", "…")
+_ROLE_NAMES: dict[Language, dict[Role, str]] = {
+    "en": {
+        Role.USER: "User",
+        Role.ASSISTANT: "Assistant",
+        Role.TOOL: "Tool",
+        Role.SYSTEM: "System",
+    },
+    "zh": {Role.USER: "用户", Role.ASSISTANT: "助手", Role.TOOL: "工具", Role.SYSTEM: "系统"},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A sentence with its speaker and day."""
+
+    sentence: Sentence
+    speaker: str
+    day: str
+    role: Role
+
+
+@dataclass(frozen=True, slots=True)
+class _ScoredLine:
+    """A line with its terms and its score."""
+
+    text: str
+    speaker: str
+    day: str
+    terms: frozenset[str]
+    score: float
+
+
+def summarise(
+    lines: str | Sequence[Utterance | str], limit_characters: int, language: Language | None = None
+) -> str:
+    """Return the most informative sentences within the limit; everything if it fits."""
+    scored = list(_score_lines([lines] if isinstance(lines, str) else lines, language))
+    whole = _write(scored)
+    if len(whole) <= limit_characters:
+        return whole
+    chosen: set[int] = set()
+    for place in _rank(scored):
+        if scored[place].score <= _MIN_SCORE:
+            break
+        if len(_write([scored[one] for one in sorted({*chosen, place})])) <= limit_characters:
+            chosen.add(place)
+    if chosen:
+        return _write([scored[place] for place in sorted(chosen)])
+    best = max(scored, key=lambda line: line.score, default=None)
+    return _cut(_write([best]), limit_characters) if best else ""
+
+
+def _score_lines(
+    lines: Sequence[Utterance | str], language: Language | None
+) -> Iterator[_ScoredLine]:
+    pieces = [piece for line in lines for piece in _split_line(line, language)]
+    if len(pieces) > _MAX_SENTENCES:
+        by_length = sorted(
+            range(len(pieces)), key=lambda place: (-len(pieces[place].sentence.text), place)
+        )
+        pieces = [pieces[place] for place in sorted(by_length[:_MAX_SENTENCES])]
+    terms = [frozenset(_terms(piece.sentence.text)) for piece in pieces]
+    counts = Counter(term for group in terms for term in group)
+    for piece, group in zip(pieces, terms, strict=True):
+        text = piece.sentence.text + _end_mark(piece.sentence)
+        yield _ScoredLine(text, piece.speaker, piece.day, group, _score(piece, group, counts))
+
+
+def _split_line(line: Utterance | str, language: Language | None) -> Iterator[_Line]:
+    if isinstance(line, str):
+        speaker, day, role, text = "", "", Role.USER, line
+    else:
+        text, role = line.text, line.role
+        names = _ROLE_NAMES[language or detect_language(text)]
+        speaker = line.speaker or names.get(role, str(role))
+        day = f"{line.ts:%Y-%m-%d}" if line.ts else ""
+    for sentence in split_sentences(text):
+        yield _Line(sentence, speaker, day, role)
+
+
+def _terms(text: str) -> Iterator[str]:
+    for atom in analyze(text).atoms:
+        if atom != BREAK and atom not in STOP_TERMS and atom not in STOP_CHARS:
+            yield atom
+
+
+def _score(line: _Line, terms: frozenset[str], counts: Counter[str]) -> float:
+    """Score a sentence by its frequent terms, and by whether it states a fact."""
+    if len(terms) < 2:
+        return _MIN_SCORE * len(terms)
+    sentence = line.sentence
+    score = sum(1 + math.log(counts[term]) for term in terms) / math.sqrt(len(terms) + 3)
+    if read_sentence(sentence, SpeakerContext(None), _ANY_TIME):
+        score *= _STATEMENT_WEIGHT
+    score *= _NUMBER_WEIGHT if _DIGITS.search(sentence.text) else 1
+    score *= _QUESTION_WEIGHT if sentence.is_question else 1
+    is_person = line.role not in (Role.ASSISTANT, Role.TOOL, Role.SYSTEM)
+    return score * (1 if is_person else _ASSISTANT_WEIGHT)
+
+
+def _rank(lines: Sequence[_ScoredLine]) -> Iterator[int]:
+    """Yield the places of the lines, best first; repeated terms count less."""
+    seen: set[str] = set()
+    ranked = sorted(range(len(lines)), key=lambda place: (-lines[place].score, place))
+    while ranked:
+        best = max(ranked[:_CANDIDATES], key=lambda place: (_discount(lines[place], seen), -place))
+        ranked.remove(best)
+        seen |= lines[best].terms
+        yield best
+
+
+def _discount(line: _ScoredLine, seen: set[str]) -> float:
+    if not line.terms:
+        return 0.0
+    repeated = len(line.terms & seen) / len(line.terms)
+    return line.score * (1 - repeated * (1 - _REPEATED_WEIGHT))
+
+
+def _write(lines: Sequence[_ScoredLine]) -> str:
+    """Return a line of text for each turn, with the day where it changes."""
+    written: list[str] = []
+    day = speaker = None
+    for line in lines:
+        if line.speaker == speaker and line.day == day and written:
+            written[-1] += ("" if detect_language(line.text) == "zh" else " ") + line.text
+            continue
+        date = f"[{line.day}] " if line.day and line.day != day else ""
+        written.append(date + (f"{line.speaker}: " if line.speaker else "") + line.text)
+        day, speaker = line.day, line.speaker
+    return "\n".join(written)
+
+
+def _end_mark(sentence: Sentence) -> str:
+    if sentence.text.endswith(_END_MARKS):
+        return ""
+    if sentence.is_question:
+        return "？" if sentence.language == "zh" else "?"
+    return "。" if sentence.language == "zh" else "."
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return the text within a limit: whole sentences if at least one fits."""
+    if len(text) <= limit:
+        return text
+    ends = [match.end() for match in _SENTENCE_END.finditer(text) if match.end() <= limit]
+    return text[: ends[-1]].rstrip() if ends else _cut(text, limit)
+
+
+def _cut(text: str, limit: int) -> str:
+    """Return the text cut between words, with an ellipsis."""
+    if len(text) <= limit:
+        return text
+    if limit < 2:
+        return ""
+    ends = range(limit - 1, max(limit // 2, 1) - 1, -1)
+    return text[: best_cut(text, ends, limit - 1)].rstrip() + "…"

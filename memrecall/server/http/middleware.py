@@ -1,0 +1,307 @@
+"""ASGI middleware: request ids, errors, metrics and logs; authentication and request bodies.
+
+The log names the route, never the path, because paths contain user ids. It has the length of a
+query, never its text.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from memrecall.errors import MemrecallError
+from memrecall.server.auth import Authenticator, Principal
+from memrecall.server.errors import (
+    RETRY_AFTER,
+    Problem,
+    RequestError,
+    add_error_fields,
+    internal_problem,
+    log_bug,
+    new_request_id,
+    problem_from_error,
+)
+from memrecall.server.http.payloads import MEDIA_TYPE, problem_response
+from memrecall.server.metrics import Metrics
+from memrecall.telemetry import ActiveSpan, trace_request, use_tracer
+
+log = logging.getLogger("memrecall.server")
+
+MAX_REQUESTS = 1_000  # at once, in one process
+PUBLIC_PATHS = frozenset({"/healthz", "/openapi.json", "/docs"})
+UNMATCHED = "unmatched"
+_SAFE_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+_HEADERS = (
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+)
+_ENCODED_SLASH = re.compile(rb"%2f", re.IGNORECASE)
+_BULK_PATHS = re.compile(r"/v1/users/[^/]+/messages|/v1/memories")
+_CLOSE = {"Connection": "close"}
+_TOO_MANY_REQUESTS = Problem("UNAVAILABLE", "too many requests at once", headers=RETRY_AFTER)
+
+
+class ClientDisconnected(Exception):
+    """The client closed the connection before the response was complete."""
+
+
+class Exchange:
+    """One request and its response, as the log and the metrics see them."""
+
+    def __init__(self, scope: Scope, send: Send, find_route: Callable[[str], str | None]) -> None:
+        self._scope = scope
+        self._find_route = find_route
+        self._send = send
+        self._start = time.perf_counter()
+        self.request_id = _request_id(scope)
+        self.status = 0
+        self.log_fields: dict[str, Any] = {}
+        scope["state"].update(log_fields=self.log_fields, request_id=self.request_id)
+
+    @property
+    def route(self) -> str:
+        """The route template of the path, also of a request that was refused before routing."""
+        route = self._scope.get("route")  # set by the framework when it has matched the request
+        template = getattr(route, "path_format", None)
+        return template or self._find_route(self._scope["path"]) or UNMATCHED
+
+    @property
+    def seconds(self) -> float:
+        """The time since the start of the request."""
+        return time.perf_counter() - self._start
+
+    @property
+    def key_id(self) -> str | None:
+        """The id of the key that authenticated the request."""
+        principal: Principal | None = self._scope["state"].get("principal")
+        return principal.key_id if principal else None
+
+    async def send(self, message: Message) -> None:
+        """Send a part of the response, adding the common headers to its head."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            names = {name for name, _ in message["headers"]}
+            headers = [item for item in _HEADERS if item[0] not in names]
+            request_id = (b"x-request-id", self.request_id.encode())
+            message = {**message, "headers": [*message["headers"], *headers, request_id]}
+        await self._send(message)
+
+    def write_log(self) -> None:
+        """Log the request."""
+        fields = {
+            "request_id": self.request_id,
+            "method": self._scope["method"],
+            "route": self.route,
+            "status": self.status,
+            "ms": round(self.seconds * 1000, 2),
+            "key": self.key_id,
+            **self.log_fields,
+        }
+        log.info("request", extra={"fields": fields})
+
+
+class RequestMiddleware:
+    """The outermost middleware: ids, error responses, metrics, logs and traces."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        metrics: Metrics,
+        find_route: Callable[[str], str | None],
+        tracer: Any = None,
+    ) -> None:
+        self._app = app
+        self._metrics = metrics
+        self._find_route = find_route
+        self._tracer = tracer
+        self._running = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        with use_tracer(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
+            await self._observe(span, scope, receive, send)
+
+    async def _observe(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:
+        exchange = Exchange(scope, send, self._find_route)
+        if span.trace_id is not None:
+            exchange.log_fields["trace_id"] = span.trace_id
+        self._running += 1
+        try:
+            await self._serve(exchange, scope, receive)
+        finally:
+            self._running -= 1
+            self._metrics.count_request(
+                scope["method"], exchange.route, exchange.status, exchange.seconds
+            )
+            exchange.write_log()
+            route = "" if exchange.route == UNMATCHED else exchange.route
+            span.answer(scope["method"], route, exchange.status)
+
+    async def _serve(self, exchange: Exchange, scope: Scope, receive: Receive) -> None:
+        problem = None
+        try:
+            if self._running > MAX_REQUESTS:
+                problem = _TOO_MANY_REQUESTS
+            else:
+                await self._app(scope, receive, exchange.send)
+        except ClientDisconnected:
+            exchange.log_fields["client_gone"] = True
+            exchange.status = 0  # even if a response had started
+        except RequestError as error:
+            problem = error.problem
+        except MemrecallError as error:
+            add_error_fields(exchange.log_fields, error)
+            problem = problem_from_error(error)
+        except Exception as error:  # the outermost layer: nothing above could answer the client
+            log_bug(error, exchange.request_id)
+            exchange.log_fields["error"] = type(error).__name__
+            problem = internal_problem(exchange.request_id)
+        if problem is not None and not exchange.status:  # else the response can only be cut off
+            await problem_response(problem)(scope, receive, exchange.send)
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the caller's own request id if it is safe to log, else a new one."""
+    for name, value in scope["headers"]:
+        if name == b"x-request-id" and _SAFE_REQUEST_ID.fullmatch(value.decode("latin-1")):
+            return str(value.decode())
+    return new_request_id()
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """Limits of the size and duration of request bodies."""
+
+    bytes: int = 1024 * 1024
+    bulk_bytes: int = 8 * 1024 * 1024
+    seconds: float = 15.0
+    drain_bytes: int = 16 * 1024 * 1024  # read and dropped so that the client sees the refusal
+    drain_seconds: float = 2.0
+
+
+class AdmissionMiddleware:
+    """Authenticates a request and reads its whole body before the framework sees it.
+
+    Bytes and seconds are counted as the body arrives, whatever its headers claim.
+    """
+
+    def __init__(self, app: ASGIApp, authenticator: Authenticator, limits: BodyLimits) -> None:
+        self._app = app
+        self._authenticator = authenticator
+        self._limits = limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = dict(scope["headers"])
+        preserve_encoded_slashes(scope)
+        if scope["path"] not in PUBLIC_PATHS:
+            principal = await self._authenticator.authenticate(headers, scope.get("client"))
+            scope["state"]["principal"] = principal
+        if scope["method"] in ("POST", "PATCH", "DELETE"):
+            receive = await self._read_body(scope, headers, receive)
+        await self._app(scope, receive, send)
+
+    async def _read_body(
+        self, scope: Scope, headers: Mapping[bytes, bytes], receive: Receive
+    ) -> Receive:
+        """Read and check the body; return a `receive` that replays it."""
+        is_bulk = _BULK_PATHS.fullmatch(scope["path"])
+        max_bytes = self._limits.bulk_bytes if is_bulk else self._limits.bytes
+        length = headers.get(b"content-length", b"")
+        if length.isdigit() and int(length) > max_bytes:
+            if b"expect" not in headers:  # else the client waits for us before it sends
+                await self._drain(receive)
+            raise _too_large(max_bytes)
+        try:
+            async with asyncio.timeout(self._limits.seconds):
+                body, has_more = await _collect(receive, max_bytes)
+        except TimeoutError:
+            message = f"the body took longer than {self._limits.seconds:g} seconds"
+            problem = Problem("UNAVAILABLE", message, status=408, headers=_CLOSE)
+            raise RequestError(problem) from None
+        if has_more:
+            await self._drain(receive)
+        if has_more or len(body) > max_bytes:
+            raise _too_large(max_bytes)
+        if body:
+            _require_json(headers)
+        return _replay(body, receive)
+
+    async def _drain(self, receive: Receive) -> None:
+        """Read on within bounds: a client that is still sending does not read the response."""
+        remaining = self._limits.drain_bytes
+        try:
+            async with asyncio.timeout(self._limits.drain_seconds):
+                while remaining > 0:
+                    message = await receive()
+                    remaining -= len(message.get("body", b""))
+                    if not message.get("more_body", False):
+                        return
+        except TimeoutError:
+            return
+
+
+async def _collect(receive: Receive, max_bytes: int) -> tuple[bytes, bool]:
+    """Return the body up to the limit, and whether there is more of it."""
+    parts: list[bytes] = []
+    size, has_more = 0, True
+    while has_more and size <= max_bytes:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnected
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        has_more = message.get("more_body", False)
+    return b"".join(parts), has_more
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    is_sent = False
+
+    async def replay() -> Message:
+        nonlocal is_sent
+        if is_sent:
+            return await receive()
+        is_sent = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return replay
+
+
+def _require_json(headers: Mapping[bytes, bytes]) -> None:
+    kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+    if kind != MEDIA_TYPE:
+        message = f"the Content-Type must be {MEDIA_TYPE}"
+        raise RequestError(Problem("INVALID_ARGUMENT", message, status=415))
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        message = "compressed bodies are not supported: send it without Content-Encoding"
+        raise RequestError(Problem("INVALID_ARGUMENT", message, status=415))
+
+
+def _too_large(max_bytes: int) -> RequestError:
+    message = f"the body is larger than {max_bytes} bytes"
+    return RequestError(Problem("INVALID_ARGUMENT", message, status=413, headers=_CLOSE))
+
+
+def preserve_encoded_slashes(scope: Scope) -> None:
+    """Replace each encoded slash of the path by a NUL, because it is part of an id.
+
+    No id contains a NUL, so the replacement is unambiguous; `PathId` reverts it.
+    """
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%00" in raw:
+        raise RequestError(Problem("INVALID_ARGUMENT", "the path contains a NUL character"))
+    if b"%2f" in raw.lower():
+        scope["path"] = unquote(_ENCODED_SLASH.sub(b"%00", raw).decode("ascii"))

@@ -1,0 +1,27 @@
+"""The length of texts: cut for display, put on one line, estimated in tokens."""
+
+ELLIPSIS = "…"
+# The first code point of the CJK blocks; what comes before is mostly alphabetic.
+_FIRST_WIDE = "\u2e80"
+_LETTERS_PER_TOKEN = 4
+
+
+def truncate_text(text: str, limit: int, ellipsis: str = ELLIPSIS) -> str:
+    """Return the text, or its first `limit` characters followed by the ellipsis."""
+    return text if len(text) <= limit else text[:limit] + ellipsis
+
+
+def single_line(text: str, limit: int | None = None) -> str:
+    """Return the text on one line, truncated if a limit is given."""
+    line = " ".join(text.split())
+    return line if limit is None else truncate_text(line, limit)
+
+
+def estimate_tokens(text: str) -> int:
+    """Estimate how many tokens a model counts, without loading a tokenizer.
+
+    A Chinese character is about one token; four letters of an alphabet are one.
+    """
+    letters = sum(character < _FIRST_WIDE for character in text)
+    tokens = (letters + _LETTERS_PER_TOKEN - 1) // _LETTERS_PER_TOKEN
+    return len(text) - letters + tokens

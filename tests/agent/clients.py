@@ -1,0 +1,68 @@
+"""Model clients and helpers for the tests of the AutoGen classes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from autogen_core.models import (
+    CreateResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    UserMessage,
+)
+
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
+from memrecall.model.client import Request
+from memrecall.testing import ScriptedClient, Step
+
+from ..waiting import LIMIT
+from .recall_helpers import ASKED, hand_off
+
+
+class HeldClient(ScriptedClient):
+    """Follows a script, but holds every answer after the first `free` ones until released."""
+
+    def __init__(self, *steps: Any, free: int = 0) -> None:
+        super().__init__(steps)
+        self.asked = asyncio.Event()  # for an answer that it keeps back
+        self.released = asyncio.Event()
+        self.stopped = False
+        self._free = free
+
+    async def _answer(self, request: Request) -> CreateResult:
+        result = await super()._answer(request)
+        if len(self.requests) > self._free:
+            self.asked.set()
+            try:
+                await self.released.wait()
+            except asyncio.CancelledError:
+                self.stopped = True
+                raise
+        return result
+
+
+def user(text: str = ASKED, source: str = "user") -> UserMessage:
+    """Return a message of a user."""
+    return UserMessage(content=text, source=source)
+
+
+def hand_off_found(request: Request) -> Step:
+    """Return a handoff of the results of the search before."""
+    (result,) = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)]
+    found = json.loads(result.content[0].content)["results"]
+    return hand_off(*(hit["memory_key"] for hit in found))
+
+
+def blocks(messages: Sequence[LLMMessage]) -> list[str]:
+    """Return the recalled blocks among messages."""
+    texts = [str(message.content) for message in messages]
+    return [text for text in texts if text.startswith(BLOCK_START) and text.endswith(BLOCK_END)]
+
+
+@asynccontextmanager
+async def at_once() -> AsyncIterator[None]:
+    """Fail if the block waits for something that it should have stopped."""
+    async with asyncio.timeout(LIMIT):
+        yield

@@ -1,0 +1,294 @@
+"""RecallTool: recall behind a typed tool of a parent."""
+
+import asyncio
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from autogen_agentchat.agents import AssistantAgent
+from autogen_agentchat.base import Response
+from autogen_agentchat.messages import (
+    BaseAgentEvent,
+    TextMessage,
+    ToolCallExecutionEvent,
+    ToolCallRequestEvent,
+    ToolCallSummaryMessage,
+)
+from autogen_core import CancellationToken
+from autogen_core.tools import StaticStreamWorkbench, StaticWorkbench
+from pydantic import ValidationError
+
+from memrecall.agent import RecallTool
+from memrecall.errors import StorageUnreachable
+from memrecall.memory import Library
+from memrecall.model.client import Request
+from memrecall.store.feed import ChangeFeed
+from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
+
+from ..cases import check_each_async
+from .clients import HeldClient, at_once
+from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
+
+
+def tool_of(library: Library, *steps: Any) -> RecallTool:
+    return RecallTool(library, ANN, model_client=ScriptedClient(steps))
+
+
+async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
+    """What the parent's model reads."""
+    value = await tool.run_json(arguments, CancellationToken())
+    answer = json.loads(tool.return_value_as_string(value))
+    assert isinstance(answer, dict)
+    return answer
+
+
+# What a parent's model sees
+
+
+async def test_schema_has_no_user_argument(library: Library) -> None:
+    schema = tool_of(library).schema
+    parameters = schema.get("parameters")
+    assert parameters is not None
+    assert schema["name"] == "recall"
+    assert list(parameters["properties"]) == ["query", "context"]
+    assert parameters.get("required") == ["query"]
+    assert all("description" in each for each in parameters["properties"].values())
+    for word in ("user_id", "agent_id", "session_id", "scope"):
+        assert word not in json.dumps(schema)
+
+
+@on_both_engines
+async def test_recall_tool_returns_evidence(library: Library) -> None:
+    answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=ASKED)
+    assert answer == {
+        "found": True,
+        "confidence": 0.9,
+        "summary": "port 5433",
+        "memories": [
+            {
+                "memory_key": "a1",
+                "said_at": "2026-01-29T12:00:00Z",
+                "by": "user",
+                "content": ("My database config: PostgreSQL on port 5433, pool of 20 connections"),
+            }
+        ],
+        "stop_reason": "handoff",
+    }
+
+
+async def test_no_result_returns_a_question(library: Library) -> None:
+    handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
+    answer = await answer_of(tool_of(library, search(), handed), query=ASKED)
+    assert not answer["found"]
+    assert answer["memories"] == []
+    assert answer["follow_up_question"] == "Which one?"
+
+
+async def test_answer_does_not_escape_chinese(library: Library) -> None:
+    client = ScriptedClient([search("数据库配置"), hand_off("l1")])
+    tool = RecallTool(library, LIN, model_client=client)
+    value = await tool.run_json({"query": ASKED_ZH}, CancellationToken())
+    text = tool.return_value_as_string(value)
+    assert "数据库配置：PostgreSQL，端口 5433，连接池 20" in text
+    assert "\\u" not in text
+
+
+async def test_context_argument_reaches_the_recall_agent(library: Library) -> None:
+    client = ScriptedClient([search(), hand_off("a1")])
+    tool = RecallTool(library, ANN, model_client=client)
+    await answer_of(tool, query=ASKED, context="We talked about the new server")
+    lines = str(client.requests[0].messages[1].content).split("\n")
+    before, asked = (json.loads(line) for line in lines[-2:])
+    assert (before["role"], before["text"]) == ("other", "We talked about the new server")
+    assert (asked["role"], asked["text"]) == ("user", ASKED)
+
+
+# What it refuses
+
+
+@pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
+async def test_user_argument_is_refused(library: Library, workbench: type[StaticWorkbench]) -> None:
+    tool = tool_of(library)
+
+    async def check(smuggled: str) -> None:
+        arguments = {"query": ASKED, smuggled: "ben"}
+        with pytest.raises(ValidationError, match=smuggled):
+            await tool.run_json(arguments, CancellationToken())
+        refused = await workbench([tool]).call_tool("recall", arguments)
+        assert refused.is_error
+        assert smuggled in refused.to_text()
+
+    await check_each_async(["user_id", "session_id", "agent_id", "scope"], check)
+
+
+async def test_parent_continues_after_a_refused_user_argument(library: Library) -> None:
+    steps = [
+        call("recall", query=ASKED, user_id="ben"),
+        call_raw("recall", "{broken"),
+        call("recall"),
+        say("I cannot."),
+    ]
+    agent = AssistantAgent(
+        "parent", ScriptedClient(steps), tools=[tool_of(library)], max_tool_iterations=5
+    )
+    result = await agent.run(task=ASKED)
+    executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
+    assert [event.content[0].is_error for event in executed] == [True, True, True]
+    assert result.messages[-1].to_text() == "I cannot."
+
+
+# Errors are answers
+
+
+async def test_disabled_user_returns_an_answer(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
+    answer = await answer_of(tool_of(library), query=ASKED)
+    assert not answer["found"]
+    assert answer["stop_reason"] == "permission_denied"
+    assert "could not be searched" in answer["summary"]
+
+
+async def test_empty_query_returns_an_answer(library: Library) -> None:
+    answer = await answer_of(tool_of(library), query=" ")
+    assert answer["stop_reason"] == "invalid_argument"
+
+
+async def test_storage_failure_returns_an_answer(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: ChangeFeed) -> None:
+        raise StorageUnreachable("the database is gone")
+
+    monkeypatch.setattr(ChangeFeed, "version", broken)
+    answer = await answer_of(tool_of(library), query=ASKED)
+    assert answer["stop_reason"] == "storage_failed"
+    assert "does not mean that there is nothing" in answer["summary"]
+
+
+async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> None:
+    await library.store.owners.set_user_enabled("ann", False)
+    tool = tool_of(library)
+    items = [i async for i in tool.run_json_stream({"query": ASKED}, CancellationToken())]
+    (answer,) = items
+    assert not isinstance(answer, BaseAgentEvent)
+    assert answer.stop_reason == "permission_denied"
+
+
+# Inside a parent
+
+
+async def test_parent_stream_contains_recall_events(library: Library) -> None:
+    parent = ScriptedClient([call("recall", query=ASKED), say("Port 5433.")])
+    tool = tool_of(library, search(), hand_off("a1"))
+    agent = AssistantAgent("parent", parent, tools=[tool], max_tool_iterations=2)
+    result = await agent.run(task=ASKED)
+    told = [(type(each).__name__, each.source) for each in result.messages]
+    assert told == [
+        ("TextMessage", "user"),
+        ("ToolCallRequestEvent", "parent"),
+        *(("ToolCallRequestEvent", "recall"), ("ToolCallExecutionEvent", "recall")) * 2,
+        ("ToolCallExecutionEvent", "parent"),
+        ("TextMessage", "parent"),
+    ]
+    read = str(parent.requests[1].messages[-1].content)
+    assert "PostgreSQL on port 5433" in read
+
+
+def play_both(request: Request) -> Any:
+    """Play the recall agent in either of two recalls, slowly enough that they interleave."""
+    briefing, searched = str(request.messages[1].content), len(request.messages) > 3
+    key, words = ("a3", "dinner") if "dinner" in briefing else ("a4", "garden")
+    step = hand_off(key, search_summary=words) if searched else search(words)
+    return wait(0.02, then=step)
+
+
+@pytest.mark.concurrent
+@on_both_engines
+async def test_parallel_calls_do_not_mix(library: Library) -> None:
+    both = calls(
+        call("recall", query="Where did we have dinner?"),
+        call("recall", query="What was the plan for the garden?"),
+    )
+    recall = ScriptedClient([[play_both] * 4])
+    agent = AssistantAgent(
+        "parent",
+        ScriptedClient([both, say("Done.")]),
+        tools=[RecallTool(library, ANN, model_client=recall)],
+        max_tool_iterations=2,
+    )
+    result = await agent.run(task="Plan the evening")
+    (executed,) = (
+        event.content
+        for event in result.messages
+        if isinstance(event, ToolCallExecutionEvent) and event.source == "parent"
+    )
+    answers = [json.loads(each.content) for each in executed]
+    assert [each.call_id for each in executed] == ["call_1", "call_2"]
+    assert [answer["summary"] for answer in answers] == ["dinner", "garden"]
+    assert [answer["memories"][0]["memory_key"] for answer in answers] == ["a3", "a4"]
+
+
+@pytest.mark.concurrent
+@pytest.mark.parametrize("iterations", [1, 3])
+async def test_cancelled_parent_stops_immediately(library: Library, iterations: int) -> None:
+    recall = HeldClient(search(), hand_off("a1"), free=1)
+    parent = ScriptedClient([call("recall", query=ASKED), say("unused")])
+    agent = AssistantAgent(
+        "parent",
+        parent,
+        tools=[RecallTool(library, ANN, model_client=recall)],
+        max_tool_iterations=iterations,
+    )
+    token = CancellationToken()
+    running = asyncio.ensure_future(drained(agent, token))
+    async with at_once():
+        await recall.asked.wait()
+        token.cancel()
+        items = await running
+    if iterations == 1:  # AssistantAgent ends by telling its last results
+        assert isinstance(items[-1], ToolCallSummaryMessage)
+        assert '"stop_reason":"cancelled"' in items[-1].content
+    else:  # it asks its model, which sees the token
+        assert isinstance(items[-1], ToolCallExecutionEvent)
+    assert '"stop_reason":"cancelled"' in executed_by_parent(items)
+
+
+async def drained(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
+    """The messages of a run until its end or its cancellation."""
+    items: list[Any] = []
+    asked = [TextMessage(content=ASKED, source="user")]
+    stream = agent.on_messages_stream(asked, token)
+    with contextlib.suppress(asyncio.CancelledError):
+        while item := await anext(stream, None):
+            items.append(item.chat_message if isinstance(item, Response) else item)
+    return items
+
+
+def executed_by_parent(items: list[Any]) -> str:
+    events = [each for each in items if isinstance(each, ToolCallExecutionEvent)]
+    return str(events[-1].content[0].content)
+
+
+@pytest.mark.concurrent
+async def test_cancelled_token_returns_an_answer(library: Library) -> None:
+    recall = HeldClient(search())
+    tool = RecallTool(library, ANN, model_client=recall)
+    token = CancellationToken()
+    running = asyncio.ensure_future(tool.run_json({"query": ASKED}, token))
+    async with at_once():
+        await recall.asked.wait()
+        token.cancel()
+        value = await running
+    assert value.stop_reason == "cancelled"
+
+
+@pytest.mark.concurrent
+async def test_events_are_streamed_during_the_recall(library: Library) -> None:
+    recall = HeldClient(search(), hand_off("a1"), free=1)
+    tool = RecallTool(library, ANN, model_client=recall)
+    stream = tool.run_json_stream({"query": ASKED}, CancellationToken())
+    async with at_once():
+        assert isinstance(await anext(stream), ToolCallRequestEvent)
+        assert isinstance(await anext(stream), ToolCallExecutionEvent)
+        await stream.aclose()

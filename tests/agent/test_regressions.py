@@ -1,0 +1,403 @@
+"""Mistakes that were seen in the recall loops of others: each is a test by name."""
+
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from memrecall.agent import MemoryContext, Recaller, StopReason
+from memrecall.agent.needs import NeedJudge
+from memrecall.agent.offline.needs import needs_recall
+from memrecall.agent.prompt_view import write_block
+from memrecall.budget import Limits
+from memrecall.errors import StorageError
+from memrecall.memory import Library
+from memrecall.model.client import classify_failure
+from memrecall.scope import Scope
+from memrecall.testing import ScriptedClient, call, calls, fail, say
+from memrecall.text.times import find_times
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..cases import check_each, check_each_async
+from .recall_helpers import (
+    ANN,
+    ASKED,
+    ASKED_ZH,
+    LIN,
+    NOW,
+    detail,
+    hand_off,
+    on_both_engines,
+    play,
+    results,
+    search,
+)
+
+GREETING = "Good morning"
+
+
+class TestVerdicts:
+    async def test_unreadable_verdict_falls_back_to_rules(self) -> None:
+        judge = NeedJudge(ScriptedClient([say("YES, certainly"), say("I said YES")]))
+        assert not await judge.needs_recall([GREETING], "en")  # the rules' word stands
+        judge = NeedJudge(ScriptedClient([]))
+        assert await judge.needs_recall(
+            [ASKED], "en"
+        )  # where the rules see a need, nobody is asked
+
+    @pytest.mark.parametrize(
+        ("answer", "needed"),
+        [
+            ('{"needed": "false"}', False),
+            ('{"needed": false}', False),
+            ('{"needed": "true"}', True),
+            ("```json\n{'needed': True}\n```", True),
+        ],
+    )
+    async def test_boolean_verdict_is_parsed(self, answer: str, needed: bool) -> None:
+        judge = NeedJudge(ScriptedClient([say(answer)]))
+        assert await judge.needs_recall([GREETING], "en") is needed
+
+    async def test_forced_handoff_is_marked_unjudged(self, library: Library) -> None:
+        recalled = await play(
+            library, search("database config port pool"), fail("quota", "no money"),
+            limits=Limits(model_calls=2),
+        )  # fmt: skip
+        assert recalled.fallback  # the rules judged in the model's place
+        stopped = await play(
+            library, search("database config port pool"), say("no"), limits=Limits(model_calls=2)
+        )
+        assert not stopped.judged
+        assert "unjudged" in stopped.handoff.search_summary
+
+
+async def test_results_have_content_and_date(library: Library) -> None:
+    memory = NewMemory(memory_key="bare", content="database")
+    await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
+    recalled = await play(library, search(limit=10), detail("bare"), hand_off("bare"))
+    shown = results(recalled)[0]["output"]["results"]
+    assert {"bare", "a1", "pref"} <= {item["memory_key"] for item in shown}
+    for item in shown:
+        assert item["content_preview"].strip()
+        assert datetime.fromisoformat(item["created_at"]).tzinfo
+    text = results(recalled)[0]["text"]
+    assert "N/A" not in text
+    assert "null" not in text
+
+
+class TestEmptySearches:
+    async def test_empty_first_search_continues(self, library: Library) -> None:
+        recalled = await play(
+            library, search("zqx", search_mode="keyword"), search(), hand_off("a1")
+        )
+        assert [query.total_found > 0 for query in recalled.queries] == [False, True]
+        assert recalled.handoff.relevant_memory_keys == ["a1"]
+
+    async def test_rules_widen_the_window_before_abstaining(self, library: Library) -> None:
+        recaller = Recaller(library, ANN, clock=lambda: NOW)
+        recalled = await recaller.recall(
+            "What did I tell you about the zeppelin hangar last month?"
+        )
+        assert len(recalled.queries) > 1
+        assert recalled.abstained
+
+    async def test_recall_without_stored_data_calls_no_model(self, library: Library) -> None:
+        recalled = await Recaller(library, Scope("nobody")).recall(ASKED)
+        assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 0
+
+
+async def test_failure_is_not_reported_as_no_result(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise StorageError("the disk is gone")
+
+    monkeypatch.setattr(Library, "search", broken)
+    for scope, asked, words in (
+        (ANN, ASKED, "could not be searched"),
+        (LIN, ASKED_ZH, "无法搜索"),
+    ):
+        recalled = await Recaller(library, scope, clock=lambda: NOW).recall(asked)
+        assert not recalled.abstained
+        assert not recalled.memories
+        assert not recalled.handoff.success or recalled.handoff.search_summary
+        told = recalled.handoff.search_summary + write_block(recalled)
+        assert words in told or "fail" in told.lower() or "失败" in told
+
+
+class TestLimits:
+    async def test_limit_keeps_evidence_keys(self, library: Library) -> None:
+        recalled = await play(
+            library, search("database config port pool"), limits=Limits(model_calls=1)
+        )
+        assert recalled.stop_reason is StopReason.MODEL_CALLS
+        recalled = await play(
+            library, calls(search("database config port pool"), search("garden plan tomatoes")),
+            say("no"), limits=Limits(model_calls=2),
+        )  # fmt: skip
+        keys = recalled.handoff.relevant_memory_keys
+        assert keys
+        assert [memory.memory_key for memory in recalled.memories] == keys
+        assert set(keys) < set(recalled.keys_seen)  # not simply all that was seen
+
+    async def test_handoff_without_keys_has_no_evidence(self, library: Library) -> None:
+        recalled = await play(library, search(), hand_off(confidence=0.3))
+        assert recalled.memories == []
+
+
+class TestIds:
+    async def test_unseen_keys_are_dropped(self, library: Library) -> None:
+        recalled = await play(library, search("dinner", limit=1), hand_off("a3", "a1"))
+        assert recalled.handoff.relevant_memory_keys == ["a3"]
+        assert recalled.keys_dropped == ["a1"]
+
+    async def test_calls_next_to_the_handoff_are_run(self, library: Library) -> None:
+        recalled = await play(library, calls(search(), hand_off("a1"), detail("a3")))
+        assert [(r["tool"], r["error"]) for r in results(recalled)] == [
+            ("search_memories", None),
+            ("handoff", None),
+            ("get_memory_detail", "not_run"),
+        ]
+
+
+async def test_handoff_with_evidence_is_not_abstention(library: Library) -> None:
+    recalled = await play(
+        library, search(), hand_off("a1", needs_more_info=True, follow_up_question="This one?")
+    )
+    assert not recalled.abstained
+    assert recalled.handoff.follow_up_question == "This one?"
+
+
+COUNTED_FROM: tuple[tuple[str, str, str | None, str], ...] = (
+    ("周三", "2026-03-09", "2026-03-04", "2026-03-05"),  # said on a Monday: the past one
+    ("周末", "2026-03-09", "2026-03-07", "2026-03-09"),
+    ("last weekend", "2026-03-08", "2026-02-28", "2026-03-02"),  # said on a Sunday
+    ("去年夏天", "2026-03-09", "2025-06-01", "2025-09-01"),
+    ("年初", "2026-03-09", "2026-01-01", "2026-02-01"),
+    ("2019年", "2026-03-09", "2019-01-01", "2020-01-01"),
+    ("上周三之前", "2026-03-09", None, "2026-03-04"),
+)
+
+
+class TestDates:
+    async def test_relative_dates_are_resolved(self, library: Library) -> None:
+        said = NewMessage(
+            message_id="trip",
+            role=Role.USER,
+            content="We bought the boat last year",
+            ts=datetime(2023, 5, 2, tzinfo=UTC),
+        )
+        await library.add_messages(ANN, [said])
+        recalled = await play(library, search("boat"), hand_off("trip"))
+        (time,) = [t for t in recalled.memories[0].times if t.words == "last year"]
+        assert time.start == datetime(2022, 1, 1, tzinfo=UTC)
+        assert '"last year":"2022-01-01"' in write_block(recalled)
+
+    def test_times_are_relative_to_the_request(self) -> None:
+        def check(case: tuple[str, str, str | None, str]) -> None:
+            words, said, start, end = case
+            (span,) = find_times(words, datetime.fromisoformat(said).replace(tzinfo=UTC))
+            assert (span.start and str(span.start.date())) == start
+            assert span.end is not None
+            assert str(span.end.date()) == end
+
+        check_each(COUNTED_FROM, check)
+
+    def test_spring_festival_is_resolved(self) -> None:
+        assert find_times("春节", datetime(2026, 3, 9, tzinfo=UTC))
+
+    async def test_as_of_replaces_the_current_time(self, library: Library) -> None:
+        client = ScriptedClient([search("garden", time_range_days=3), hand_off()])
+        recaller = Recaller(library, ANN, client)
+        recalled = await recaller.recall(ASKED, as_of=datetime(2026, 3, 4, tzinfo=UTC))
+        found = {item["memory_key"] for item in results(recalled)[0]["output"]["results"]}
+        assert found == {"a4", "a5"}
+        assert '"now":"2026-03-04T00:00:00+00:00"' in str(client.requests[0].messages[1].content)
+
+    @on_both_engines
+    async def test_later_messages_are_not_visible(self, library: Library) -> None:
+        client = ScriptedClient(
+            [
+                search("garden", limit=10),
+                detail("a4"),
+                search("fence", since="2026-03-01"),
+                hand_off(),
+            ]
+        )
+        recaller = Recaller(library, ANN, client)
+        recalled = await recaller.recall(ASKED, as_of=datetime(2026, 2, 20, tzinfo=UTC))
+        assert set(recalled.keys_seen) <= {"a1", "a2", "a3"}
+        assert results(recalled)[1]["error"] == "not_found"
+
+
+@on_both_engines
+class TestScope:
+    async def test_fallback_keeps_the_scope(self, library: Library) -> None:
+        client = ScriptedClient([fail("authentication")])
+        recalled = await Recaller(library, ANN, client, clock=lambda: NOW).recall(
+            "端口 5433 数据库"
+        )
+        assert not {"l1", "l2", "l3", "l4"} & set(recalled.keys_seen)
+
+    async def test_detail_is_limited_to_the_scope(self, library: Library) -> None:
+        recalled = await play(library, detail("l1"), hand_off("l1"))
+        assert recalled.keys_seen == []
+
+    async def test_bound_agent_filters_search_and_detail(self, library: Library) -> None:
+        other = Scope("ann", agent_id="other")
+        memory = NewMemory(memory_key="theirs", content="database config of the other agent")
+        await library.add_memories(other, [memory], origin=Origin.USER, actor="test")
+        recalled = await play(
+            library, search(limit=10), detail("a1"), hand_off("a1", "theirs"), scope=other
+        )
+        assert recalled.keys_seen == ["theirs"]
+
+
+@on_both_engines
+async def test_filters_apply_in_every_mode(library: Library) -> None:
+    async def check(mode: str) -> None:
+        narrow: dict[str, Any] = {"since": "2026-03-01", "role": "assistant", "limit": 10}
+        recalled = await play(
+            library,
+            calls(
+                search("fence tomatoes port", search_mode=mode, **narrow),
+                search("fence tomatoes port", search_mode=mode, keywords=["zqx"], **narrow),
+            ),
+            hand_off(),
+        )
+        assert results(recalled)[1]["output"]["relaxed"] == ["zqx"]
+        for result in results(recalled)[:2]:
+            assert {item["memory_key"] for item in result["output"]["results"]} == {"a5"}
+
+    await check_each_async(["keyword", "semantic", "hybrid"], check)
+
+
+class TestBudgets:
+    async def test_large_hit_does_not_crowd_out_others(self, library: Library) -> None:
+        giant = NewMemory(memory_key="giant", content="database config " * 6_000)
+        await library.add_memories(ANN, [giant], origin=Origin.USER, actor="test")
+        recalled = await play(library, search(limit=3), hand_off("giant", "a1"))
+        text = results(recalled)[0]["text"]
+        assert len(text) < 3_000
+        assert text.count("memory_key") == 3
+        assert "giant" in write_block(recalled)
+        assert "a1" in write_block(recalled)
+
+    async def test_explicit_zero_overrides_the_default(self, library: Library) -> None:
+        recalled = await play(library, search(min_relevance_score=0), hand_off())
+        assert recalled.queries[0].arguments["min_relevance_score"] == 0
+        assert recalled.queries[0].returned
+
+    def test_quota_error_is_not_an_overflow(self) -> None:
+        assert classify_failure(429, "You exceeded your current quota of tokens") == "quota"
+        assert classify_failure(400, "maximum context length is 8192 tokens") == "overflow"
+
+
+async def test_forced_handoff_includes_each_search(library: Library) -> None:
+    many = [
+        NewMemory(memory_key=f"db{n}", content=f"database config port pool number {n}")
+        for n in range(6)
+    ]
+    await library.add_memories(ANN, many, origin=Origin.USER, actor="test")
+    recalled = await play(
+        library,
+        calls(
+            search("database config port pool number", limit=6),
+            search("garden plan tomatoes along the fence"),
+        ),
+        say("no"),
+        limits=Limits(model_calls=2),
+    )
+    assert "a4" in recalled.handoff.relevant_memory_keys
+
+
+class TestOrder:
+    @pytest.mark.concurrent
+    def test_run_does_not_depend_on_the_hash_seed(self) -> None:
+        traces = {
+            subprocess.run(
+                [sys.executable, "-c", _RECALL],
+                env={**os.environ, "PYTHONHASHSEED": seed},
+                capture_output=True,
+                check=True,
+            ).stdout
+            for seed in ("1", "2")
+        }
+        assert len(traces) == 1
+        assert b"handoff" in traces.pop()
+
+    async def test_memory_evidence_has_its_sources(self, library: Library) -> None:
+        recalled = await play(library, search("dark mode"), hand_off("pref"))
+        assert [source.memory_key for source in recalled.memories[0].sources] == ["a1"]
+
+
+_RECALL = """
+import asyncio, json
+from datetime import UTC, datetime
+from memrecall.agent import Recaller
+from memrecall.scope import Scope
+from memrecall.testing import open_library
+from memrecall.types import NewMessage
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+SAID = [
+    NewMessage(role="user", content=text, message_id=f"m{n}", ts=NOW)
+    for n, text in enumerate(["端口 5433 数据库配置", "port 5433 database", "数据库 port", "茶"])
+]
+
+async def main():
+    async with open_library(messages=SAID) as library:
+        recaller = Recaller(library, Scope("user"), clock=lambda: NOW)
+        recalled = await recaller.recall("按照我之前的数据库配置来")
+        print(json.dumps(recalled.trace.fixed(), ensure_ascii=False))
+
+asyncio.run(main())
+"""
+
+
+class TestLanguage:
+    def test_four_characters_make_a_query(self) -> None:
+        assert needs_recall("上次方案", ()).needed
+
+    async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
+        recalled = await Recaller(library, LIN, clock=lambda: NOW).recall("上次方案")
+        assert recalled.queries
+        assert "l3" in recalled.keys_seen
+
+    async def test_language_is_the_same_in_every_call(self, library: Library) -> None:
+        client = ScriptedClient([search("方案"), say("not now")])
+        recalled = await play(
+            library, client=client, messages="上次方案", scope=LIN, limits=Limits(model_calls=2)
+        )
+        assert "最后一次回答" in str(client.requests[1].messages[-1].content)
+        assert "停止" in recalled.handoff.reason
+        assert "记忆搜索完成" in recalled.handoff.message
+
+
+class TestParents:
+    async def test_block_is_removed_when_the_topic_changes(self, library: Library) -> None:
+        from autogen_core.models import AssistantMessage, UserMessage
+
+        context = MemoryContext(library, ANN)
+        await context.add_message(UserMessage(content=ASKED, source="user"))
+        assert "recalled_memories" in str(await context.get_messages())
+        await context.add_message(AssistantMessage(content="Done.", source="assistant"))
+        await context.add_message(UserMessage(content="Thanks!", source="user"))
+        assert "recalled_memories" not in str(await context.get_messages())
+
+    async def test_one_recall_per_user_message(self, library: Library) -> None:
+        from autogen_core.models import UserMessage
+
+        client = ScriptedClient([search(), hand_off("a1")])  # one more call would fail the test
+        context = MemoryContext(library, ANN, model_client=client)
+        await context.add_message(UserMessage(content=ASKED, source="user"))
+        first = await context.get_messages()
+        assert await context.get_messages() == first
+        assert client.remaining == 0
+
+    async def test_unknown_tool_returns_an_error(self, library: Library) -> None:
+        recalled = await play(library, call("lookup"), search(), hand_off("a1"))
+        assert recalled.stop_reason is StopReason.HANDOFF

@@ -1,0 +1,124 @@
+"""The parts of the door that need no browser."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from memrecall import dashboard
+from memrecall.dashboard.application import PAGES
+from memrecall.dashboard.auth import (
+    MAX_SESSIONS,
+    SESSION_SECONDS,
+    BrowserSessions,
+    choose_language,
+    choose_theme,
+    local_path,
+    read_cookies,
+)
+from memrecall.dashboard.words import WORDS
+from tests.cases import check_each
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_token_is_valid_until_it_expires_or_ends() -> None:
+    clock = Clock()
+    sessions = BrowserSessions(clock)
+    first, second = sessions.start("one"), sessions.start("two")
+    assert [sessions.find_key(token) for token in (first, second, "", "other")] == [
+        "one",
+        "two",
+        None,
+        None,
+    ]
+    sessions.end(first)
+    assert sessions.find_key(first) is None
+    clock.now = SESSION_SECONDS
+    assert sessions.find_key(second) is None
+
+
+def test_oldest_sessions_are_evicted() -> None:
+    sessions = BrowserSessions(Clock())
+    oldest = sessions.start("old")
+    tokens = [sessions.start(str(number)) for number in range(MAX_SESSIONS)]
+    assert sessions.find_key(oldest) is None
+    assert sessions.find_key(tokens[0]) == "0"
+
+
+LANGUAGES = [
+    ("", "", "en"),
+    ("zh-CN,zh;q=0.9,en;q=0.8", "", "zh"),
+    ("fr, en;q=0.5, zh;q=0.7", "", "zh"),
+    ("zh;q=nonsense,en", "", "en"),
+    ("zh-CN", "memrecall_language=en", "en"),
+    ("zh-CN", "memrecall_language=fr", "zh"),
+]
+
+
+def test_language_follows_cookie_then_browser() -> None:
+    def check(case: tuple[str, str, str]) -> None:
+        accepted, cookie, language = case
+        headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
+        assert choose_language(headers) == language
+
+    check_each(LANGUAGES, check)
+
+
+def test_theme_follows_cookie() -> None:
+    assert choose_theme({}) == "auto"
+    assert choose_theme({b"cookie": b"memrecall_theme=dark"}) == "dark"
+    assert choose_theme({b"cookie": b"memrecall_theme=pink"}) == "auto"
+
+
+@given(st.binary(max_size=200))
+def test_any_cookie_header_can_be_parsed(sent: bytes) -> None:
+    headers = {b"cookie": sent}
+    assert isinstance(read_cookies(headers), dict)
+    assert choose_language(headers | {b"accept-language": sent}) in ("en", "zh")
+
+
+@given(st.text(max_size=60))
+def test_redirects_stay_on_this_site(target: str) -> None:
+    path = local_path(target)
+    assert path.startswith("/")
+    assert not path.startswith(("//", "/\\"))
+    assert "\n" not in path
+
+
+def test_pages_are_registered_and_translated() -> None:
+    folder = Path(dashboard.__file__).parent
+    modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
+    assert modules == set(PAGES)
+    sources = [path.read_text("utf-8") for path in folder.rglob("*.py")]
+    said = {name for text in sources for name in re.findall(r"\btext\(\s*\"(\w+)\"", text)}
+    assert said <= WORDS.keys()
+    for english, chinese in WORDS.values():
+        assert set(re.findall(r"{\w+}", english)) == set(re.findall(r"{\w+}", chinese))
+        assert english.strip()
+        assert chinese.strip()
+
+
+def test_no_content_is_rendered_as_html() -> None:
+    folder = Path(dashboard.__file__).parent
+    risky = re.compile(
+        r"ui\.(html|markdown|add_body_html|add_head_html|run_javascript)\b|innerHTML"
+    )
+    found = {path.name for path in folder.rglob("*.py") if risky.search(path.read_text("utf-8"))}
+    assert found == set()
+
+
+@pytest.mark.concurrent
+def test_server_import_does_not_load_nicegui() -> None:
+    code = "import sys, memrecall.server.runner; print('nicegui' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"

@@ -1,0 +1,198 @@
+"""The edges of JSON-RPC 2.0: one row, one input, what must be answered."""
+
+import json
+from typing import Any
+
+from memrecall.server.rpc import RpcLimits, answer
+from tests.cases import check_each_async
+
+from .rpc_helpers import NOBODY, ask, code, dispatch
+
+PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
+
+
+def call(**members: Any) -> str:
+    return json.dumps({"jsonrpc": "2.0", "method": "echo", **members})
+
+
+Row = tuple[str, bytes | str, int, Any]
+SINGLE: list[Row] = [
+    ("not JSON", '{"jsonrpc": "2.0", "method": "foobar, "params": "bar", "baz]', PARSE, None),
+    ("a truncated batch", '[{"jsonrpc": "2.0", "method": "sum", "id": "1"},', PARSE, None),
+    ("nothing", "", PARSE, None),
+    ("blank", " \t", PARSE, None),
+    ("two values", "{} {}", PARSE, None),
+    ("a single quote", "{'jsonrpc': '2.0'}", PARSE, None),
+    ("a comment", "/* */ {}", PARSE, None),
+    ("a byte order mark", b"\xef\xbb\xbf{}", PARSE, None),
+    ("UTF-16", call(id=1).encode("utf-16"), PARSE, None),
+    ("invalid UTF-8", b'{"jsonrpc": "2.0", "method": "\xff", "id": 1}', PARSE, None),
+    ("half a character", '{"jsonrpc": "2.0", "method": "\\ud800", "id": 1}', PARSE, None),
+    ("NaN", '{"jsonrpc": "2.0", "method": "echo", "params": [NaN], "id": 1}', PARSE, None),
+    (
+        "Infinity",
+        '{"jsonrpc": "2.0", "method": "echo", "params": [-Infinity], "id": 1}',
+        PARSE,
+        None,
+    ),
+    ("1e999", '{"jsonrpc": "2.0", "method": "echo", "params": [1e999], "id": 1}', PARSE, None),
+    ("100,000 arrays in arrays", "[" * 100_000 + "]" * 100_000, PARSE, None),
+    ("100,000 arrays that never end", "[" * 100_000, PARSE, None),
+    ("65 levels", "[" * 65 + "]" * 65, PARSE, None),
+    ("an integer of 5,000 digits", '{"id": ' + "1" * 5_000 + "}", PARSE, None),
+    ("an empty batch", "[]", INVALID, None),
+    ("a number", "1", INVALID, None),
+    ("a string", '"x"', INVALID, None),
+    ("null", "null", INVALID, None),
+    ("an empty object", "{}", INVALID, None),
+    ("no version", '{"method": "echo", "id": 1}', INVALID, 1),
+    ("a version that is a number", '{"jsonrpc": 2.0, "method": "echo", "id": 1}', INVALID, 1),
+    ("another version", '{"jsonrpc": "1.0", "method": "echo", "id": 1}', INVALID, 1),
+    ("no method", '{"jsonrpc": "2.0", "id": 7}', INVALID, 7),
+    ("a method that is no string", call(method=1, params="bar"), INVALID, None),
+    ("the same with an id", call(method=1, id="x"), INVALID, "x"),
+    ("params that are a string", call(params="bar", id=1), INVALID, 1),
+    ("params that are null", call(params=None, id=1), INVALID, 1),
+    ("params that are a number, and no id", call(params=3), INVALID, None),
+    ("an id that is true", call(id=True), INVALID, None),
+    ("an id that is an object", call(id={}), INVALID, None),
+    ("an id that is an array", call(id=[1]), INVALID, None),
+    ("a key twice", '{"jsonrpc": "2.0", "method": "echo", "id": 1, "id": 2}', INVALID, None),
+    ("a key twice inside", call(id=1)[:-1] + ', "params": [{"a": 1, "a": 1}]}', INVALID, 1),
+    ("an unknown method", call(method="foobar", id="1"), UNKNOWN, "1"),
+    ("a method of the protocol itself", call(method="rpc.discover", id=1), UNKNOWN, 1),
+    ("an empty method", call(method="", id=1), UNKNOWN, 1),
+    ("parameters of other names", call(method="subtract", params={"a": 1}, id=1), PARAMS, 1),
+    ("too few parameters", call(method="subtract", params=[1], id=1), PARAMS, 1),
+    ("parameters of other types", call(method="subtract", params=["a", 1], id=1), PARAMS, 1),
+    ("a bug in a method", call(method="crash", id=1), INTERNAL, 1),
+    ("a result that cannot be written", call(method="unwritable", id=1), INTERNAL, 1),
+    ("an error whose data cannot be written", call(method="missing", id=1), 1001, 1),
+]
+
+
+async def test_one_error() -> None:
+    async def check(row: Row) -> None:
+        _, said, expected, given = row
+        assert code(await ask(said)) == (expected, given)
+
+    await check_each_async(SINGLE, check, lambda row: row[0])
+
+
+NOTIFICATIONS = [
+    call(params=[1, 2]),
+    call(method="foobar"),
+    call(method="subtract", params=["wrong"]),
+    call(method="crash"),
+    call(method="missing"),
+    "[" + call() + "," + call(method="foobar") + "]",
+]
+
+
+async def test_a_notification_is_never_answered() -> None:
+    async def check(said: str) -> None:
+        assert await ask(said) is NOBODY
+
+    await check_each_async(NOTIFICATIONS, check)
+
+
+IDS = [
+    "null",
+    "0",
+    "-0",
+    "1",
+    "-1",
+    "9007199254740993",
+    "123456789012345678901234567890",
+    "1.5",
+    "1.0",
+    "1.10",
+    "1e5",
+    "1E+5",
+    "-0.0",
+    "1e-400",
+    '""',
+    '"1"',
+    '"ü 测试 😀"',
+    '"\\u6d4b"',
+    '"a\\"\\\\b"',
+    '"null"',
+]
+
+
+async def test_an_id_is_echoed_exactly() -> None:
+    async def check(written: str) -> None:
+        sent = call(params=[])[:-1] + f', "id": {written}}}'
+        reply = await answer(sent.encode(), dispatch, lambda _error: "r_1")
+        assert reply is not None
+        echoed = reply.decode().partition('"id":')[2].removesuffix("}")
+        if written.startswith('"'):  # the same string, in whichever way it is written
+            assert json.loads(echoed) == json.loads(written)
+        else:
+            assert echoed == written
+
+    await check_each_async(IDS, check)
+
+
+async def test_an_id_of_null_is_a_request() -> None:
+    assert await ask(call(params=[], id=None)) == {"jsonrpc": "2.0", "result": [], "id": None}
+
+
+async def test_a_call_without_params_has_none() -> None:
+    assert (await ask(call(id=1)))["result"] is None
+
+
+async def test_64_levels_are_read() -> None:
+    nested = "[" * 63 + "]" * 63
+    told = await ask(call(id=1)[:-1] + f', "params": {nested}}}')
+    assert json.dumps(told["result"]) == nested
+
+
+class TestBatch:
+    async def test_what_is_no_call_is_answered_one_by_one(self) -> None:
+        assert [code(item) for item in await ask("[1]")] == [(INVALID, None)]
+        assert [code(item) for item in await ask("[1,2,3]")] == [(INVALID, None)] * 3
+
+    async def test_only_requests_are_answered(self) -> None:
+        batch = [
+            {"jsonrpc": "2.0", "method": "echo", "params": [1], "id": "1"},
+            {"jsonrpc": "2.0", "method": "echo", "params": [7]},
+            {"jsonrpc": "2.0", "method": "subtract", "params": [42, 23], "id": "2"},
+            {"foo": "boo"},
+            {"jsonrpc": "2.0", "method": "foo.get", "params": {"name": "myself"}, "id": "5"},
+            {"jsonrpc": "2.0", "method": "crash", "id": "9"},
+        ]
+        told = await ask(json.dumps(batch))
+        by_id = {item["id"]: item for item in told}
+
+        assert len(told) == 5
+        assert (by_id["1"]["result"], by_id["2"]["result"]) == ([1], 19)
+        assert [code(by_id[i])[0] for i in (None, "5", "9")] == [INVALID, UNKNOWN, INTERNAL]
+
+    async def test_equal_ids_are_both_answered(self) -> None:
+        told = await ask("[" + call(params=[1], id=1) + "," + call(params=[2], id=1) + "]")
+        assert [(item["id"], item["result"]) for item in told] == [(1, [1]), (1, [2])]
+
+    async def test_a_batch_in_a_batch_is_no_call(self) -> None:
+        assert [code(item) for item in await ask("[[" + call(id=1) + "]]")] == [(INVALID, None)]
+
+    async def test_a_batch_has_an_end(self) -> None:
+        fifty = ",".join([call(params=[], id=1)] * 50)
+        assert len(await ask(f"[{fifty}]")) == 50
+        assert code(await ask(f"[{fifty},{fifty}]")) == (INVALID, None)
+        assert code(await ask("[" + "1," * 9_999 + "1]")) == (INVALID, None)
+
+
+async def test_a_message_too_large_is_refused_unread() -> None:
+    said = call(params=["x" * 100], id=1)
+    assert (await ask(said, RpcLimits(bytes=len(said))))["id"] == 1
+    assert code(await ask(said, RpcLimits(bytes=len(said) - 1))) == (INVALID, None)
+
+
+async def test_a_bug_is_told_by_an_id_alone() -> None:
+    told = await ask(call(method="crash", id=1))
+    assert told["error"] == {
+        "code": INTERNAL,
+        "message": "Internal error",
+        "data": {"request_id": "r_1"},
+    }

@@ -1,0 +1,248 @@
+"""`memrecall serve`, as a person and an operating system meet it."""
+
+import asyncio
+import json
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from memrecall.cli.serve import example_request
+from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
+from memrecall.scope import Scope
+from memrecall.server.runner import ServerInfo, serve
+from memrecall.settings import Settings
+from memrecall.store import Grant, Store
+from memrecall.types import NewMessage, Role
+
+from .process import NO_PAGES, PATIENCE, command, environment, run, served
+from .site import NOON, error, opened, said
+
+pytestmark = pytest.mark.concurrent
+CURL = shutil.which("curl")
+EVERYWHERE = "0.0.0.0"  # noqa: S104 -- to see it refused, and then with a key
+
+
+class Stop:
+    """The signal that a server in this process listens for; once, or it would end the tests."""
+
+    def __init__(self) -> None:
+        self._sent = False
+
+    def __call__(self) -> None:
+        if not self._sent:
+            self._sent = True
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+@asynccontextmanager
+async def running(
+    folder: Path, stop: Stop | None = None, **settings: Any
+) -> AsyncIterator[ServerInfo]:
+    """The real thing in this process, stopped at the end as an operating system does it."""
+    told: asyncio.Queue[ServerInfo] = asyncio.Queue()
+    given = {"db": str(folder / "a.db"), "cache_dir": str(folder), "embedder": "hash", "port": 0}
+    chosen = Settings(**{**given, "dashboard": False, **settings})
+    work = asyncio.create_task(serve(chosen, told.put_nowait))
+    hearing = asyncio.create_task(told.get())
+    await asyncio.wait({work, hearing}, return_when=asyncio.FIRST_COMPLETED)
+    if work.done():
+        hearing.cancel()
+        await work
+    try:
+        yield hearing.result()
+    finally:
+        (stop or Stop())()
+        await asyncio.wait_for(work, PATIENCE)
+
+
+async def make_key(folder: Path, user: str = "ann") -> str:
+    async with await Store.open(str(folder / "a.db")) as store:
+        return (await store.keys.create(Grant(frozenset({user}))))[1]
+
+
+async def in_a_shell(line: str) -> Any:
+    """What a printed command answers, run as it stands."""
+    process = await asyncio.create_subprocess_shell(
+        f"{line} --silent", stdout=asyncio.subprocess.PIPE
+    )
+    answer, _ = await process.communicate()
+    assert process.returncode == 0
+    return json.loads(answer)
+
+
+@pytest.mark.skipif(CURL is None, reason="no curl on this machine")
+async def test_printed_command_works(tmp_path: Path) -> None:
+    async with running(tmp_path) as listening:
+        assert listening.is_open
+        assert (await in_a_shell(example_request(listening)))["stored"] == 1
+    async with running(tmp_path) as listening:  # now there is somebody to read
+        assert listening.sample_user == "me"
+        (item,) = (await in_a_shell(example_request(listening)))["items"]
+        assert item["user_id"] == "me"
+    key = await make_key(tmp_path, "me")
+    async with running(tmp_path) as listening:
+        assert not listening.is_open
+        line = example_request(listening)
+        assert '-H "Authorization: Bearer KEY"' in line
+        (item,) = (await in_a_shell(line.replace("KEY", key)))["items"]
+        assert item["user_id"] == "me"
+
+
+def test_printed_command_quotes_unusual_names() -> None:
+    for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
+        words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
+        assert words[0] == "curl"
+        assert len(words) == 2
+        assert " " not in words[1]
+
+
+async def test_public_address_requires_a_key(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="would open everything to everybody") as refusal:
+        async with running(tmp_path, host=EVERYWHERE):
+            pass
+    assert "memrecall keys create" in str(refusal.value)
+    await make_key(tmp_path)
+    async with running(tmp_path, host=EVERYWHERE) as listening, httpx.AsyncClient() as client:
+        port = listening.url.rpartition(":")[2]
+        answer = await client.get(f"http://127.0.0.1:{port}/v1/users/ann/messages")
+        error(answer, 401, "UNAUTHENTICATED")
+
+
+async def test_ipv6_loopback_is_local(tmp_path: Path) -> None:
+    if not socket.has_ipv6:
+        pytest.skip("this machine has no IPv6")
+    try:
+        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+    except OSError:
+        pytest.skip("this machine has no IPv6")
+    async with running(tmp_path, host="::1") as listening, httpx.AsyncClient() as client:
+        assert listening.url.startswith("http://[::1]:")
+        answer = await client.get(f"{listening.url}/v1/users/ann/messages")
+        error(answer, 404, "NOT_FOUND")
+
+
+async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InvalidArgument, match=f"cannot listen on 127.0.0.1:{port}") as refusal:
+            async with running(tmp_path, port=port):
+                pass
+    assert "--port" in str(refusal.value)
+    with pytest.raises(InvalidArgument, match="port 70000 is out of range"):
+        async with running(tmp_path, port=70_000):
+            pass
+    with pytest.raises(InvalidArgument, match=r"'nowhere\.invalid' is not known"):
+        async with running(tmp_path, host="nowhere.invalid"):
+            pass
+    elsewhere = "192.0.2.1"  # reserved for documentation: no machine has it
+    with pytest.raises(InvalidArgument, match=f"cannot listen on {elsewhere}") as refusal:
+        async with running(tmp_path, host=elsewhere):
+            pass
+    assert "--host" in str(refusal.value)
+    assert "--port" not in str(refusal.value)
+
+
+async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) -> None:
+    async with opened(str(tmp_path / "a.db"), tmp_path) as library:
+        await library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
+    with pytest.raises(EmbeddingModelMismatch, match="reindex"):
+        async with running(tmp_path, embedder="local"):
+            pass
+
+
+def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
+    hidden = tmp_path / "fastapi.py"
+    hidden.write_text("raise ModuleNotFoundError('gone', name='fastapi')\n")
+    done = run(tmp_path, "serve", "--db", tmp_path / "a.db", PYTHONPATH=str(tmp_path))
+    assert done.returncode == 2
+    assert "pip install 'memrecall[server]'" in done.stderr
+
+
+def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command("serve", "--port", "0", "--db", tmp_path / "a.db"),
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        told = [process.stdout.readline() for _ in range(6)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=PATIENCE) == 0
+    finally:
+        process.kill()
+        process.wait(timeout=PATIENCE)
+        process.stdout.close()
+    assert told[0].startswith("memrecall listens on http://127.0.0.1:")
+    assert "/docs" in told[2]
+    assert told[3].startswith("dashboard http://127.0.0.1:")
+    assert "curl " in told[4]
+    assert told[5].startswith("OPEN")
+
+
+async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None:
+    """What was acknowledged is there; what was not is there whole, or not at all."""
+    db = tmp_path / "a.db"
+    acknowledged = 0
+    with served(tmp_path, "--db", db, **NO_PAGES) as server:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
+            for number in range(200):
+                batch = [said(n, message_id=f"{number}-{n}") for n in range(20)]
+                if number == 10:
+                    server.process.send_signal(signal.SIGTERM)
+                try:
+                    answer = await client.post("/v1/users/ann/messages", json={"messages": batch})
+                except httpx.TransportError:
+                    break
+                acknowledged += answer.json()["stored"]
+        assert await asyncio.to_thread(server.process.wait, PATIENCE) == 0
+        (line,) = [line for line in server.lines() if line["event"] == "shutdown"]
+    assert line["recalls_cancelled"] == 0
+    assert acknowledged >= 200
+    async with await Store.open(str(db)) as store:
+        stored = (await store.count("ann"))["messages"]
+    assert acknowledged <= stored <= acknowledged + 20
+    assert stored % 20 == 0
+
+
+async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) -> None:
+    """The model is a server that never answers."""
+    hang_up = asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hang_up.wait()
+        writer.close()
+
+    model = await asyncio.start_server(silent, "127.0.0.1", 0)
+    address = f"http://127.0.0.1:{model.sockets[0].getsockname()[1]}/v1"
+    settings = {"model": "m", "base_url": address, "api_key": "k"}
+    stop = Stop()
+    async with model:
+        async with (
+            running(tmp_path, stop, **settings) as listening,
+            httpx.AsyncClient(base_url=listening.url, timeout=PATIENCE) as client,
+        ):
+            body = {"messages": [said(1, "tea")]}
+            (await client.post("/v1/users/ann/messages", json=body)).raise_for_status()
+            asked = {"query": "which tea?", "as_of": NOON.replace(year=2027).isoformat()}
+            headers = {"Accept": "text/event-stream"}
+            stream = client.stream("POST", "/v1/users/ann/recall", json=asked, headers=headers)
+            async with stream as answer:
+                lines = answer.aiter_lines()
+                assert await anext(lines) == "event: start"
+                stop()
+                rest = [line async for line in lines]
+            assert [line for line in rest if line.startswith("event: ")][-1] == "event: error"
+        hang_up.set()

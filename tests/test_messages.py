@@ -1,0 +1,310 @@
+"""The one parser of messages: every form, for `add` and for `recall`."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from autogen_agentchat.messages import MultiModalMessage, TextMessage
+from autogen_core import FunctionCall, Image
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    SystemMessage,
+    UserMessage,
+)
+from PIL import Image as Picture
+
+from memrecall.errors import InvalidArgument
+from memrecall.messages import (
+    ConversationMessage,
+    parse_messages,
+    parse_new_messages,
+    parse_role,
+    redact_text,
+)
+from memrecall.types import Message, NewMessage, Role
+
+TIME = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+Parsed = list[tuple[str, str, str | None, str]]
+
+
+@dataclass
+class LangChainMessage:
+    """The attributes of `langchain_core.messages.BaseMessage` and its subclasses."""
+
+    content: str | list[str | dict[str, Any]]
+    type: str
+    name: str | None = None
+    id: str | None = None
+    tool_calls: list[dict[str, Any]] = field(default_factory=list)
+    tool_call_id: str | None = None
+    additional_kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class AgentFrameworkContent:
+    """The attributes of a content of `agent_framework`."""
+
+    type: str
+    text: str | None = None
+    result: str | None = None
+    media_type: str | None = None
+
+
+@dataclass
+class AgentFrameworkMessage:
+    """The attributes of `agent_framework.ChatMessage`."""
+
+    role: object
+    contents: list[AgentFrameworkContent]
+    author_name: str | None = None
+    message_id: str | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(content.text or "" for content in self.contents)
+
+
+def parse_for_recall(messages: object) -> list[ConversationMessage]:
+    return list(parse_messages(messages))
+
+
+def parse_for_add(messages: object) -> list[ConversationMessage]:
+    return [
+        ConversationMessage(
+            message.role,
+            message.content,
+            message.speaker,
+            message.ts,
+            message.message_id,
+            message.parent_message_id,
+            message.content_type,
+            message.metadata,
+        )
+        for message in parse_new_messages(messages)
+    ]
+
+
+ENTRY_POINTS: list[Callable[[object], list[ConversationMessage]]] = [
+    parse_for_recall,
+    parse_for_add,
+]
+both_entry_points = pytest.mark.parametrize("parse", ENTRY_POINTS)
+PICTURE = Image(Picture.new("RGB", (1, 1)))
+IMAGE_PART = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+def user(text: str, speaker: str | None = None, content_type: str = "text") -> Parsed:
+    return [("user", text, speaker, content_type)]
+
+
+FORMS: dict[str, tuple[object, Parsed]] = {
+    "text": ("a", user("a")),
+    "list of texts": (["a", "b"], user("a") + user("b")),
+    "tuple": (("a",), user("a")),
+    "dict": ({"content": "a"}, user("a")),
+    "dict with a name": ([{"role": "user", "content": "a", "name": "Ann"}], user("a", "Ann")),
+    **{
+        f"role {name}": ([{"role": name, "content": "a"}], [(role, "a", None, "text")])
+        for name, role in {
+            **{role.value: role.value for role in Role},
+            "developer": "system",
+            "human": "user",
+            "ai": "assistant",
+            "function": "tool",
+        }.items()
+    },
+    "role enum": ({"role": Role.OTHER, "content": "a"}, [("other", "a", None, "text")]),
+    "parts": (
+        {"content": [{"type": "text", "text": "a"}, "b", IMAGE_PART]},
+        user("a\nb\n[image]"),
+    ),
+    "single part": ({"content": {"type": "text", "text": "a"}}, user("a")),
+    "image alone": ({"content": [IMAGE_PART]}, user("[image]", None, "image")),
+    "image with caption": (
+        {"content": [{**IMAGE_PART, "caption": "a cat"}]},
+        user("a cat", None, "image"),
+    ),
+    "audio": ({"content": [{"type": "input_audio"}]}, user("[audio]", None, "audio")),
+    "file": ({"content": [{"type": "file"}]}, user("[file]", None, "file")),
+    "wordless parts": (
+        {"content": [{"type": "thinking", "thinking": "…"}, {"type": "text", "text": "a"}]},
+        user("a"),
+    ),
+    "wordless messages": (
+        [{"role": "assistant", "content": None}, "a"],
+        user("a"),
+    ),
+    "NewMessage": (
+        NewMessage(role=Role.OTHER, content="a", speaker="Ann"),
+        [("other", "a", "Ann", "text")],
+    ),
+    "Message": (
+        [
+            Message(
+                message_id="m",
+                ts=TIME,
+                user_id="u",
+                role=Role.USER,
+                content="a",
+                session_id="s",
+                agent_id="g",
+                create_time=TIME,
+                sequence_no=1,
+            )
+        ],
+        user("a"),
+    ),
+    "ConversationMessage": (ConversationMessage(Role.TOOL, "a"), [("tool", "a", None, "text")]),
+    "AutoGen user": (UserMessage(content="a", source="ann"), user("a", "ann")),
+    "AutoGen default source": (UserMessage(content="a", source="user"), user("a")),
+    "AutoGen image": (
+        UserMessage(content=[PICTURE], source="user"),
+        user("[image]", None, "image"),
+    ),
+    "AutoGen assistant": (
+        [
+            AssistantMessage(content=[FunctionCall("1", "{}", "tool")], source="assistant"),
+            AssistantMessage(content="a", source="planner"),
+        ],
+        [("assistant", "a", "planner", "text")],
+    ),
+    "AutoGen system": (SystemMessage(content="a"), [("system", "a", None, "text")]),
+    "AutoGen tool results": (
+        FunctionExecutionResultMessage(
+            content=[FunctionExecutionResult(content=text, name="t", call_id=text) for text in "ab"]
+        ),
+        [("tool", "a\nb", None, "text")],
+    ),
+    "AutoGen chat user": (TextMessage(content="a", source="user"), user("a")),
+    "AutoGen chat agent": (
+        TextMessage(content="a", source="planner"),
+        [("assistant", "a", "planner", "text")],
+    ),
+    "AutoGen multimodal": (
+        MultiModalMessage(content=["a", PICTURE], source="user"),
+        user("a\n[image]"),
+    ),
+    "LangChain human": (LangChainMessage("a", "human", name="Ann"), user("a", "Ann")),
+    "LangChain ai": (
+        LangChainMessage(["a", {"type": "text", "text": "b"}, {"type": "tool_use"}], "ai"),
+        [("assistant", "a\nb", None, "text")],
+    ),
+    "LangChain system": (LangChainMessage("a", "system"), [("system", "a", None, "text")]),
+    "LangChain tool": (
+        LangChainMessage("a", "tool", tool_call_id="c"),
+        [("tool", "a", None, "text")],
+    ),
+    "LangChain function": (
+        LangChainMessage("a", "function", name="f"),
+        [("tool", "a", "f", "text")],
+    ),
+    "Agent Framework": (
+        AgentFrameworkMessage(
+            SimpleNamespace(value="user"),
+            [AgentFrameworkContent("text", "a"), AgentFrameworkContent("text_reasoning", "…")],
+            author_name="Ann",
+        ),
+        user("a", "Ann"),
+    ),
+    "Agent Framework image": (
+        AgentFrameworkMessage("user", [AgentFrameworkContent("data", media_type="image/png")]),
+        user("[image]", None, "image"),
+    ),
+    "Agent Framework tool result": (
+        AgentFrameworkMessage("tool", [AgentFrameworkContent("function_result", result="a")]),
+        [("tool", "a", None, "text")],
+    ),
+    "Agent Framework text": (SimpleNamespace(role="user", text="a"), user("a")),
+    "OpenAI client": (
+        SimpleNamespace(role="assistant", content="a", tool_calls=None),
+        [("assistant", "a", None, "text")],
+    ),
+}
+
+
+@both_entry_points
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_accepted(
+    form: str, parse: Callable[[object], list[ConversationMessage]]
+) -> None:
+    messages, expected = FORMS[form]
+    parsed = parse(messages)
+    assert [(m.role.value, m.text, m.speaker, m.content_type) for m in parsed] == expected
+
+
+@both_entry_points
+def test_ids_times_and_tool_calls_are_kept(
+    parse: Callable[[object], list[ConversationMessage]],
+) -> None:
+    calls = [{"name": "f", "args": {}, "id": "c"}]
+    chat = TextMessage(content="a", source="user", created_at=TIME, metadata={"k": "v"})
+    parsed = parse(
+        [
+            {"content": "a", "id": "1", "timestamp": TIME.isoformat(), "parent_message_id": "0"},
+            LangChainMessage("a", "ai", id="2", tool_calls=calls),
+            AgentFrameworkMessage("user", [AgentFrameworkContent("text", "a")], message_id="3"),
+            {"content": "a", "message_id": "4", "id": "5", "created_at": TIME},
+            chat,
+        ]
+    )
+    assert [m.message_id for m in parsed] == ["1", "2", "3", "4", chat.id]
+    assert [m.ts for m in parsed] == [TIME, None, None, TIME, TIME]
+    assert parsed[0].parent_message_id == "0"
+    assert parsed[1].metadata == {"tool_calls": calls}
+    assert parsed[4].metadata == {"k": "v"}
+
+
+REFUSED: tuple[tuple[object, str], ...] = (
+    ([], "empty"),
+    ("  ", "empty"),
+    (None, "NoneType is not a message"),
+    (7, "int is not a message"),
+    ([7], "int is not a message"),
+    (b"a", "bytes is not a message"),
+    ([object()], "object is not a message"),
+    ([{"role": "robot", "content": "x"}], "role 'robot' is not known"),
+    ([{"role": None, "content": "x"}], "role None is not known"),
+    ([{"role": "user", "content": 7}], "int is not text"),
+    ([{"role": "user", "content": [7]}], "part 7"),
+    ([{"role": "user", "content": "x", "message_id": [1]}], "message_id"),
+    ([{"role": "user", "content": "x", "name": 5}], "name 5 is not a text"),
+    ([{"role": "user", "content": "a\0"}], "NUL"),
+    ([{"role": "user", "content": "x", "ts": "soon"}], "not a time"),
+    ([{"role": "user", "content": "x", "metadata": [1]}], "not a JSON object"),
+)
+
+
+@both_entry_points
+@pytest.mark.parametrize(("messages", "reason"), REFUSED)
+def test_other_values_are_refused_with_a_hint(
+    messages: object, reason: str, parse: Callable[[object], list[ConversationMessage]]
+) -> None:
+    with pytest.raises(InvalidArgument, match=reason):
+        parse(messages)
+
+
+def test_unknown_role_error_lists_the_roles() -> None:
+    with pytest.raises(InvalidArgument) as caught:
+        parse_role("robot")
+    assert "developer" in str(caught.value.hint)
+
+
+def test_new_messages_share_metadata_and_are_redacted() -> None:
+    def redact(text: str) -> str:
+        return text.replace("4711", "***")
+
+    message = {"content": "PIN 4711", "metadata": {"pin": ["4711"], "n": 1}}
+    (new,) = parse_new_messages(message, {"topic": "4711", "n": 0}, redact)
+    assert new.content == "PIN ***"
+    assert new.metadata == {"topic": "***", "pin": ["***"], "n": 1}
+    assert redact_text("4711", None) == "4711"
+
+
+def test_new_messages_are_limited_in_number() -> None:
+    with pytest.raises(InvalidArgument, match="10001 messages exceed"):
+        parse_new_messages(["a"] * 10_001)
