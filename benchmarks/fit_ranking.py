@@ -38,7 +38,7 @@ from benchmarks.ranking_fits import (  # noqa: E402
     recall,
 )
 from benchmarks.report import say  # noqa: E402
-from memrecall.search.ranking.scores import HYBRID, PARTS  # noqa: E402
+from memrecall.search.ranking.scores import FEATURES, HYBRID  # noqa: E402
 
 Figures = dict[str, dict[str, float]]  # rows of named figures
 Some = TypeVar("Some")
@@ -63,7 +63,7 @@ def study_ranking(
     fitted = fit(train)
     apart = [*leave_one_out(train, fit), *[fitted] * len(check)]
     weights = {
-        name: {SOURCE: getattr(HYBRID, name), FITTED: getattr(fitted, name)} for name in PARTS
+        name: {SOURCE: getattr(HYBRID, name), FITTED: getattr(fitted, name)} for name in FEATURES
     }
     recalls = {}
     for labelled, other in zip([*train, *check], apart, strict=True):
@@ -100,7 +100,7 @@ def study_calibration(
 def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
     """Recall@10 of each set with one kind of evidence switched off."""
     choices = {"all": HYBRID}
-    for name in PARTS:
+    for name in FEATURES:
         if getattr(HYBRID, name):
             choices[f"without {name}"] = replace(HYBRID, **{name: 0.0})
     say(f"switching off {len(choices) - 1} kinds of evidence in turn")

@@ -34,13 +34,13 @@ from autogen_core.tools import FunctionTool  # noqa: E402
 
 from benchmarks.report import Report, Target, number, say  # noqa: E402
 from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # noqa: E402
-from memrecall.agent.tools.table import descriptions  # noqa: E402
+from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
 from memrecall.library.library import Library  # noqa: E402
 from memrecall.model.prompts import Language  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
-from memrecall.search import Hit, SearchPage, SearchRequest, Why  # noqa: E402
+from memrecall.search import Hit, ScoreParts, SearchPage, SearchRequest  # noqa: E402
 from memrecall.store import NewTrace, Store, UserVersion, WriteResult  # noqa: E402
 from memrecall.testing import ScriptedClient, Step, call  # noqa: E402
 from memrecall.testing import say as answer  # noqa: E402
@@ -111,7 +111,13 @@ class StubLibrary:
         """The store behind the search."""
         return cast(Store, StubStore())
 
-    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
+    async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion:
+        """Return a version that never changes."""
+        return UserVersion("epoch", 1, 1, "UTC")
+
+    async def search(
+        self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
+    ) -> SearchPage:
         """The next of the canned pages."""
         self._asked += 1
         return self._pages[(self._asked - 1) % len(self._pages)]
@@ -150,7 +156,7 @@ def _record(key: str) -> MemoryRecord:
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
     """A hit as a search would return it."""
     nothing = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
-    why = Why(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
+    why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
     said = Hit(
         key=key,
         kind="message",
@@ -220,7 +226,8 @@ def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
 
 def _function_tool(name: str) -> FunctionTool:
     """A tool made by AutoGen from a function whose arguments are those of ours."""
-    about, told = descriptions("en")[name]
+    texts = TOOLS[name].texts("en")
+    about, told = texts.description, texts.arguments
     fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
     text = json.dumps({"success": True, "results": ["We chose the green tea."] * 5})
 

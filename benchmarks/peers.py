@@ -37,7 +37,7 @@ if not __package__:  # run as a file, not as a module
 from benchmarks.databases import Place, in_batches, opened  # noqa: E402
 from benchmarks.report import Stopwatch, Time, number, percentile, say  # noqa: E402
 from memrecall.embedding import Embedder, Vectors, make_embedder  # noqa: E402
-from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus  # noqa: E402
+from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus  # noqa: E402
 from memrecall.evaluation.questions import Question, read_questions  # noqa: E402
 from memrecall.importers.jsonl import read_entry  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
@@ -153,7 +153,7 @@ def open_memrecall(task: Task, mode: Mode) -> System:
     run = task.bridge.run
     return System(
         version("memrecall"),
-        lambda: run(fill(library, task.corpus, lambda count: None)),
+        lambda: run(import_corpus(library, task.corpus, lambda count: None)),
         lambda question: run(search(question)),
         close=lambda: run(manager.__aexit__(None, None, None)),
     )

@@ -93,10 +93,13 @@ async def _probe(options: argparse.Namespace) -> dict[str, float]:
             await library.search(Scope(options.empty), request)
             figures["empty_mb"] = resident()
         begun, wall = time.process_time(), time.perf_counter()
-        async with library.cache.current(options.user) as current:
-            assert current is not None, f"there is no user {options.user}"
-            figures["rows"] = current[1].rows
-            figures["vectors_mb"] = current[1].vectors.nbytes(current[1].rows) / 1e6
+        feed = library.store.feed(options.user)
+        version = await feed.version()
+        assert version is not None, f"there is no user {options.user}"
+        async with library.cache.open(feed, version) as columns:
+            assert columns is not None
+            figures["rows"] = columns.rows
+            figures["vectors_mb"] = columns.vectors.nbytes(columns.rows) / 1e6
         figures["load_cpu"] = time.process_time() - begun
         figures["load_wall"] = time.perf_counter() - wall
         await library.search(Scope(options.user), request)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import Stopwatch, Time
-from memrecall.search.ranking.lexical import question_terms
+from memrecall.search.ranking.lexical import query_terms
 from memrecall.text.tokens import BREAK, analyze, is_cjk
 
 Tokens = list[str]
@@ -27,7 +27,7 @@ def text_tokens(text: str) -> Tokens:
 
 def question_tokens(text: str) -> Tokens:
     """What memrecall looks up for a question, words that tell nothing left out."""
-    return ["".join(term) for term in question_terms(text)]
+    return ["".join(term) for term in query_terms(text)]
 
 
 def rank_bm25(texts: Sequence[Tokens]) -> Ask:

@@ -13,16 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.report import say
-from memrecall.evaluation.corpus import Corpus, check_labels, fill, read_corpus
+from memrecall.evaluation.corpus import Corpus, check_labels, import_corpus, read_corpus
 from memrecall.evaluation.questions import Question, read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.index.columns import Columns
-from memrecall.search.ranking import features as judgement
-from memrecall.search.ranking.scores import Evidence, RankingWeights, combine
-from memrecall.search.ranking.selection import Rows, visible_rows
+from memrecall.search.index.rows import Rows
+from memrecall.search.ranking import features
+from memrecall.search.ranking.scores import RankingFeatures, RankingWeights, combine
+from memrecall.search.ranking.selection import visible_rows
 from memrecall.settings import Settings
 
 Mask = npt.NDArray[np.bool_]
@@ -35,7 +36,7 @@ _TOLD_EVERY = 100  # questions
 class Example:
     """One question and its candidates, which stand in the order that decides between equals."""
 
-    evidence: Evidence
+    evidence: RankingFeatures
     keys: tuple[str, ...]
     right: Mask
     wanted: int  # pieces of evidence there are, candidates or not
@@ -91,7 +92,7 @@ async def _import(library: Library, corpus: Corpus, name: str) -> None:
         left -= lines
         say(f"{name}: {left:,} lines left to import")
 
-    await fill(library, corpus, advance)
+    await import_corpus(library, corpus, advance)
 
 
 async def _example(library: Library, corpus: Corpus, question: Question) -> Example:
@@ -109,25 +110,25 @@ async def _example(library: Library, corpus: Corpus, question: Question) -> Exam
 
 async def _gather(
     library: Library, scope: Scope, request: SearchRequest, now: datetime
-) -> tuple[Evidence, tuple[str, ...]]:
-    """The steps of `judgement.rank` up to the evidence."""
-    vector, _ = await library.engine._embed(scope, request)
-    async with library.cache.current(scope.user_id) as current:
-        assert current is not None, f"{scope.user_id} was imported"
-        mark, columns = current
-        version = mark.version
-        question = judgement.RankingQuery(request, None, vector, now)
-        alive = columns.alive(version)
+) -> tuple[RankingFeatures, tuple[str, ...]]:
+    """Run the steps of `features.rank` up to the features."""
+    engine, feed = library.engine, library.store.feed(scope.user_id)
+    user = await feed.version()
+    assert user is not None, f"{scope.user_id} was imported"
+    search = engine._begin(scope, request, feed, user)
+    vector, _ = await engine._embed(search)
+    async with library.cache.open(feed, user) as columns:
+        assert columns is not None
+        query = features.RankingQuery(request, None, vector, user.version, now, user.time_zone)
+        alive = columns.alive(user.version)
         visible = visible_rows(columns, scope, request, alive, now)
-        lexical = judgement._lexical(columns, question, alive)
-        sense = judgement._sense(columns, question, version)
-        matched = judgement._matched(columns, question, sense, lexical)
-        rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matched))
-        counted = judgement._counted(columns, request, alive, visible)
-        evidence = judgement._gather(
-            columns, question, lexical, sense, counted, version, mark, rows
-        )
-        return evidence, tuple(columns.table.keys[row] for row in rows)
+        lexical = features._lexical_scores(columns, query, alive)
+        semantic = features._semantic_scores(columns, query)
+        matches = features._matching_rows(columns, query, semantic, lexical)
+        rows = _in_order_of_equals(columns, np.flatnonzero(visible.open & matches))
+        counted = features._counted_rows(columns, request, alive, visible)
+        values = features.compute_features(columns, query, lexical, semantic, counted, rows)
+        return values, tuple(columns.table.keys[row] for row in rows)
 
 
 def _in_order_of_equals(columns: Columns, rows: Rows) -> Rows:

@@ -10,10 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.ranking_evidence import Example, LabelledSet
-from memrecall.evaluation.metrics import CALIBRATED
+from memrecall.evaluation.metrics import CALIBRATION_DEPTH
 from memrecall.evaluation.statistics import brier_skill, calibration_error
 from memrecall.search.ranking import calibration
-from memrecall.search.ranking.scores import HYBRID, PARTS, RankingWeights
+from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights
 
 Floats = npt.NDArray[np.float64]
 Slope = tuple[float, Floats, Floats]  # a value, its slope and its curvature
@@ -119,7 +119,7 @@ def make_lists(sets: Sequence[LabelledSet], fitted: Sequence[str], held: Sequenc
 
 
 def _columns(example: Example, at: npt.NDArray[np.intp], names: Sequence[str]) -> Floats:
-    return np.stack([example.evidence.part(name)[at] for name in names], axis=1).astype(np.float64)
+    return np.stack([example.evidence.get(name)[at] for name in names], axis=1).astype(np.float64)
 
 
 def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
@@ -128,7 +128,7 @@ def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
 
 def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> RankingWeights:
     """The weights that make what is right likeliest, the held ones and the bias as they are."""
-    fitted = [name for name in PARTS if name not in held]
+    fitted = [name for name in FEATURES if name not in held]
     lists = make_lists(sets, fitted, held)
     found = minimise(lists.loss, _vector(HYBRID, fitted))
     return replace(HYBRID, **dict(zip(fitted, found.tolist(), strict=True)))
@@ -182,8 +182,8 @@ def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[n
     columns = np.ones((len(first), 4))
     columns[:, 0] = scores - together
     if len(seen):
-        columns[:, 1] = example.evidence.part("lone")[seen].mean()
-        columns[:, 2] = example.evidence.part("time")[seen].mean()
+        columns[:, 1] = example.evidence.get("lone")[seen].mean()
+        columns[:, 2] = example.evidence.get("time")[seen].mean()
     return columns
 
 
@@ -194,7 +194,7 @@ def _sigmoid(values: Floats) -> Floats:
 
 def fit_calibration(sets: Sequence[Results]) -> Coefficients:
     """Logistic regression over the first twenty results of each question."""
-    judged = [results.rank < CALIBRATED for results in sets]
+    judged = [results.rank < CALIBRATION_DEPTH for results in sets]
     features = np.concatenate([r.features[at] for r, at in zip(sets, judged, strict=True)])
     right = np.concatenate([r.right[at] for r, at in zip(sets, judged, strict=True)])
     weight = np.concatenate([np.full(at.sum(), 1 / at.sum() / len(sets)) for at in judged])
@@ -213,7 +213,7 @@ def fit_calibration(sets: Sequence[Results]) -> Coefficients:
 def judge(results: Results, coefficients: Coefficients) -> dict[str, float]:
     """Calibration over the first twenty results, and what relevance 0.5 does to the results."""
     chances = results.chances(coefficients)
-    judged, right = results.rank < CALIBRATED, results.right.astype(np.float64)
+    judged, right = results.rank < CALIBRATION_DEPTH, results.right.astype(np.float64)
     passed = chances >= calibration.HALF
     among_first = results.right & (results.rank < FIRST)
     return {

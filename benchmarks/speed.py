@@ -14,7 +14,7 @@ from benchmarks.vectors import Matrix, StoredVectors
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchEngine, SearchRequest
-from memrecall.search.ranking.lexical import bm25, question_terms
+from memrecall.search.ranking.lexical import bm25, query_terms
 from memrecall.search.request import MODES, Mode
 
 USER = "bench-user"
@@ -60,22 +60,24 @@ async def measure_searches(
             times += await search_times(library, USER, questions, mode)
         report.add_times(section, mode, times, size)
     assert library.embedder is not None
-    parts: dict[str, list[Time]] = {"mark": [], "vector": [], "bm25": []}
-    async with library.cache.current(USER) as current:
-        assert current is not None
-        mark, columns = current
-        alive = columns.alive(mark.version)
-        parts["bm25"] = time_each(lambda q: bm25(columns, question_terms(q), alive), questions)
+    parts: dict[str, list[Time]] = {"version": [], "vector": [], "bm25": []}
+    feed = library.store.feed(USER)
+    version = await feed.version()
+    assert version is not None
+    async with library.cache.open(feed, version) as columns:
+        assert columns is not None
+        alive = columns.alive(version.version)
+        parts["bm25"] = time_each(lambda q: bm25(columns, query_terms(q), alive), questions)
     for text in questions:
         watch = Stopwatch()
-        await library.store.feed(USER).version()
-        parts["mark"].append(watch.read())
+        await feed.version()
+        parts["version"].append(watch.read())
         watch = Stopwatch()
         await library.embedder.embed([text])
         parts["vector"].append(watch.read())
     report.add_times(section, "part: BM25 scores", parts["bm25"], size)
-    report.add_times(section, "part: the user's mark", parts["mark"], size)
-    report.add_times(section, "part: the question's vector", parts["vector"], size)
+    report.add_times(section, "part: the user's version", parts["version"], size)
+    report.add_times(section, "part: the query's vector", parts["vector"], size)
 
 
 async def search_times(

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from memrecall.agent import TraceEvent
 from memrecall.cli.output import usable_width
-from memrecall.cli.views.recall import Drawing, heading
+from memrecall.cli.views.recall import RecallView, heading
 from memrecall.memory import Importer, ImportReport, Library, recall
 from memrecall.settings import Settings
 
@@ -101,16 +101,16 @@ async def import_chat(library: Library) -> ImportReport:
 
 async def ask(console: Console, library: Library, request: Request, width: int) -> None:
     """Recall, and draw it as it happens: the calls, the handoff, the evidence."""
-    drawing = Drawing(width, brief=True)
+    view = RecallView(width, brief=True)
 
     def draw(event: TraceEvent) -> None:
-        for line in drawing.event(event):
+        for line in view.render_event(event):
             console.print(line)
 
     result = await recall(
         request.says, user_id=request.user, library=library, as_of=NOW, observer=draw
     )
-    for line in drawing.result(result):
+    for line in view.render_result(result):
         console.print(line)
 
 

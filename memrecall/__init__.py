@@ -1,7 +1,7 @@
-"""memrecall: a colleague that recalls, for LLM agents.
+"""Long-term memory and recall for LLM agents.
 
-The names below are what applications use. They load when first asked for: importing the package
-costs next to nothing.
+The names below are the public API. Each one is imported on first use, so that importing the package
+itself is cheap.
 """
 
 from typing import TYPE_CHECKING
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from memrecall.settings import Settings, load_settings
     from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "MEMRECALL_TOOLS",

@@ -1,4 +1,4 @@
-"""`python -m memrecall` is the command line."""
+"""Entry point of `python -m memrecall`."""
 
 from memrecall.cli import main
 

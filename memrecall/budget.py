@@ -1,4 +1,4 @@
-"""What a recall may cost, and what it has cost so far. One budget serves all its iterations."""
+"""Limits of a recall and its usage so far; one budget covers all iterations."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from memrecall.errors import InvalidArgument
 
 
 class Limit(StrEnum):
-    """The ceilings of a recall, by the names that a stop reason uses."""
+    """The limits of a recall, by the names that stop reasons use."""
 
     ITERATIONS = "iterations"
     MODEL_CALLS = "model_calls"
@@ -20,7 +20,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The ceilings of one recall. A 0 is a ceiling too: it forbids, it does not mean "default"."""
+    """The limits of one recall; 0 forbids, it does not mean "default"."""
 
     iterations: int = 3
     model_calls: int = 12
@@ -39,7 +39,7 @@ class Limits:
 
 @dataclass(slots=True)
 class Usage:
-    """What a recall has cost."""
+    """The resources that a recall has used."""
 
     model_calls: int = 0
     tool_calls: int = 0
@@ -52,11 +52,11 @@ class Usage:
 
     @property
     def tokens(self) -> int:
-        """Tokens in both directions, as the model counts them."""
+        """Prompt and completion tokens, as the model counts them."""
         return self.prompt_tokens + self.completion_tokens
 
     def as_dict(self) -> dict[str, int | float]:
-        """The figures by name, the time to the millisecond."""
+        """Return the figures by name, times in milliseconds precision."""
         return {
             name: round(value, 3) if isinstance(value, float) else value
             for name, value in asdict(self).items()
@@ -64,7 +64,7 @@ class Usage:
 
 
 class Budget:
-    """Limits, and the usage that is held against them."""
+    """The limits of a recall and the usage counted against them."""
 
     def __init__(self, limits: Limits, clock: Callable[[], float] = time.monotonic) -> None:
         self.limits = limits
@@ -72,24 +72,24 @@ class Budget:
         self._clock = clock
         self._started = clock()
         self._used = Usage()
-        self._largest_call = 0  # tokens of the dearest call so far
+        self._largest_call = 0  # tokens of the most expensive call so far
         self._slowest_call = 0.0
 
     @property
     def usage(self) -> Usage:
-        """What was used until now."""
+        """The usage until now."""
         self._used.seconds = self._clock() - self._started
         return self._used
 
     @property
     def seconds_left(self) -> float:
-        """Time until the limit, never below 0."""
+        """The time until the limit, never below 0."""
         return max(self.limits.seconds - (self._clock() - self._started), 0.0)
 
     def spend_model_call(
         self, characters: int, prompt_tokens: int, completion_tokens: int, seconds: float
     ) -> None:
-        """Count one call of the model, also one that failed."""
+        """Count one model call, failed or not."""
         self._used.model_calls += 1
         self._used.prompt_characters += characters
         self._used.prompt_tokens += prompt_tokens
@@ -99,15 +99,15 @@ class Budget:
         self._slowest_call = max(self._slowest_call, seconds)
 
     def spend_tool_call(self) -> None:
-        """Count one call of a tool."""
+        """Count one tool call."""
         self._used.tool_calls += 1
 
     def spend_tool_time(self, seconds: float) -> None:
-        """Count the time that a tool took."""
+        """Add the time of a tool call."""
         self._used.tool_seconds += seconds
 
     def renew(self) -> None:
-        """Grant the same numbers again, for another model; the time goes on."""
+        """Grant the same limits again, for another model; the time limit stays."""
         used, fresh = self._used, self._granted
         self.limits = replace(
             self.limits,
@@ -119,15 +119,16 @@ class Budget:
         self._slowest_call = 0.0
 
     def exceeded(self) -> Limit | None:
-        """The limit that leaves no room for another call of the model, if any."""
-        return self._without_room_for(1)
+        """Return the limit that does not allow another model call, if any."""
+        return self._limit_below(1)
 
     def last_call(self) -> Limit | None:
-        """The limit for which the next call of the model must be the last one, if any."""
-        return self._without_room_for(2)
+        """Return the limit that allows one more model call only, if any."""
+        return self._limit_below(2)
 
-    def _without_room_for(self, calls: int) -> Limit | None:
-        spare = calls - 1  # what is kept back for a later call costs as much as the dearest so far
+    def _limit_below(self, calls: int) -> Limit | None:
+        # A later call is assumed to cost as much as the most expensive one so far.
+        spare = calls - 1
         used = self._used
         if used.model_calls + calls > self.limits.model_calls:
             return Limit.MODEL_CALLS

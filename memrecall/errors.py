@@ -1,8 +1,8 @@
-"""Every failure memrecall reports, each with a stable code.
+"""Every error memrecall raises on purpose, each with a stable code.
 
-Two families: `CallerError` is a mistake in what was asked, and asking the same again fails again;
-`RunError` is the world's fault (disk, lock, network) and may pass.
-A message names the offending value; `hint` names the way out.
+Two families: `CallerError` is a mistake in the request, and the same request fails again;
+`RunError` is a failure of the environment (disk, lock, network), and a retry may succeed.
+A message names the offending value; `hint` says how to fix it.
 """
 
 from typing import Any, Literal
@@ -18,11 +18,11 @@ ModelFailure = Literal[
     "refused",
     "malformed",
 ]
-PASSING_FAILURES = frozenset[ModelFailure]({"unreachable", "timeout", "rate_limited"})
+TRANSIENT_FAILURES = frozenset[ModelFailure]({"unreachable", "timeout", "rate_limited"})
 
 
 class MemrecallError(Exception):
-    """The root of all errors that memrecall raises on purpose."""
+    """The base class of all errors that memrecall raises on purpose."""
 
     code = "INTERNAL"
 
@@ -37,7 +37,7 @@ class MemrecallError(Exception):
 
 
 class CallerError(MemrecallError):
-    """What was asked cannot be done as asked."""
+    """The request is invalid."""
 
     code = "INVALID_ARGUMENT"
 
@@ -47,7 +47,7 @@ class InvalidArgument(CallerError):
 
 
 class QuerySyntaxError(InvalidArgument):
-    """A query of the query language cannot be read; `position` counts characters from 0."""
+    """A query cannot be parsed; `position` counts characters from 0."""
 
     def __init__(self, message: str, position: int) -> None:
         super().__init__(f"{message} at position {position}", position=position)
@@ -55,13 +55,13 @@ class QuerySyntaxError(InvalidArgument):
 
 
 class NotFound(CallerError):
-    """The named thing does not exist in this scope."""
+    """The object does not exist in this scope."""
 
     code = "NOT_FOUND"
 
 
 class Conflict(CallerError):
-    """An id is already taken by something else."""
+    """An id is already in use."""
 
     code = "CONFLICT"
 
@@ -73,19 +73,19 @@ class Disabled(CallerError):
 
 
 class EmbeddingModelMismatch(CallerError):
-    """The database's vectors were made by another embedding model."""
+    """The vectors of the database are of another embedding model."""
 
     code = "FAILED_PRECONDITION"
 
 
 class SchemaTooNew(CallerError):
-    """The database was written by a newer memrecall."""
+    """The database was written by a newer version of memrecall."""
 
     code = "FAILED_PRECONDITION"
 
 
 class CassetteMismatch(CallerError):
-    """What was asked of the model is not what the cassette holds; `call` counts from 1."""
+    """A model call differs from the recorded one; `call` counts from 1."""
 
     code = "FAILED_PRECONDITION"
 
@@ -97,13 +97,13 @@ class ScriptExhausted(CallerError):
 
 
 class RunError(MemrecallError):
-    """The request was right; the world was not."""
+    """A valid request failed for reasons outside of it."""
 
     code = "UNAVAILABLE"
 
 
 class StorageError(RunError):
-    """The database failed in a way that has no more exact name."""
+    """The database failed, for a reason that has no class of its own."""
 
 
 class StorageUnreachable(StorageError):
@@ -115,21 +115,21 @@ class StorageReadOnly(StorageError):
 
 
 class StorageBusy(StorageError):
-    """Another writer held the database for too long; trying again may help."""
+    """Another writer locked the database for too long; a retry may succeed."""
 
 
 class StorageFull(StorageError):
-    """No space is left; nothing of the failed write was kept."""
+    """The disk is full; the failed write was rolled back."""
 
     code = "RESOURCE_EXHAUSTED"
 
 
 class EmbedderFailed(RunError):
-    """The embedder could not be loaded or did not answer."""
+    """The embedder could not be loaded, or did not respond."""
 
 
 class ModelFailed(RunError):
-    """The model did not answer, or not in a way that can be used; `kind` says how."""
+    """The model did not respond, or not usably; `kind` says how."""
 
     def __init__(self, message: str, *, kind: ModelFailure, hint: str = "", **details: Any) -> None:
         super().__init__(message, hint=hint, kind=kind, **details)
@@ -139,5 +139,5 @@ class ModelFailed(RunError):
 
     @property
     def may_pass(self) -> bool:
-        """Whether the very same request may succeed later."""
-        return self.kind in PASSING_FAILURES
+        """Whether the same request may succeed later."""
+        return self.kind in TRANSIENT_FAILURES

@@ -1,11 +1,11 @@
-"""Parts that third parties bring: named by a setting, found by an entry point, loaded when needed.
+"""Third-party plugins: named by a setting, discovered by entry point, loaded when needed.
 
-A package offers one in its `pyproject.toml`:
+A package registers one in its `pyproject.toml`:
 
     [project.entry-points."memrecall.embedders"]
     acme = "acme_memrecall:make_embedder"
 
-and `MEMRECALL_EMBEDDER=acme:large` has `make_embedder` called.
+and `MEMRECALL_EMBEDDER=acme:large` calls `make_embedder` with "large".
 """
 
 from importlib.metadata import EntryPoint, entry_points
@@ -19,27 +19,25 @@ _PREFIX = "memrecall."
 
 
 def plugin_names(kind: Kind) -> list[str]:
-    """The names of all plugins of a kind that are installed."""
+    """Return the names of all installed plugins of a kind."""
     return sorted({point.name for point in entry_points(group=_PREFIX + kind)})
 
 
 def find_plugin(kind: Kind, name: str) -> Any | None:
-    """What the entry point of that name offers, loaded now; None if nobody offers it."""
-    found = list(entry_points(group=_PREFIX + kind, name=name))
-    if not found:
-        return None
-    return _load(kind, found[0])
+    """Load the plugin of that name; None if it is not installed."""
+    points = list(entry_points(group=_PREFIX + kind, name=name))
+    return _load(kind, points[0]) if points else None
 
 
 def require_plugin(kind: Kind, spec: str, built_in: tuple[str, ...]) -> tuple[Any, str]:
-    """The plugin that a setting like "name:argument" names, and the argument."""
+    """Return the plugin that a setting like "name:argument" names, and the argument."""
     name, _, argument = spec.partition(":")
-    made = find_plugin(kind, name)
-    if made is None:
-        known = ", ".join([*built_in, *plugin_names(kind)])
-        what = kind.removesuffix("s").replace("_", " ")
-        raise InvalidArgument(f"there is no {what} {spec!r}", hint=f"Choose of {known}")
-    return made, argument
+    plugin = find_plugin(kind, name)
+    if plugin is None:
+        choices = ", ".join([*built_in, *plugin_names(kind)])
+        label = kind.removesuffix("s").replace("_", " ")
+        raise InvalidArgument(f"there is no {label} {spec!r}", hint=f"Choose of {choices}")
+    return plugin, argument
 
 
 def _load(kind: Kind, point: EntryPoint) -> Any:
@@ -48,5 +46,5 @@ def _load(kind: Kind, point: EntryPoint) -> Any:
     except (ImportError, AttributeError) as error:
         raise InvalidArgument(
             f"the plugin {point.name!r} of {_PREFIX}{kind} cannot be loaded: {error}",
-            hint=f"It is {point.value}: check its package",
+            hint=f"Check the package of {point.value}",
         ) from None

@@ -1,7 +1,7 @@
-"""How far long work has come: a bar in a notebook, a bar in a terminal, or a function that is told.
+"""Progress of long work: a bar in a notebook or a terminal, or a callback.
 
-In a notebook the bar is a display of its own that is updated in place. That needs no widgets, works
-wherever notebooks are shown, and leaves one line behind.
+In a notebook the bar is a display that is updated in place. It needs no widgets, works in every
+notebook viewer and leaves one line behind.
 """
 
 import sys
@@ -16,23 +16,23 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Advance = Callable[[int], None]
-# True: shown in a notebook or a terminal. False: not. None: in a notebook, if it takes a while.
+# True: show a bar in a notebook or terminal. False: none. None: in a notebook, for long work.
 Progress = Advance | bool | None
 
-_PATIENCE = 0.5  # seconds that work may take before anybody wants to know
-_INTERVAL = 0.1  # seconds between two drawings
+_DELAY = 0.5  # seconds before a bar appears that was not requested
+_INTERVAL = 0.1  # seconds between two updates
 _BLUE = "#3987e5"
 
 
 @contextmanager
 def progress_bar(progress: Progress, title: str, total: int, *, unit: str) -> Iterator[Advance]:
-    """Tell how far some work has come; what is yielded is to be called with what was done."""
+    """Yield a function to be called with the number of units completed."""
     if callable(progress):
         yield progress
     elif progress is False:
         yield _ignore
     elif in_notebook():
-        bar = NotebookBar(title, total, unit, patience=0.0 if progress else _PATIENCE)
+        bar = NotebookBar(title, total, unit, delay=0.0 if progress else _DELAY)
         try:
             yield bar.advance
         finally:
@@ -47,7 +47,7 @@ def progress_bar(progress: Progress, title: str, total: int, *, unit: str) -> It
 
 
 def in_notebook() -> bool:
-    """Whether this runs in the kernel of a notebook."""
+    """Return True if this runs in the kernel of a notebook."""
     ipython: Any = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
@@ -55,7 +55,7 @@ def in_notebook() -> bool:
 
 @contextmanager
 def terminal_bar(console: "Console", title: str, total: int, *, unit: str) -> Iterator[Advance]:
-    """A bar in a terminal; silent where there is none."""
+    """Show a bar in a terminal; yield a function that advances it."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -73,40 +73,40 @@ def terminal_bar(console: "Console", title: str, total: int, *, unit: str) -> It
 
 
 class NotebookBar:
-    """A bar that a notebook shows and that is drawn anew as work goes on."""
+    """A progress bar in a notebook, updated in place."""
 
-    def __init__(self, title: str, total: int, unit: str, *, patience: float = 0.0) -> None:
+    def __init__(self, title: str, total: int, unit: str, *, delay: float = 0.0) -> None:
         self._title = title
         self._total = total
         self._unit = unit
-        self._done = 0
+        self._completed = 0
         self._started = time.monotonic()
-        self._next = self._started + patience
+        self._next = self._started + delay
         self._handle: Any = None
-        if not patience:
+        if not delay:
             self._draw()
 
     def advance(self, step: int) -> None:
-        """So much more was done."""
-        self._done += step
+        """Add completed units."""
+        self._completed += step
         if time.monotonic() >= self._next:
             self._draw()
 
     def close(self) -> None:
-        """Leave the last state behind, if anything was shown."""
-        self._started = 0.0  # what took how long tells nothing any more
+        """Show the final state, if the bar was shown at all."""
+        self._started = 0.0  # No remaining time is shown any more.
         if self._handle is not None:
             self._draw()
 
     def __repr__(self) -> str:
-        of = f" of {self._amount(self._total)}" if self._total > self._done else ""
-        return f"{self._title}: {self._amount(self._done)}{of}{self._remaining()}"
+        of = f" of {self._amount(self._total)}" if self._total > self._completed else ""
+        return f"{self._title}: {self._amount(self._completed)}{of}{self._remaining()}"
 
     def _repr_html_(self) -> str:
-        share = min(self._done / self._total, 1.0) if self._total else 1.0
-        told = repr(self).removeprefix(f"{self._title}: ")
+        share = min(self._completed / self._total, 1.0) if self._total else 1.0
+        amount = repr(self).removeprefix(f"{self._title}: ")
         return str(
-            tag("div", self._title, meter(share, _BLUE), tag("span", told, style=DIM), style=LINE)
+            tag("div", self._title, meter(share, _BLUE), tag("span", amount, style=DIM), style=LINE)
         )
 
     def _amount(self, number: int) -> str:
@@ -117,10 +117,10 @@ class NotebookBar:
         return f"{number:,} {self._unit}"
 
     def _remaining(self) -> str:
-        if not self._started or not 0 < self._done < self._total:
+        if not self._started or not 0 < self._completed < self._total:
             return ""
-        spent = time.monotonic() - self._started
-        return f" · {spent / self._done * (self._total - self._done):.0f} s left"
+        elapsed = time.monotonic() - self._started
+        return f" · {elapsed / self._completed * (self._total - self._completed):.0f} s left"
 
     def _draw(self) -> None:
         from IPython import display as notebook

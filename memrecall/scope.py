@@ -1,4 +1,4 @@
-"""Who is asking: bound by trusted code when an object is made, never named by a tool or a model."""
+"""The scope of a request, set by trusted code and never by a tool or a model."""
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -10,19 +10,19 @@ DEFAULT_NAME = "default"
 
 
 class Permission(StrEnum):
-    """What a scope may do beyond reading and writing its own user's ordinary rows."""
+    """Permissions beyond reading and writing the user's ordinary rows."""
 
-    SENSITIVE = "sensitive"  # see memories that are marked as sensitive
-    KNOWLEDGE = "knowledge"  # change what all users of an agent share
-    OPERATOR = "operator"  # look at the service itself; workspaces, dump, backup and restore
+    SENSITIVE = "sensitive"  # read memories marked as sensitive
+    KNOWLEDGE = "knowledge"  # change the knowledge that all users of an agent share
+    OPERATOR = "operator"  # service status, workspaces, dump, backup and restore
 
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One user's data, perhaps seen through one agent, perhaps labelled with one session.
+    """One user's data, optionally of one agent and one session.
 
-    The user always filters. An agent filters when bound. A session labels what is written and
-    filters only where a caller asks for it.
+    The user always filters, the agent if it is set. The session labels what is written and filters
+    only where a caller requests it.
     """
 
     user_id: str
@@ -40,9 +40,9 @@ class Scope:
             check_id("session_id", self.session_id)
 
     def allows(self, permission: Permission) -> bool:
-        """Whether trusted code granted this permission."""
+        """Return True if the scope has a permission."""
         return permission in self.permissions
 
     def with_session(self, session_id: str) -> "Scope":
-        """The same user and agent, in another session."""
+        """Return a scope of the same user and agent in another session."""
         return replace(self, session_id=session_id)

@@ -1,4 +1,4 @@
-"""Addresses and keys of servers that memrecall talks to: checked before anything is sent."""
+"""Settings from arguments, the environment and a file; checks of server addresses and keys."""
 
 import os
 import re
@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from memrecall.errors import InvalidArgument
@@ -31,16 +31,16 @@ ZERO_MEANS_OFF = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be set, with what holds when nothing is."""
+    """All settings with their defaults."""
 
     db: str = field(default="", repr=False)  # a URL may hold a password
     embedder: str = "local"
     embedder_base_url: str = ""
-    reranker: str = ""  # judges the first hits of `Memory.search`; "": none
+    reranker: str = ""  # reorders the first hits of `Memory.search`; "": none
     reranker_base_url: str = ""
-    vector_db: str = ""  # where vectors beyond `vector_db_rows` lie; "": in memory all the same
-    vector_db_rows: int = 200_000  # of one user
-    graph_db: str = ""  # where knowledge graphs are kept; "": with everything else
+    vector_db: str = ""  # for users with more than `vector_db_rows` vectors; "": in memory
+    vector_db_rows: int = 200_000  # per user
+    graph_db: str = ""  # where knowledge graphs are stored; "": in the store
     model: str = ""
     base_url: str = ""
     api_key: str = field(default="", repr=False)
@@ -50,41 +50,41 @@ class Settings:
     lock_timeout: float = 10.0
     index_memory_mb: int = 1024
     snapshots: bool = True
-    trace_days: int = 30  # 0: traces of recalls are not stored
+    trace_days: int = 30  # 0: traces are not stored
     cache_dir: str = ""
     runs_dir: str = ""
-    workspaces_dir: str = ""  # of the memory tools; empty: beside a SQLite file
-    backups_dir: str = ""  # likewise
-    backup_mb: int = 256  # the largest backup
+    workspaces_dir: str = ""  # for the memory tools; empty: beside a SQLite file
+    backups_dir: str = ""  # the same
+    backup_mb: int = 256  # maximum size
     host: str = "127.0.0.1"
     port: int = 8765
-    cors_origins: str = ""  # web pages that may call the service, divided by commas
-    recalls_per_key: int = 4  # at once
-    recall_queue: int = 16  # that wait behind them; 0: none
-    recall_patience: float = 30.0  # seconds that they wait
-    sweep_hours: float = 0.0  # between two sweeps of `memrecall serve`; 0: none
-    sweep_older_days: float = 0.0  # what goes then, beside the expired and duplicates; 0: not so
+    cors_origins: str = ""  # web pages that may call the service, separated by commas
+    recalls_per_key: int = 4  # concurrently
+    recall_queue: int = 16  # waiting recalls; 0: none
+    recall_patience: float = 30.0  # seconds that a recall may wait
+    sweep_hours: float = 0.0  # between two retention sweeps of `memrecall serve`; 0: none
+    sweep_older_days: float = 0.0  # removed as well as expired and duplicate ones; 0: off
     sweep_not_recalled_days: float = 0.0
     sweep_superseded_days: float = 0.0
-    sweep_most_memories: int = 0  # of one user
-    sweep_purge: bool = False  # removed for ever instead of hidden
-    dashboard: bool = True  # pages for people at /, where the extra `dashboard` is installed
-    counter_days: int = 30  # that the dashboard's counters are kept; 0: nothing is counted
-    log_contents: bool = False  # what is said and asked may be logged
-    telemetry: bool = False  # spans of the service, to where the OTEL_ variables say
-    chat_recalls: int = 3  # in one turn of a chat, at most
-    chat_count_forced: bool = True  # the recall that every turn makes is one of them
-    chat_recall_seconds: float = 10.0  # of one recall; then the turn goes on without it
-    chat_recall_with_model: bool = False  # else the rules recall, and the model only answers
-    chat_seconds: float = 120.0  # of all answers of the model in one turn
-    chat_history: int = 20  # messages of the session that the model is shown; 0: none
+    sweep_most_memories: int = 0  # per user
+    sweep_purge: bool = False  # erase instead of hide
+    dashboard: bool = True  # the web dashboard at /, if the extra `dashboard` is installed
+    counter_days: int = 30  # retention of the dashboard's counters; 0: off
+    log_contents: bool = False  # log messages and queries
+    telemetry: bool = False  # export spans as configured by the OTEL_ variables
+    chat_recalls: int = 3  # maximum per chat turn
+    chat_count_forced: bool = True  # include the recall that every turn starts with
+    chat_recall_seconds: float = 10.0  # timeout of one recall; the turn then continues without it
+    chat_recall_with_model: bool = False  # otherwise the rules recall, and the model only answers
+    chat_seconds: float = 120.0  # for all model answers of one turn
+    chat_history: int = 20  # messages of the session shown to the model; 0: none
 
     def allowed_origins(self) -> frozenset[str]:
-        """The web pages that may call the service."""
+        """Return the web pages that may call the service."""
         return frozenset(filter(None, map(str.strip, self.cors_origins.split(","))))
 
-    def shown(self) -> dict[str, Any]:
-        """The settings as they may be printed: no password, the key only as set or not."""
+    def redacted(self) -> dict[str, Any]:
+        """Return the settings for display, without passwords and keys."""
         values = {item.name: getattr(self, item.name) for item in fields(self)}
         values["db"] = re.sub(r"(://[^/@:]*):[^@]*@", r"\1:***@", self.db)
         values["api_key"] = "set" if self.api_key else ""
@@ -92,8 +92,8 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
-    """Settings in force, and where each one came from."""
+class LoadedSettings:
+    """The effective settings, and the source of each."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -104,8 +104,11 @@ def load_settings(
     arguments: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
     file: Path | None = None,
-) -> Loaded:
-    """Gather the settings; a value of the wrong kind is an error that names its source."""
+) -> LoadedSettings:
+    """Read the settings; arguments override the environment, which overrides the file.
+
+    InvalidArgument names the source of a value of the wrong type.
+    """
     environment = os.environ if environment is None else environment
     file, from_file = _read_file(file, environment)
     sources = (
@@ -115,8 +118,8 @@ def load_settings(
     )
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for source, given in sources:
-        for name, value in given.items():
+    for source, source_values in sources:
+        for name, value in source_values.items():
             values[name] = _convert(name, value, source)
             origins[name] = source
     if not values.get("db"):
@@ -125,11 +128,11 @@ def load_settings(
         values["cache_dir"] = str(_folders().user_cache_path)
     if not values.get("runs_dir"):
         values["runs_dir"] = str(_folders().user_data_path / "runs")
-    return Loaded(Settings(**values), origins, file)
+    return LoadedSettings(Settings(**values), origins, file)
 
 
 def default_database() -> Path:
-    """The database in the user's data folder."""
+    """Return the path of the database in the user's data folder."""
     folder: Path = _folders().user_data_path
     return folder / "memrecall.db"
 
@@ -142,61 +145,59 @@ def _folders() -> Any:
 
 def _read_environment(environment: Mapping[str, str]) -> dict[str, str]:
     names = {PREFIX + item.name.upper(): item.name for item in fields(Settings)}
-    # Set to nothing counts as not set: the usual way to switch a variable off.
+    # An empty variable counts as unset: that is the usual way to switch one off.
     return {names[key]: value for key, value in environment.items() if key in names and value}
 
 
 def _read_file(
     file: Path | None, environment: Mapping[str, str]
 ) -> tuple[Path | None, dict[str, Any]]:
-    """The settings file: the one named, or the one in the user's configuration folder if any."""
-    named = file or (Path(named) if (named := environment.get(PREFIX + "CONFIG")) else None)
-    path = named or _folders().user_config_path / "config.toml"
+    """Read the given file, or the one in the user's configuration folder if there is one."""
+    variable = environment.get(PREFIX + "CONFIG")
+    requested = file or (Path(variable) if variable else None)
+    path = requested or _folders().user_config_path / "config.toml"
     try:
-        given = tomllib.loads(path.read_text("utf-8"))
+        values = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
-        if named is None:
+        if requested is None:
             return None, {}
         raise InvalidArgument(
             f"there is no settings file {path}", hint=f"Check {PREFIX}CONFIG"
         ) from None
     except (OSError, ValueError) as error:
         raise InvalidArgument(f"the settings file {path} cannot be read: {error}") from None
-    unknown = sorted(set(given) - {item.name for item in fields(Settings)})
+    unknown = sorted(set(values) - {item.name for item in fields(Settings)})
     if unknown:
         raise InvalidArgument(
             f"{path} sets {unknown[0]!r}, which is not a setting",
             hint="`memrecall doctor` lists them",
         )
-    return path, given
+    return path, values
 
 
 def _convert(name: str, value: Any, source: str) -> Any:
-    wanted = type(getattr(Settings(), name))
+    expected = type(getattr(Settings(), name))
     try:
-        converted = _as_bool(value) if wanted is bool else wanted(value)
+        converted: Any = _as_bool(value) if expected is bool else expected(value)
     except (TypeError, ValueError):
         raise InvalidArgument(
-            f"{name} = {value!r} (from {source}) is not a {wanted.__name__}"
+            f"{name} = {value!r} (from {source}) is not a {expected.__name__}"
         ) from None
     if name in CHOICES and converted not in CHOICES[name]:
         hint = f"Use {' or '.join(CHOICES[name])}"
         raise InvalidArgument(f"{name} {value!r} is not known", hint=hint)
-    if wanted in (int, float) and not _is_enough(name, cast(float, converted)):
-        least = "0 or more" if name in ZERO_MEANS_OFF else "above 0"
-        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {least}")
+    may_be_zero = name in ZERO_MEANS_OFF
+    if expected in (int, float) and not (converted >= 0 if may_be_zero else converted > 0):
+        minimum = "0 or more" if may_be_zero else "above 0"
+        raise InvalidArgument(f"{name} = {value!r} (from {source}) must be {minimum}")
     return converted
 
 
-def _is_enough(name: str, number: float) -> bool:
-    return number >= 0 if name in ZERO_MEANS_OFF else number > 0
-
-
 def _as_bool(value: Any) -> bool:
-    said = str(value).strip().lower()
-    if said in ("1", "true", "yes", "on"):
+    text = str(value).strip().lower()
+    if text in ("1", "true", "yes", "on"):
         return True
-    if said in ("0", "false", "no", "off"):
+    if text in ("0", "false", "no", "off"):
         return False
     raise ValueError(value)
 
@@ -205,9 +206,9 @@ OPENAI = "https://api.openai.com/v1"
 
 
 def check_url(url: str) -> str:
-    """Return `url` if requests can go there and errors may show it."""
+    """Return `url` if it is an HTTP address without secrets, which errors may show."""
     hint = f"Write it like {OPENAI}"
-    if set(url) & set("@?#"):  # where secrets hide: so the value is not shown
+    if set(url) & set("@?#"):  # These may contain secrets: the value is not shown.
         raise InvalidArgument("base_url has a user, a query or a fragment", hint=hint)
     try:
         parts = urlsplit(url)
@@ -220,7 +221,7 @@ def check_url(url: str) -> str:
 
 
 def check_key(key: str | None) -> str:
-    """Return the key if a header can carry it; the HTTP library's own complaint would show it."""
+    """Return the key if it is valid in a header; the error of the HTTP library would show it."""
     key = (key or "").strip()
     if not re.fullmatch(r"[!-~]*", key):
         raise InvalidArgument("api_key has a character that is not printable ASCII")

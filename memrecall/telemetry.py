@@ -1,10 +1,10 @@
-"""Spans for OpenTelemetry, by its conventions for HTTP servers and for generative AI.
+"""OpenTelemetry spans, by its conventions for HTTP servers and generative AI.
 
-Work is told to the tracer of the block that it runs in (`with tracing(tracer): …`). Outside of such
-a block nothing is told, nothing is imported, and a span costs a look at a variable.
+Spans go to the tracer of the enclosing block (`with use_tracer(tracer): …`). Outside of such a
+block nothing is recorded or imported, and a span costs one lookup of a context variable.
 
-A span has names, numbers and codes. What was said, asked, found or stored is in none, nor is whose
-it was: not in attributes, not as the message of an exception.
+A span contains names, numbers and codes, but no contents, queries, results or user ids: neither in
+attributes nor as the message of an exception.
 """
 
 import os
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 NAME = "memrecall"
 _PROTOCOL = "http/protobuf"
-_LEAST_SERVER_ERROR = 500
+_FIRST_SERVER_ERROR = 500
 _METHODS = frozenset({"GET", "POST", "HEAD", "OPTIONS", "PUT", "PATCH", "DELETE"})
 
 _tracer: ContextVar["Tracer | None"] = ContextVar("memrecall_tracer", default=None)
 
 
 class ActiveSpan:
-    """A span under way. The one that nobody listens to takes everything and keeps nothing."""
+    """A span in progress; without a tracer it ignores everything."""
 
     __slots__ = ("_span",)
 
@@ -38,7 +38,7 @@ class ActiveSpan:
 
     @property
     def trace_id(self) -> str | None:
-        """The id of the whole trace, as other tools write it."""
+        """The id of the trace in hexadecimal digits."""
         return f"{self._span.get_span_context().trace_id:032x}" if self._span else None
 
     def set(self, attributes: Mapping[str, Any]) -> None:
@@ -47,7 +47,7 @@ class ActiveSpan:
             self._span.set_attributes(attributes)
 
     def fail(self, kind: str) -> None:
-        """Say that it went wrong, by a code or the name of a type."""
+        """Mark the span as failed, with a code or the name of an error type."""
         if self._span is not None:
             from opentelemetry.trace import StatusCode
 
@@ -55,36 +55,36 @@ class ActiveSpan:
             self._span.set_status(StatusCode.ERROR)
 
     def answer(self, method: str, route: str, status: int) -> None:
-        """Say by which route a request was answered, if any, and how; 0: nobody waited for it."""
+        """Record the route and status of a response; status 0 means the client disconnected."""
         if self._span is None:
             return
         if route:
-            self._span.update_name(f"{_known(method, 'HTTP')} {route}")
+            self._span.update_name(f"{_standard_method(method, 'HTTP')} {route}")
             self._span.set_attribute("http.route", route)
         if status:
             self._span.set_attribute("http.response.status_code", status)
-        if not status or status >= _LEAST_SERVER_ERROR:
+        if not status or status >= _FIRST_SERVER_ERROR:
             self.fail(str(status) if status else "client_gone")
 
 
-class _Nobody(AbstractContextManager[ActiveSpan]):
-    """Stands where a span would."""
+class _NoSpan(AbstractContextManager[ActiveSpan]):
+    """A span that is not recorded."""
 
-    _told = ActiveSpan(None)
+    _span = ActiveSpan(None)
 
     def __enter__(self) -> ActiveSpan:
-        return self._told
+        return self._span
 
     def __exit__(self, *_: object) -> None:
         return None
 
 
-_NOBODY = _Nobody()
+_NO_SPAN = _NoSpan()
 
 
 @contextmanager
-def tracing(tracer: "Tracer | None") -> Iterator[None]:
-    """Tell the work of this block, and of the tasks it starts, to a tracer (None: to nobody)."""
+def use_tracer(tracer: "Tracer | None") -> Iterator[None]:
+    """Record the spans of this block and of the tasks it starts with a tracer (None: none)."""
     token = _tracer.set(tracer)
     try:
         yield
@@ -95,31 +95,31 @@ def tracing(tracer: "Tracer | None") -> Iterator[None]:
 def trace_request(
     method: str, headers: Iterable[tuple[bytes, bytes]]
 ) -> AbstractContextManager[ActiveSpan]:
-    """A request to the service, as a part of its caller's trace if it says so."""
+    """Start the span of an HTTP request, within the caller's trace if its headers name one."""
     tracer = _tracer.get()
     if tracer is None:
-        return _NOBODY
+        return _NO_SPAN
     from opentelemetry.propagate import extract
 
     carrier = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-    attributes = {"http.request.method": _known(method, "_OTHER"), "url.scheme": "http"}
-    return _span(tracer, _known(method, "HTTP"), "SERVER", attributes, extract(carrier))
+    attributes = {"http.request.method": _standard_method(method, "_OTHER"), "url.scheme": "http"}
+    return _span(tracer, _standard_method(method, "HTTP"), "SERVER", attributes, extract(carrier))
 
 
-def _known(method: str, otherwise: str) -> str:
-    """A request's method, unless somebody made it up."""
+def _standard_method(method: str, otherwise: str) -> str:
+    """Return a standard HTTP method; anything else is replaced."""
     return method if method in _METHODS else otherwise
 
 
-def trace_search(mode: str, query: str, most: int) -> AbstractContextManager[ActiveSpan]:
-    """A search for at most so many rows; of the query its length alone is told."""
+def trace_search(mode: str, query: str, limit: int) -> AbstractContextManager[ActiveSpan]:
+    """Start the span of a search; only the length of the query is recorded."""
     tracer = _tracer.get()
     if tracer is None:
-        return _NOBODY
+        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "retrieval",
         "gen_ai.data_source.id": NAME,
-        "gen_ai.request.top_k": most,
+        "gen_ai.request.top_k": limit,
         "memrecall.search.mode": mode,
         "memrecall.search.query_characters": len(query),
     }
@@ -127,10 +127,10 @@ def trace_search(mode: str, query: str, most: int) -> AbstractContextManager[Act
 
 
 def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManager[ActiveSpan]:
-    """A call of a model with the prompt of that name."""
+    """Start the span of a model call with the prompt of that name."""
     tracer = _tracer.get()
     if tracer is None:
-        return _NOBODY
+        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": provider,
@@ -141,10 +141,10 @@ def trace_model(model: str, provider: str, prompt: str) -> AbstractContextManage
 
 
 def trace_tool(tool: str, call_id: str) -> AbstractContextManager[ActiveSpan]:
-    """A call of a tool."""
+    """Start the span of a tool call."""
     tracer = _tracer.get()
     if tracer is None:
-        return _NOBODY
+        return _NO_SPAN
     attributes = {
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": tool,
@@ -169,20 +169,20 @@ def _span(
         context=parent,
         kind=SpanKind[kind],
         attributes=attributes,
-        record_exception=False,  # its message may quote contents
+        record_exception=False,  # The message may quote contents.
         set_status_on_exception=False,
     ) as span:
-        told = ActiveSpan(span)
+        active = ActiveSpan(span)
         try:
-            yield told
+            yield active
         except BaseException as error:
-            told.fail(type(error).__name__)
+            active.fail(type(error).__name__)
             raise
 
 
 @contextmanager
-def exporting(version: str) -> Iterator["Tracer"]:
-    """A tracer whose spans go where the OTEL_ variables say, the last ones at the block's end."""
+def export_spans(version: str) -> Iterator["Tracer"]:
+    """Yield a tracer that exports as the OTEL_ variables say; flush it at the end."""
     try:
         from opentelemetry.sdk.resources import OTELResourceDetector, Resource
         from opentelemetry.sdk.trace import TracerProvider
@@ -196,9 +196,10 @@ def exporting(version: str) -> Iterator["Tracer"]:
             f"telemetry needs {error.name}, which is not installed",
             hint="pip install 'memrecall[telemetry]'",
         ) from None
-    about = Resource.create({"service.name": NAME, "service.version": version})
-    about = about.merge(OTELResourceDetector().detect())  # which knows a service better than we do
-    provider = TracerProvider(resource=about, shutdown_on_exit=False)
+    resource = Resource.create({"service.name": NAME, "service.version": version})
+    # Resource attributes from the environment take precedence.
+    resource = resource.merge(OTELResourceDetector().detect())
+    provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     for exporter in exporters:
         provider.add_span_processor(BatchSpanProcessor(exporter))
     try:
@@ -208,19 +209,19 @@ def exporting(version: str) -> Iterator["Tracer"]:
 
 
 def _exporters() -> Sequence["SpanExporter"]:
-    named = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
-    if named == "none":
+    name = os.environ.get("OTEL_TRACES_EXPORTER", "").strip() or "otlp"
+    if name == "none":
         return ()
-    if named == "console":
+    if name == "console":
         from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
         return (ConsoleSpanExporter(out=sys.stderr),)
-    if named != "otlp":
+    if name != "otlp":
         raise InvalidArgument(
-            f"OTEL_TRACES_EXPORTER {named!r} is not known", hint="Use otlp, console or none"
+            f"OTEL_TRACES_EXPORTER {name!r} is not known", hint="Use otlp, console or none"
         )
-    both = (os.environ.get(f"OTEL_EXPORTER_OTLP_{signal}PROTOCOL") for signal in ("TRACES_", ""))
-    protocol = next(filter(None, both), _PROTOCOL)
+    variables = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    protocol = next(filter(None, map(os.environ.get, variables)), _PROTOCOL)
     if protocol != _PROTOCOL:
         raise InvalidArgument(f"the protocol {protocol!r} is not known", hint=f"Use {_PROTOCOL}")
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter

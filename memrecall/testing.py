@@ -1,4 +1,4 @@
-"""For tests of code that uses memrecall: a model that follows a script, a library to fill.
+"""Test support for code that uses memrecall: a scripted model, a temporary library.
 
     client = ScriptedClient([call("search_memory", query="tea"), say("You like tea.")])
 
@@ -45,7 +45,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What a scripted model does once. Made by the functions below, not by hand."""
+    """One response of a scripted model, made by the functions below."""
 
     text: str = ""
     calls: tuple[tuple[str, str], ...] = ()
@@ -64,13 +64,13 @@ def call(name: str, /, **arguments: Any) -> Step:
 
 
 def call_raw(name: str, arguments_text: str) -> Step:
-    """Call one tool with arguments as they are written, JSON or not."""
+    """Call one tool with arguments as raw text, JSON or not."""
     return Step(calls=((name, arguments_text),))
 
 
 def calls(*steps: Step) -> Step:
     """Make several calls in one turn."""
-    return Step(calls=tuple(one for step in steps for one in step.calls))
+    return Step(calls=tuple(call for step in steps for call in step.calls))
 
 
 def say(text: str) -> Step:
@@ -89,24 +89,24 @@ def fail(kind: ModelFailure, message: str = "the script says so") -> Step:
 
 
 def wait(seconds: float, then: Step) -> Step:
-    """Let time pass first; cancelling ends the wait."""
+    """Wait before a step; cancelling ends the wait."""
     return replace(then, seconds=then.seconds + seconds)
 
 
 def think(thought: str, then: Step) -> Step:
-    """Give a thought beside the step, as reasoning models do."""
+    """Add a thought to a step, as reasoning models do."""
     return replace(then, thought=thought)
 
 
 def repeat(step: Step | Reaction, times: int) -> list[Step | Reaction]:
-    """Do the same several times; goes into a script as it is."""
+    """Repeat a step; the list can be an item of a script."""
     return [step] * times
 
 
 class ScriptedClient(BaseClient):
-    """A model that plays steps in order and remembers what it was asked.
+    """A model that plays the steps of a script and records its requests.
 
-    A step may be a function that looks at the request and returns the step. `requests` holds every
+    A step may be a function of the request that returns the step. `requests` holds every
     request; a call beyond the script raises `ScriptExhausted`. Each call uses `tokens`,
     prompt and completion.
     """
@@ -130,12 +130,12 @@ class ScriptedClient(BaseClient):
         super().__init__(model, info)
         self.requests: list[Request] = []
         self._steps = _flatten(steps)
-        self._made = 0
+        self._call_count = 0
         self._tokens = tokens
 
     @property
     def remaining(self) -> int:
-        """How many steps have not been played."""
+        """The number of steps not played yet."""
         return max(0, len(self._steps) - len(self.requests))
 
     async def _answer(self, request: Request) -> CreateResult:
@@ -149,7 +149,7 @@ class ScriptedClient(BaseClient):
         return self._result(step)
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        """Give the text word by word, then the result."""
+        """Yield the text word by word, then the result."""
         result = await self._answer(request)
         if isinstance(result.content, str):
             for word in re.findall(r"\s*\S+|\s+$", result.content):
@@ -168,14 +168,14 @@ class ScriptedClient(BaseClient):
         return step if isinstance(step, Step) else step(request)
 
     def _result(self, step: Step) -> CreateResult:
-        made = [
+        tool_calls = [
             FunctionCall(id=f"call_{number}", name=name, arguments=arguments)
-            for number, (name, arguments) in enumerate(step.calls, self._made + 1)
+            for number, (name, arguments) in enumerate(step.calls, self._call_count + 1)
         ]
-        self._made += len(made)
-        return CreateResult.model_construct(  # nothing to validate, and this is five times faster
-            finish_reason="function_calls" if made else "stop",
-            content=made or step.text,
+        self._call_count += len(tool_calls)
+        return CreateResult.model_construct(  # Validation would take five times as long.
+            finish_reason="function_calls" if tool_calls else "stop",
+            content=tool_calls or step.text,
             usage=RequestUsage(*self._tokens),
             cached=False,
             thought=step.thought,
@@ -190,10 +190,10 @@ async def open_library(
     memories: "Sequence[NewMemory | str]" = (),
     **settings: Any,
 ) -> AsyncIterator["Library"]:
-    """Open a library on a temporary SQLite file, with what one user said and is known for.
+    """Open a library on a temporary SQLite file, with messages and memories of one user.
 
     A plain text is a message by the user, or the content of a memory. `settings` are fields of
-    `Settings`; the embedder is the fast `hash` unless they say otherwise.
+    `Settings`; the default embedder is the fast `hash`.
     """
     from memrecall.memory import Library
     from memrecall.scope import Scope
@@ -201,15 +201,17 @@ async def open_library(
     from memrecall.types import NewMemory, NewMessage, Origin, Role
 
     owner = Scope(scope) if isinstance(scope, str) else scope
-    said = [NewMessage(role=Role.USER, content=m) if isinstance(m, str) else m for m in messages]
-    known = [NewMemory(content=m) if isinstance(m, str) else m for m in memories]
+    new_messages = [
+        NewMessage(role=Role.USER, content=m) if isinstance(m, str) else m for m in messages
+    ]
+    new_memories = [NewMemory(content=m) if isinstance(m, str) else m for m in memories]
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
-        given = {"db": str(Path(folder) / "memrecall.db"), "embedder": "hash", **settings}
-        async with await Library.open(Settings(**given)) as library:
-            if said:
-                await library.add_messages(owner, said)
-            if known:
-                await library.add_memories(owner, known, origin=Origin.USER, actor="test")
+        values = {"db": str(Path(folder) / "memrecall.db"), "embedder": "hash", **settings}
+        async with await Library.open(Settings(**values)) as library:
+            if new_messages:
+                await library.add_messages(owner, new_messages)
+            if new_memories:
+                await library.add_memories(owner, new_memories, origin=Origin.USER, actor="test")
             yield library
 
 

@@ -1,6 +1,6 @@
-"""The data that crosses memrecall's borders, validated where it enters.
+"""Data types of the public interfaces, validated on input.
 
-Text that one of the databases cannot keep (NUL, lone surrogates) is refused here, so that both
+Text that one of the databases cannot store (NUL, lone surrogates) is rejected here, so that both
 databases accept exactly the same input.
 """
 
@@ -29,13 +29,13 @@ NAME_LENGTH = 255
 LABEL_LENGTH = 50
 MESSAGE_LENGTH = 1_000_000
 MEMORY_BYTES = 100 * 1024
-VALUE = "the value"  # how a check calls what it is given; whoever knows the field puts its name
+VALUE = "the value"  # a placeholder that callers replace by the name of the field
 JSON_DEPTH = 32
-JSON_INTEGER_BITS = 1024  # as large as a float can be; Python itself prints few more
+JSON_INTEGER_BITS = 1024  # the range of a float
 
 
 class Role(StrEnum):
-    """Who a message comes from, as chat models use the word."""
+    """The author of a message, in the terms of chat models."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -45,7 +45,7 @@ class Role(StrEnum):
 
 
 class Origin(StrEnum):
-    """Where a memory came from: set by the code that writes it, never by its text."""
+    """The source of a memory, set by the code that writes it, never by its text."""
 
     USER = "user"
     ASSISTANT = "assistant"
@@ -54,11 +54,11 @@ class Origin(StrEnum):
 
 
 def check_text(name: str, value: str) -> str:
-    """Return `value` if every database can store it; otherwise say which character is at fault."""
+    """Return `value` if every database can store it; InvalidArgument names the character."""
     if "\0" in value:
         raise InvalidArgument(
             f"{name} contains a NUL character at position {value.index(chr(0))}",
-            hint="Remove it: no database here can store it in text",
+            hint="Remove it: databases cannot store it in text",
         )
     try:
         value.encode()
@@ -82,7 +82,7 @@ def check_id(name: str, value: str) -> str:
 
 
 def check_json(name: str, value: Any, depth: int = 0) -> Any:
-    """Return `value` if it is JSON that both databases keep unchanged."""
+    """Return `value` if it is JSON that both databases store unchanged."""
     if depth > JSON_DEPTH:
         raise InvalidArgument(f"{name} is nested deeper than {JSON_DEPTH} levels")
     if isinstance(value, dict):
@@ -109,11 +109,11 @@ def _check_scalar(name: str, value: object) -> None:
         if value.bit_length() > JSON_INTEGER_BITS:
             raise InvalidArgument(f"{name} contains an integer of {value.bit_length()} bits")
     elif value is not None:
-        raise InvalidArgument(f"{name} contains a {type(value).__name__}, which JSON has not")
+        raise InvalidArgument(f"{name} contains a {type(value).__name__}, which is not a JSON type")
 
 
 def parse_time(value: object, name: str = "time") -> datetime:
-    """Read an RFC 3339 or ISO 8601 time as UTC; a time without a zone is UTC already."""
+    """Parse an RFC 3339 or ISO 8601 time as UTC; a time without a zone is UTC."""
     moment = value
     if isinstance(value, str):
         try:
@@ -127,7 +127,7 @@ def parse_time(value: object, name: str = "time") -> datetime:
     try:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except OverflowError:
-        raise InvalidArgument(f"{name} {value!r} lies outside the years 1 to 9999") from None
+        raise InvalidArgument(f"{name} {value!r} is outside the years 1 to 9999") from None
 
 
 def check_time_zone(value: str) -> str:
@@ -142,21 +142,21 @@ def check_time_zone(value: str) -> str:
 
 
 def check_range(since: datetime | None, until: datetime | None) -> None:
-    """Refuse a range that ends before it begins."""
+    """Reject a time range that ends before it begins."""
     if since is not None and until is not None and since > until:
         raise InvalidArgument(
             f"since {format_time(since)} is after until {format_time(until)}",
-            hint="Swap them: since is included, until is not",
+            hint="Swap them: since is inclusive, until exclusive",
         )
 
 
 def format_time(moment: datetime) -> str:
-    """Write a time as RFC 3339 in UTC."""
+    """Format a time as RFC 3339 in UTC."""
     return moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
 
 
-def _from_caller_error(check: Any) -> BeforeValidator:
-    """Let pydantic report a CallerError as one of its own, beside the field's name."""
+def _validator(check: Any) -> BeforeValidator:
+    """Return a validator whose InvalidArgument pydantic reports with the field's name."""
 
     def validate(value: object) -> object:
         try:
@@ -175,9 +175,9 @@ def _text(value: object) -> object:
     return check_text(VALUE, value) if isinstance(value, str) else value
 
 
-def _said(value: object) -> object:
+def _nonblank(value: object) -> object:
     if isinstance(value, str) and not value.strip():
-        raise InvalidArgument(f"{VALUE} is empty", hint="Say what to remember")
+        raise InvalidArgument(f"{VALUE} is empty", hint="Pass what to remember")
     return _text(value)
 
 
@@ -187,20 +187,18 @@ def _object(value: object) -> object:
     return check_json(VALUE, value)
 
 
-CleanText = Annotated[str, _from_caller_error(_text)]
-Id = Annotated[str, _from_caller_error(_id)]
-Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _from_caller_error(_text)]
+CleanText = Annotated[str, _validator(_text)]
+Id = Annotated[str, _validator(_id)]
+Name = Annotated[str, StringConstraints(max_length=NAME_LENGTH), _validator(_text)]
 Speaker = Annotated[Name | None, BeforeValidator(lambda value: value or None)]
-Label = Annotated[
-    str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _from_caller_error(_text)
-]
+Label = Annotated[str, StringConstraints(min_length=1, max_length=LABEL_LENGTH), _validator(_text)]
 TimeZone = Annotated[
     str,
-    _from_caller_error(lambda value: check_time_zone(value) if isinstance(value, str) else value),
+    _validator(lambda value: check_time_zone(value) if isinstance(value, str) else value),
 ]
-Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _from_caller_error(_text)]
-Moment = Annotated[datetime, _from_caller_error(lambda value: parse_time(value, VALUE))]
-JsonObject = Annotated[dict[str, Any], _from_caller_error(_object)]
+Content = Annotated[str, StringConstraints(max_length=MESSAGE_LENGTH), _validator(_text)]
+Moment = Annotated[datetime, _validator(lambda value: parse_time(value, VALUE))]
+JsonObject = Annotated[dict[str, Any], _validator(_object)]
 
 
 class _Input(BaseModel):
@@ -208,7 +206,7 @@ class _Input(BaseModel):
 
 
 class NewMessage(_Input):
-    """A message to be stored. Without `ts` it was said now; without `message_id` it gets one."""
+    """A message to store. `ts` defaults to now, `message_id` to a new id."""
 
     content: Content
     role: Role
@@ -221,7 +219,7 @@ class NewMessage(_Input):
 
 
 class Message(BaseModel):
-    """A stored message: raw evidence, never rewritten."""
+    """A stored message: raw evidence, never changed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -241,16 +239,16 @@ class Message(BaseModel):
 
 
 class Keyword(_Input):
-    """A word that stands for a memory, with its weight."""
+    """A keyword of a memory, with its weight."""
 
     keyword: Name
     weight: float = Field(default=1.0, ge=0.0, le=1.0)
 
 
 class NewMemory(_Input):
-    """Something to be remembered. Without `memory_key` it gets one."""
+    """A memory to store. `memory_key` defaults to a new key."""
 
-    content: Annotated[str, _from_caller_error(_said)]
+    content: Annotated[str, _validator(_nonblank)]
     summary: CleanText = ""
     memory_key: Id | None = None
     memory_type: Label = "general"
@@ -261,15 +259,15 @@ class NewMemory(_Input):
     valid_from: Moment | None = None
     valid_to: Moment | None = None
     source_message_ids: tuple[Id, ...] = ()
-    subject: Speaker = None  # whom or what it tells of
+    subject: Speaker = None  # the person or thing it is about
     speaker: Speaker = None  # who said it
-    field: Label | None = None  # the slot of a profile that it fills: name, home, job, …
-    pinned: bool = False  # no policy forgets it
+    field: Label | None = None  # a profile field: name, home, job, …
+    pinned: bool = False  # exempt from retention policies
     expires_at: Moment | None = None
 
 
 class Provenance(BaseModel):
-    """Who wrote a memory and from what: set by the writing code and never changed."""
+    """The writer and the source of a memory, set by the writing code and never changed."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -316,16 +314,16 @@ class MemoryRecord(BaseModel):
 
     @property
     def since(self) -> datetime:
-        """Since when it holds: what it says itself, else when it was written down."""
+        """When it began to hold: `valid_from`, or else when it was stored."""
         return self.valid_from or self.created_at
 
 
 def describe_validation_error(error: ValidationError) -> str:
-    """Return the first problem of a validation error in one line."""
+    """Return the first problem of a validation error on one line."""
     problem = error.errors(include_url=False)[0]
     path = ".".join(map(str, problem["loc"]))
     message = _message_of(problem)
-    if message.startswith(VALUE):  # one of our own checks, which do not know the field's name
+    if message.startswith(VALUE):  # Our own checks do not know the name of the field.
         return path + message.removeprefix(VALUE)
     reason = explain_validation_problem(problem)
     if not path or problem["type"] in ("missing", "extra_forbidden"):
@@ -352,7 +350,10 @@ _SINGULAR = re.compile(r"\b1 (item|character)s\b")
 
 def explain_validation_problem(problem: Mapping[str, Any]) -> str:
     """Return what is wrong with a value, without the name of its field."""
-    reason = _REASONS.get(problem["type"])
+    kind = problem["type"]
+    if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
+        kind = f"string_{kind}"  # the limit of a text that has other checks too
+    reason = _REASONS.get(kind)
     if reason is not None:
         text = reason.format(**problem.get("ctx", {}))
         return _SINGULAR.sub(r"1 \1", text)

@@ -52,3 +52,20 @@ def count_calls(act: Callable[[], object]) -> int:
     with counted(calls):
         act()
     return calls.number
+
+
+@contextmanager
+def recorded_statements() -> Iterator[list[str]]:
+    """Yield a list of the SQL statements that are executed inside the block."""
+    from sqlalchemy import Engine, event
+
+    statements: list[str] = []
+
+    def note(_connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
+        statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)

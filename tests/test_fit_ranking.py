@@ -19,13 +19,13 @@ from benchmarks.ranking_fits import (
     minimise,
     recall,
 )
-from memrecall.evaluation.askers import SearchAsker
 from memrecall.evaluation.corpus import read_corpus
+from memrecall.evaluation.evaluators import SearchEvaluator
 from memrecall.evaluation.questions import read_questions
 from memrecall.importers.jsonl import read_entry
 from memrecall.memory import Library
 from memrecall.search.ranking import calibration
-from memrecall.search.ranking.scores import HYBRID, Context, Evidence
+from memrecall.search.ranking.scores import HYBRID, ContextFeatures, RankingFeatures
 from memrecall.settings import Settings
 
 FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "eval"
@@ -40,11 +40,11 @@ def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> 
         words, meaning = random.normal(size=(2, rows)).astype(np.float32)
         time = (random.random(rows) < 0.1).astype(np.float32)
         nothing = np.zeros(rows, dtype=np.float32)
-        context = Context(nothing, nothing, time, *[nothing] * 6)
+        context = ContextFeatures(nothing, nothing, time, *[nothing] * 6)
         odds = np.exp(1.5 * words + 0.5 * meaning + 2 * time)
         right = np.zeros(rows, dtype=np.bool_)
         right[random.choice(rows, p=odds / odds.sum())] = True
-        evidence = Evidence(words, nothing, meaning, nothing, context)
+        evidence = RankingFeatures(words, nothing, meaning, nothing, context)
         examples.append(Example(evidence, tuple(map(str, range(rows))), right, 1))
     return LabelledSet(name, tuple(examples))
 
@@ -88,7 +88,7 @@ def test_chances_are_those_of_the_search() -> None:
     for example in INVENTED[0].examples[:10]:
         scores, order = example.ranked(HYBRID)
         shown = np.ones(len(scores), dtype=np.bool_)
-        parts = (example.evidence.part("lone"), example.evidence.part("time"))
+        parts = (example.evidence.get("lone"), example.evidence.get("time"))
         totals = calibration.calibrate(scores, shown, *parts)[order]
         expected = [calibration.probability(float(total)) for total in totals]
         results = Results.of(LabelledSet("one question", (example,)))
@@ -158,7 +158,7 @@ async def test_candidates_rank_as_the_engine_ranks_them(folder: Path, tmp_path: 
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
     settings = Settings(db=str(only_store(tmp_path)), embedder="hash", snapshots=False)
     async with await Library.open(settings) as library:
-        asker = SearchAsker(library, corpus, depth=20)
+        asker = SearchEvaluator(library, corpus, depth=20)
         for question, example in zip(questions, labelled.examples, strict=True):
             answer = await asker.ask(question)
             _, order = example.ranked(HYBRID)

@@ -39,7 +39,7 @@ def notebook(monkeypatch: pytest.MonkeyPatch) -> Notebook:
     module.get_ipython = lambda: SimpleNamespace(kernel=object())
     module.display = SimpleNamespace(display=played.display)
     monkeypatch.setitem(sys.modules, "IPython", module)
-    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
     monkeypatch.setattr(progress, "_INTERVAL", 0.0)
     return played
 
@@ -62,7 +62,7 @@ def test_a_notebook_is_shown_a_bar_in_place(notebook: Notebook) -> None:
 def test_what_is_soon_done_shows_nothing(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(progress, "_PATIENCE", 60.0)
+    monkeypatch.setattr(progress, "_DELAY", 60.0)
     with progress_bar(None, "asking", 3, unit="questions") as advance:
         advance(3)
     assert notebook.displays == []

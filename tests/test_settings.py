@@ -74,7 +74,7 @@ def test_keys_and_passwords_are_never_shown() -> None:
     url = "postgresql://me:hunter2@db.example/x"
     loaded = load_settings({"db": url}, {"MEMRECALL_API_KEY": "sk-secret"})
     assert loaded.settings.api_key == "sk-secret"
-    for text in (str(loaded.settings.shown()), repr(loaded.settings)):
+    for text in (str(loaded.settings.redacted()), repr(loaded.settings)):
         assert "sk-secret" not in text
         assert "hunter2" not in text
-    assert loaded.settings.shown()["db"] == "postgresql://me:***@db.example/x"
+    assert loaded.settings.redacted()["db"] == "postgresql://me:***@db.example/x"

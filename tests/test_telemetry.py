@@ -14,12 +14,12 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from memrecall.errors import InvalidArgument
 from memrecall.telemetry import (
-    exporting,
+    export_spans,
     trace_model,
     trace_request,
     trace_search,
     trace_tool,
-    tracing,
+    use_tracer,
 )
 
 SECRET = "zqsecretzq"
@@ -60,7 +60,7 @@ def test_without_a_tracer_there_is_one_span_that_keeps_nothing() -> None:
 
 
 def test_spans_are_named_by_the_conventions(told: Told) -> None:
-    with tracing(told.tracer), trace_request("POST", []) as request:
+    with use_tracer(told.tracer), trace_request("POST", []) as request:
         with trace_model("gpt", "openai", "recall") as model:
             model.set({"gen_ai.usage.input_tokens": 3})
         with trace_tool("search_memories", "c1"), trace_search("hybrid", SECRET, 10) as search:
@@ -102,7 +102,11 @@ def test_spans_are_named_by_the_conventions(told: Told) -> None:
 
 
 def test_of_a_failure_the_type_is_told_and_not_the_message(told: Told) -> None:
-    with pytest.raises(ValueError, match=SECRET), tracing(told.tracer), trace_tool("handoff", "c1"):
+    with (
+        pytest.raises(ValueError, match=SECRET),
+        use_tracer(told.tracer),
+        trace_tool("handoff", "c1"),
+    ):
         raise ValueError(SECRET)
     (span,) = told.spans
     assert span.status.status_code is StatusCode.ERROR
@@ -118,7 +122,7 @@ def test_of_a_failure_the_type_is_told_and_not_the_message(told: Told) -> None:
 def test_a_request_fails_by_the_servers_fault_alone(
     told: Told, status: int, error: str | None
 ) -> None:
-    with tracing(told.tracer), trace_request("GET", []) as span:
+    with use_tracer(told.tracer), trace_request("GET", []) as span:
         span.answer("GET", "", status)
     (request,) = told.spans
     assert request.name == "GET"
@@ -127,7 +131,7 @@ def test_a_request_fails_by_the_servers_fault_alone(
 
 
 def test_a_method_that_somebody_made_up_is_not_repeated(told: Told) -> None:
-    with tracing(told.tracer), trace_request(SECRET, []) as span:
+    with use_tracer(told.tracer), trace_request(SECRET, []) as span:
         span.answer(SECRET, "/healthz", 405)
     (request,) = told.spans
     assert request.name == "HTTP /healthz"
@@ -138,7 +142,7 @@ def test_a_method_that_somebody_made_up_is_not_repeated(told: Told) -> None:
 def test_a_request_belongs_to_its_callers_trace(told: Told) -> None:
     trace_id, span_id = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
     headers = [(b"traceparent", f"00-{trace_id}-{span_id}-01".encode()), (b"x", b"\xff")]
-    with tracing(told.tracer), trace_request("GET", headers) as span:
+    with use_tracer(told.tracer), trace_request("GET", headers) as span:
         assert span.trace_id == trace_id
     (request,) = told.spans
     assert request.parent is not None
@@ -147,7 +151,7 @@ def test_a_request_belongs_to_its_callers_trace(told: Told) -> None:
 
 def test_what_is_not_sampled_works_all_the_same() -> None:
     tracer = TracerProvider(sampler=ALWAYS_OFF).get_tracer("tests")
-    with tracing(tracer), trace_request("GET", []) as span:
+    with use_tracer(tracer), trace_request("GET", []) as span:
         span.set({"a": 1})
         span.answer("GET", "/x", 500)
 
@@ -162,7 +166,7 @@ async def test_tasks_and_threads_of_a_block_belong_to_it(told: Told) -> None:
         with trace_search("keyword", "x", 1):
             pass
 
-    with tracing(told.tracer), trace_tool("search_memories", "c1"):
+    with use_tracer(told.tracer), trace_tool("search_memories", "c1"):
         await asyncio.gather(search(), search(), asyncio.to_thread(search_in_a_thread))
     with trace_search("keyword", "nobody listens any more", 1):
         pass
@@ -205,14 +209,14 @@ def test_what_cannot_be_exported_to_is_said_at_once(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str
 ) -> None:
     monkeypatch.setenv(variable, value)
-    with pytest.raises(InvalidArgument, match=f"{value!r} is not known"), exporting("1"):
+    with pytest.raises(InvalidArgument, match=f"{value!r} is not known"), export_spans("1"):
         pass
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
     hint = r"pip install 'memrecall\[telemetry\]'"
-    with pytest.raises(InvalidArgument, match=hint), exporting("1"):
+    with pytest.raises(InvalidArgument, match=hint), export_spans("1"):
         pass
 
 
@@ -220,7 +224,7 @@ def test_a_service_is_named_by_the_environment(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
     for name, wanted in (("", "memrecall"), ("our-memory", "our-memory")):
         monkeypatch.setenv("OTEL_SERVICE_NAME", name)
-        with exporting("1.2.3") as tracer, tracer.start_as_current_span("x") as span:
+        with export_spans("1.2.3") as tracer, tracer.start_as_current_span("x") as span:
             assert isinstance(span, ReadableSpan)
             assert span.resource.attributes["service.name"] == wanted
             assert span.resource.attributes["service.version"] == "1.2.3"

@@ -1,6 +1,6 @@
-"""The recall agent: five tools, a bounded loop, and the faces that parents use.
+"""The recall agent: tools, a bounded loop, and the classes for parent agents.
 
-The names load when they are first asked for.
+Names are imported on first use.
 """
 
 from typing import TYPE_CHECKING
@@ -12,12 +12,10 @@ if TYPE_CHECKING:
     from memrecall.agent.autogen.context import MemoryContext
     from memrecall.agent.autogen.events import stream_recall
     from memrecall.agent.autogen.memory import RecallMemory
-    from memrecall.agent.autogen.memory_tools import memory_tools
-    from memrecall.agent.autogen.recall_tool import RecallTool
+    from memrecall.agent.autogen.memory_tools import RecallTool, memory_tools
     from memrecall.agent.driver import Recaller, RecallOptions
     from memrecall.agent.offline import offline_client
-    from memrecall.agent.outcome import StopReason
-    from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult
+    from memrecall.agent.result import RecalledMemory, RecallHandoff, RecallResult, StopReason
     from memrecall.agent.tools.table import MEMRECALL_TOOLS
     from memrecall.agent.trace import EventKind, Trace, TraceEvent
 
@@ -48,12 +46,10 @@ __getattr__ = lazy_exports(
         ".autogen.context": ("MemoryContext",),
         ".autogen.events": ("stream_recall",),
         ".autogen.memory": ("RecallMemory",),
-        ".autogen.memory_tools": ("memory_tools",),
-        ".autogen.recall_tool": ("RecallTool",),
+        ".autogen.memory_tools": ("RecallTool", "memory_tools"),
         ".driver": ("RecallOptions", "Recaller"),
         ".offline": ("offline_client",),
-        ".outcome": ("StopReason",),
-        ".result": ("RecallHandoff", "RecallResult", "RecalledMemory"),
+        ".result": ("RecallHandoff", "RecallResult", "RecalledMemory", "StopReason"),
         ".tools.table": ("MEMRECALL_TOOLS",),
         ".trace": ("EventKind", "Trace", "TraceEvent"),
     },

@@ -43,7 +43,7 @@ class Conversation:
         # The caller's messages may be among the stored ones (without an id, or with an id that
         # only their framework knows): read as many more, because repeats are dropped below.
         stored = await self._store.timeline(self._scope).thread(
-            self.messages[0].message_id,
+            self.messages[0].message_id if self.messages else None,
             session_id=self._scope.session_id,
             limit=count + len(self.messages),
         )

@@ -1,7 +1,7 @@
-"""Running one tool call: named exceptions become answers that a model can act on.
+"""Parsing and running of one tool call of the recall loop.
 
-One ladder serves all tools. What is not on it is a bug: the model is told that the tool failed, the
-log gets the traceback, and the run goes on.
+Typed errors become answers that a model can act on. Any other error is a bug: the model gets a
+failure, the log gets the traceback, and the recall continues.
 """
 
 import asyncio
@@ -18,8 +18,10 @@ from pydantic import BaseModel, ValidationError
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import render
 from memrecall.agent.state import RecallState
+from memrecall.agent.tools.definition import Interface, Tool
 from memrecall.agent.tools.models import ToolFailure
-from memrecall.agent.tools.table import MEMRECALL_TOOLS, ToolEntry
+from memrecall.agent.tools.table import tools_for
+from memrecall.agent.trace import TextEvent, TraceEvent
 from memrecall.errors import (
     CallerError,
     Disabled,
@@ -31,45 +33,49 @@ from memrecall.errors import (
 )
 from memrecall.model.prompts import Language
 from memrecall.telemetry import trace_tool
+from memrecall.text.leaks import Leak, filter_leaks
 
+_log = logging.getLogger(__name__)
+
+TOOL_SECONDS = 20.0  # the first search of a process also loads the embedder
 # functions.x, call=x, tool:x and x<|channel|>commentary all mean x.
 _PREFIX = re.compile(r"^(?:functions?|tools?|call|name)[.:=/]\s*", re.IGNORECASE)
 _SUFFIX = re.compile(r"(?:<\||\(|\s).*$", re.DOTALL)
-_ABSENT = frozenset({"null", "none", "undefined", ""})
-_SCOPE = frozenset({"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"})
-_TOLD = 3
+_ABSENT_VALUES = frozenset({"null", "none", "undefined", ""})
+_SCOPE_ARGUMENTS = frozenset(
+    {"user_id", "user", "agent_id", "session_id", "scope", "owner", "tenant_id"}
+)
+_MAX_PROBLEMS = 3
 
 
-def tool_name(written: str) -> str:
-    """The name of a tool without what a template left around it."""
-    return _SUFFIX.sub("", _PREFIX.sub("", written.strip())).strip("`'\" ")
+def normalize_tool_name(name: str) -> str:
+    """Return a tool name without the markup of a chat template."""
+    return _SUFFIX.sub("", _PREFIX.sub("", name.strip())).strip("`'\" ")
 
 
-def read_arguments(
-    tool: str, written: str, model: type[BaseModel], language: Language
-) -> BaseModel:
-    """The arguments as the tool's model; what cannot be read is an error that says how to mend it.
+def parse_arguments(tool: str, text: str, model: type[BaseModel], language: Language) -> BaseModel:
+    """Return the arguments of a call as the tool's model, or raise InvalidArgument.
 
-    "null", "None" and "" count as absent; JSON inside a string is unwrapped; one word where a list
-    is wanted is a list of one.
+    "null", "None" and "" count as absent; JSON inside a string is unwrapped; a single value where
+    a list is expected becomes a list of one.
     """
-    given = _load(tool, written, language)
+    values = _load_object(tool, text, language)
     optional = {name for name, field in model.model_fields.items() if not field.is_required()}
-    kept = {
-        name: _listed(value, model, name)
-        for name, value in given.items()
+    present = {
+        name: _wrap_in_list(value, model, name)
+        for name, value in values.items()
         if not (name in optional and _is_absent(value))
     }
     try:
-        return model.model_validate(kept)
+        return model.model_validate(present)
     except ValidationError as error:
-        problem = "; ".join(_tell(fault, language) for fault in error.errors()[:_TOLD])
-        raise _bad(tool, problem, language) from None
+        problems = [_explain(item, language) for item in error.errors()[:_MAX_PROBLEMS]]
+        raise _invalid(tool, "; ".join(problems), language) from None
 
 
-def _load(tool: str, written: str, language: Language) -> dict[str, Any]:
-    value: Any = written
-    for _ in range(2):  # an object, or a string that holds one
+def _load_object(tool: str, text: str, language: Language) -> dict[str, Any]:
+    value: Any = text
+    for _ in range(2):  # an object, or a string that contains one
         if not isinstance(value, str):
             break
         try:
@@ -77,49 +83,44 @@ def _load(tool: str, written: str, language: Language) -> dict[str, Any]:
         except (ValueError, RecursionError):
             break
     if not isinstance(value, dict):
-        raise _bad(tool, say(language, "not_an_object"), language)
+        raise _invalid(tool, say(language, "not_an_object"), language)
     return value
 
 
-def _bad(tool: str, problem: str, language: Language) -> InvalidArgument:
+def _invalid(tool: str, problem: str, language: Language) -> InvalidArgument:
     return InvalidArgument(say(language, "bad_arguments", tool=tool, problem=problem))
 
 
 def _is_absent(value: Any) -> bool:
-    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT)
+    return value is None or (isinstance(value, str) and value.strip().lower() in _ABSENT_VALUES)
 
 
-def _listed(value: Any, model: type[BaseModel], name: str) -> Any:
+def _wrap_in_list(value: Any, model: type[BaseModel], name: str) -> Any:
     field = model.model_fields.get(name)
     if field is None or not isinstance(value, str) or "list[" not in str(field.annotation).lower():
         return value
     try:
-        inner = json.loads(value)
+        parsed = json.loads(value)
     except (ValueError, RecursionError):
         return [value]
-    return inner if isinstance(inner, list) else [value]
+    return parsed if isinstance(parsed, list) else [value]
 
 
-def _tell(fault: Any, language: Language) -> str:
-    name = ".".join(map(str, fault["loc"]))
-    if fault["type"] == "extra_forbidden":
-        phrase = "scope_is_bound" if name.lower() in _SCOPE else "unknown_argument"
-        return say(language, phrase, name=name)
-    return f"{name}: {fault['msg']}"
-
-
-_log = logging.getLogger(__name__)
-
-TOOL_SECONDS = 20.0  # the first search of a process also loads the embedder
+def _explain(error: Any, language: Language) -> str:
+    name = ".".join(map(str, error["loc"]))
+    if error["type"] == "extra_forbidden":
+        is_scope = name.lower() in _SCOPE_ARGUMENTS
+        return say(language, "scope_is_bound" if is_scope else "unknown_argument", name=name)
+    return f"{name}: {error['msg']}"
 
 
 class _UnknownTool(NotFound):
-    """A name that is not in the registry."""
+    """A call of a tool that does not exist."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolRun:
-    """A call that was run: its arguments as applied, the answer, and how a model sees it."""
+    """A finished tool call: validated arguments, output, and the text for the model."""
 
     tool: str
     arguments: dict[str, Any]
@@ -129,66 +130,65 @@ class ToolRun:
 
     @property
     def error(self) -> str | None:
-        """The code of what went wrong, if anything did."""
+        """The error code of a failed call."""
         code: str | None = getattr(self.output, "error", None)
         return code
 
 
-async def run_tool(desk: RecallState, call: FunctionCall, seconds: float = TOOL_SECONDS) -> ToolRun:
-    """Run a call at the desk. Nothing but a cancellation escapes."""
-    named = tool_name(call.name)
-    # A name that is not ours is what a model wrote: a text like any other.
-    with trace_tool(named if named in MEMRECALL_TOOLS else "unknown", call.id) as span:
-        done = await _run(desk, call, seconds)
-        if done.error is not None:
-            span.fail(done.error)
-        return done
+async def run_tool(
+    state: RecallState, call: FunctionCall, seconds: float = TOOL_SECONDS
+) -> ToolRun:
+    """Run a call; nothing but a cancellation escapes."""
+    name = normalize_tool_name(call.name)
+    # Any other name is text of the model, which must not become the name of a span.
+    with trace_tool(name if name in tools_for(Interface.RECALL) else "unknown", call.id) as span:
+        run = await _run(state, name, call.arguments, seconds)
+        if run.error is not None:
+            span.fail(run.error)
+        return run
 
 
-async def _run(desk: RecallState, call: FunctionCall, seconds: float) -> ToolRun:
+async def _run(state: RecallState, name: str, text: str, seconds: float) -> ToolRun:
     started = time.monotonic()
-    tool = tool_name(call.name)
-    desk.notes.calls += 1
-    arguments: dict[str, Any] = {}
+    state.calls += 1
+    fields: dict[str, Any] = {}
     output: BaseModel
     try:
-        entry = _entry(desk, tool)
-        given = read_arguments(tool, call.arguments, entry["input_model"], desk.language)
-        arguments = given.model_dump(mode="json", exclude_none=True)
+        tool = _find_tool(state, name)
+        arguments = parse_arguments(name, text, tool.arguments, state.language)
+        fields = arguments.model_dump(mode="json", exclude_none=True)
         async with asyncio.timeout(seconds):
-            output = await _run_twice_on_storage(desk, entry["func"], given)
+            output = await _run_with_retry(state, tool, arguments)
     except (MemrecallError, TimeoutError) as error:
-        output = _failure(desk, tool, error, seconds)
-    except Exception as error:  # a bug of ours must not end the parent's run
-        _log.exception("the tool %s failed", tool)
+        output = _failure(state, name, error, seconds)
+    except Exception as error:  # a bug in memrecall must not end the parent's run
+        _log.exception("the tool %s failed", name)
         problem = type(error).__name__
         output = ToolFailure(
-            error="internal", message=say(desk.language, "internal", tool=tool, problem=problem)
+            error="internal", message=say(state.language, "internal", tool=name, problem=problem)
         )
     if isinstance(output, ToolFailure) and output.error in ("storage", "timeout", "internal"):
-        desk.notes.failures.append(output.error)
-    return ToolRun(
-        tool, arguments, output, render(output, desk.language), time.monotonic() - started
-    )
+        state.failures.append(output.error)
+    return ToolRun(name, fields, output, render(output, state.language), time.monotonic() - started)
 
 
-def _entry(desk: RecallState, tool: str) -> ToolEntry:
-    if tool not in MEMRECALL_TOOLS:
-        tools = ", ".join(MEMRECALL_TOOLS)
-        raise _UnknownTool(say(desk.language, "unknown_tool", tool=tool, tools=tools))
-    return MEMRECALL_TOOLS[tool]
+def _find_tool(state: RecallState, name: str) -> Tool:
+    tools = tools_for(Interface.RECALL)
+    if name not in tools:
+        raise _UnknownTool(say(state.language, "unknown_tool", tool=name, tools=", ".join(tools)))
+    return tools[name]
 
 
-async def _run_twice_on_storage(desk: RecallState, func: Any, given: BaseModel) -> BaseModel:
-    """A database may fail once and recover: one more try, then it is told."""
+async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
+    """Run a tool, once more if the database fails."""
     try:
-        return await func(desk, given)  # type: ignore[no-any-return]
+        return await tool.run(state, arguments)
     except StorageError:
-        return await func(desk, given)  # type: ignore[no-any-return]
+        return await tool.run(state, arguments)
 
 
-def _failure(desk: RecallState, tool: str, error: Exception, seconds: float) -> ToolFailure:
-    language = desk.language
+def _failure(state: RecallState, tool: str, error: Exception, seconds: float) -> ToolFailure:
+    language = state.language
     match error:
         case TimeoutError():
             message = say(language, "timeout", tool=tool, seconds=seconds)
@@ -209,3 +209,26 @@ def _failure(desk: RecallState, tool: str, error: Exception, seconds: float) -> 
             return ToolFailure(error="refused", message=str(error))
     problem = error.message if isinstance(error, MemrecallError) else str(error)
     return ToolFailure(error="storage", message=say(language, "storage", problem=problem))
+
+
+def has_leaked_call(text: str, model: str) -> bool:
+    """Return True, and log it, if a model wrote a tool call as text.
+
+    Such a call is never run: the text may quote a message or a memory.
+    """
+    leaks = _find_leaks(text)
+    for leak in leaks:
+        name = leak.name if leak.name in tools_for(Interface.RECALL) else "a tool"
+        _log.error("%s wrote a call of %s as text (%s); it was not run", model, name, leak.family)
+    return bool(leaks)
+
+
+def leaked_families(event: TraceEvent) -> list[str]:
+    """Return the model families of the tool calls that an event contains as text."""
+    if not isinstance(event, TextEvent):
+        return []
+    return [leak.family for leak in _find_leaks(event.text)]
+
+
+def _find_leaks(text: str) -> list[Leak]:
+    return filter_leaks(text, tools_for(Interface.RECALL), reasoning="strip").leaks

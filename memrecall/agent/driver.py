@@ -11,12 +11,11 @@ from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage,
 from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
-from memrecall.agent.loop import LARGEST_PROMPT, LoopContext, RecallLoop
+from memrecall.agent.loop import LARGEST_PROMPT, Finish, LoopContext, RecallLoop, Stop, Widen
 from memrecall.agent.offline import offline_client
-from memrecall.agent.outcome import Finish, Stop, StopReason, Widen
 from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
-from memrecall.agent.result import RecallResult
-from memrecall.agent.result_builder import Ended, report
+from memrecall.agent.result import RecallResult, StopReason
+from memrecall.agent.result_builder import RunOutcome, build_result
 from memrecall.agent.state import KeywordModel, KeywordReply, RecallState, Window
 from memrecall.agent.tools.models import ExtractKeywordsInput
 from memrecall.agent.trace import (
@@ -31,7 +30,6 @@ from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
-from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
@@ -41,19 +39,20 @@ from memrecall.types import check_time_zone, parse_time
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30
-_RESERVE, _RESERVED_SHARE = 5.0, 0.2  # seconds, and share of the time, that the rules would need
-_ASKED_SHOWN = 2_000  # characters
-_GRACE = 1.0  # seconds: limits are kept inside the loop; this is for what hangs around it
+# Seconds, and share of the time, that are reserved for the rules in case the model never answers.
+_RESERVE_SECONDS, _RESERVE_SHARE = 5.0, 0.2
+_REQUEST_CHARACTERS = 2_000
+_GRACE_SECONDS = 1.0  # the loop keeps the limits; this bounds what hangs around it
 
 
 @dataclass(frozen=True, slots=True)
 class RecallOptions:
-    """How recalls are run."""
+    """Options of recalls."""
 
     limits: Limits = field(default_factory=Limits)
     first_window: int = FIRST_WINDOW
-    language: Language | None = None  # None: that of the message
-    grow_window: bool = True  # False: the first window is all that is shown
+    language: Language | None = None  # None: the language of the message
+    grow_window: bool = True  # False: the agent sees the first window only
     expand_queries: bool = True  # add other forms of a query's words to each search
     expand_with_model: bool = False  # ask the model for more words at each new query
     tool_seconds: float = TOOL_SECONDS
@@ -62,7 +61,7 @@ class RecallOptions:
 
 
 class Recaller:
-    """Recalls for one scope. It keeps nothing of a recall, so that several can run at once."""
+    """Recalls for one scope. It keeps no state between recalls, so several can run at once."""
 
     def __init__(
         self,
@@ -92,49 +91,52 @@ class Recaller:
     ) -> RecallResult:
         """Find what the last user message refers to. Every recall ends in one result.
 
-        With `as_of`, "now" is that time and nothing said later is seen. With `time_zone`,
-        "yesterday" and days are read there, this time. A cancelled token ends the recall with what
-        was found; a cancelled task is cancelled.
+        `as_of` is the "now" of the recall: later messages and memories are not seen. `time_zone`
+        overrides the user's time zone. A cancelled token ends the recall with the results so far;
+        a cancelled task raises CancelledError.
         """
-        given = parse_messages(messages)
+        conversation = Conversation(parse_messages(messages), self.library.store, self.scope)
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
-        mark, problem = await self._mark()
-        conversation = Conversation(given, self.library.store, self.scope)
-        desk = self._desk(conversation, mark or UserVersion("", 0, 1, "UTC"), as_of)
-        desk.time_zone = time_zone
-        course = RecallRun(self, desk, Recorder(observer))
+        version, problem = await self._read_version()
+        state = self._make_state(conversation, version, as_of, time_zone)
+        run = RecallRun(self, state, Recorder(observer))
         if problem is not None:
-            ended = Ended(Stop(StopReason.STORAGE_FAILED, problem))
-        elif mark is None or mark.version == 0:
-            ended = Ended(Stop(StopReason.NOTHING_STORED))
+            outcome = RunOutcome(Stop(StopReason.STORAGE_FAILED, problem))
+        elif version is None or version.version == 0:
+            outcome = RunOutcome(Stop(StopReason.NOTHING_STORED))
         else:
-            ended = await _guarded(course, cancellation_token)
-        return await report(course.run, ended, course.windows, self.options.keep_traces_days)
+            outcome = await _run_until_cancelled(run, cancellation_token)
+        return await build_result(run.context, outcome, run.windows, self.options.keep_traces_days)
 
-    async def _mark(self) -> tuple[UserVersion | None, str | None]:
-        """How far the user's data has come; or why that cannot be told."""
+    async def _read_version(self) -> tuple[UserVersion | None, str | None]:
+        """Return the version of the user's data, or why it cannot be read."""
         try:
-            mark = await self.library.store.feed(self.scope.user_id).version()
-            if mark is not None:
-                await self.library.store.require_active(mark, self.scope)
+            version = await self.library.store.feed(self.scope.user_id).version()
+            if version is not None:
+                await self.library.store.require_active(version, self.scope)
         except StorageError as error:
             return None, error.message
-        return mark, None
+        return version, None
 
-    def _desk(
-        self, conversation: Conversation, mark: UserVersion, as_of: datetime | None
+    def _make_state(
+        self,
+        conversation: Conversation,
+        version: UserVersion | None,
+        as_of: datetime | None,
+        time_zone: str | None,
     ) -> RecallState:
         options = self.options
         return RecallState(
             library=self.library,
             scope=self.scope,
-            mark=mark,
+            version=version or UserVersion("", 0, 1, "UTC"),
             conversation=conversation,
             language=options.language or language_of(conversation.request.text),
             now=as_of or self._clock(),
             as_of=as_of,
+            time_zone=time_zone,
             window=Window(
                 options.first_window,
                 max_iterations=options.limits.iterations if options.grow_window else 1,
@@ -145,13 +147,13 @@ class Recaller:
         )
 
 
-async def _guarded(course: "RecallRun", token: CancellationToken | None) -> Ended:
-    """The course, ended by the token if that is cancelled."""
+async def _run_until_cancelled(run: "RecallRun", token: CancellationToken | None) -> RunOutcome:
+    """Run a recall, ended by the token if that is cancelled."""
     if token is None:
-        return await course.follow()
+        return await run.run()
     if token.is_cancelled():
-        return Ended(Stop(StopReason.CANCELLED))
-    task = asyncio.ensure_future(course.follow())
+        return RunOutcome(Stop(StopReason.CANCELLED))
+    task = asyncio.ensure_future(run.run())
     token.link_future(task)
     try:
         return await task
@@ -160,109 +162,107 @@ async def _guarded(course: "RecallRun", token: CancellationToken | None) -> Ende
         current = asyncio.current_task()
         if not token.is_cancelled() or (current is not None and current.cancelling()):
             raise
-        return Ended(Stop(StopReason.CANCELLED))
+        return RunOutcome(Stop(StopReason.CANCELLED))
 
 
 class RecallRun:
-    """One recall under way."""
+    """One recall in progress."""
 
-    def __init__(self, recaller: Recaller, desk: RecallState, recorder: Recorder) -> None:
+    def __init__(self, recaller: Recaller, state: RecallState, recorder: Recorder) -> None:
         self.windows: list[int] = []
         self._options = recaller.options
-        self._desk = desk
-        self.run = self._with(recaller.model_client, Budget(self._options.limits), recorder)
+        self._state = state
+        budget = Budget(self._options.limits)
+        self.context = self._make_context(recaller.model_client, budget, recorder)
         recorder.add(
             StartEvent(
-                asked=desk.conversation.request.text[:_ASKED_SHOWN],
-                given=len(desk.conversation.messages),
-                model=self.run.name,
-                language=desk.language,
-                now=desk.local(desk.now),
-                time_zone=desk.zone.key,
+                asked=state.conversation.request.text[:_REQUEST_CHARACTERS],
+                given=len(state.conversation.messages),
+                model=self.context.model.name,
+                language=state.language,
+                now=state.format_local(state.now),
+                time_zone=state.zone.key,
             )
         )
 
-    async def follow(self) -> Ended:
-        """Iterate to the end; where the model cannot play at all, let the rules go on."""
-        budget = self.run.budget
+    async def run(self) -> RunOutcome:
+        """Iterate to the end; the rules take over from a model that cannot do the recall."""
         try:
-            async with asyncio.timeout(budget.seconds_left + _GRACE):
-                ended = await self._iterate()
-                if ended.is_replaceable and not self._is_offline():
-                    ended = await self._fall_back(ended)
-                return ended
+            async with asyncio.timeout(self.context.budget.seconds_left + _GRACE_SECONDS):
+                outcome = await self._iterate()
+                if outcome.can_fall_back and not self.context.model.is_offline:
+                    outcome = await self._fall_back(outcome)
+                return outcome
         except TimeoutError:
-            return Ended(Stop(StopReason.SECONDS))
+            return RunOutcome(Stop(StopReason.SECONDS))
         except StorageError as error:
-            return Ended(Stop(StopReason.STORAGE_FAILED, error.message))
+            return RunOutcome(Stop(StopReason.STORAGE_FAILED, error.message))
 
-    async def _iterate(self) -> Ended:
+    async def _iterate(self) -> RunOutcome:
         while True:
-            shown = await self._open_window()
-            outcome = await RecallLoop(self.run, write_briefing(self._desk, shown)).run()
-            match outcome:
+            messages = await self._open_window()
+            briefing = write_briefing(self._state, messages)
+            match await RecallLoop(self.context, briefing).run():
                 case Widen(size):
-                    window = self._desk.window
-                    self._desk.window = replace(
+                    window = self._state.window
+                    self._state.window = replace(
                         window, size=size, iteration=window.iteration + 1, granted=None, refusals=0
                     )
-                case Finish() | Stop():
-                    return Ended(outcome)
+                case Finish() | Stop() as end:
+                    return RunOutcome(end)
 
     async def _open_window(self) -> list[ConversationMessage]:
-        """The messages to be shown; one more than that tells whether there are older ones."""
-        window = self._desk.window
-        found = await self._desk.conversation.window(window.size + 1)
-        window.older_exist = len(found) > window.size
-        if len(self.windows) < window.iteration:  # the rules may go on where the model gave up
+        """Return the messages of the window; reading one more shows whether older ones exist."""
+        window = self._state.window
+        messages = await self._state.conversation.window(window.size + 1)
+        window.has_older = len(messages) > window.size
+        if len(self.windows) < window.iteration:  # the rules continue in the model's iteration
             self.windows.append(window.size)
-        recorder = self.run.recorder
+        recorder = self.context.recorder
         recorder.iteration = window.iteration
-        shown = found[-window.size :]
-        recorder.add(IterationEvent(window=window.size, shown=len(shown)))
-        return shown
+        messages = messages[-window.size :]
+        recorder.add(IterationEvent(window=window.size, shown=len(messages)))
+        return messages
 
-    async def _fall_back(self, ended: Ended) -> Ended:
-        failed, recorder, budget = ended.outcome, self.run.recorder, self.run.budget
-        assert isinstance(failed, Stop)  # noqa: S101 -- only those are replaceable
-        recorder.add(FallbackEvent(reason=failed.reason.value, problem=failed.problem))
-        budget.renew()
-        self.run = self._with(offline_client(), budget, recorder)
-        self._desk.window.refusals = 0
-        return replace(await self._iterate(), fallback=failed)
+    async def _fall_back(self, outcome: RunOutcome) -> RunOutcome:
+        stop, context = outcome.end, self.context
+        assert isinstance(stop, Stop)  # noqa: S101 -- only those can fall back
+        context.recorder.add(FallbackEvent(reason=stop.reason.value, problem=stop.problem))
+        context.budget.renew()
+        self.context = self._make_context(offline_client(), context.budget, context.recorder)
+        self._state.window.refusals = 0
+        return replace(await self._iterate(), fallback=stop)
 
-    def _is_offline(self) -> bool:
-        return self.run.model.client.model_info["family"] == FAMILY
-
-    def _with(
+    def _make_context(
         self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
     ) -> LoopContext:
-        """The run as this client plays it."""
-        offline = client.model_info["family"] == FAMILY
-        reserve = 0.0 if offline else min(_RESERVE, _RESERVED_SHARE * budget.limits.seconds)
-        run = LoopContext(
-            desk=self._desk,
-            model=BudgetedModel(client, budget, recorder, reserve),
-            recorder=recorder,
+        model = BudgetedModel(client, budget, recorder)
+        if not model.is_offline:
+            reserve = min(_RESERVE_SECONDS, _RESERVE_SHARE * budget.limits.seconds)
+            model = replace(model, reserve=reserve)
+        self._state.keyword_model = (
+            None if model.is_offline else _make_keyword_model(self._state.language, model)
+        )
+        return LoopContext(
+            state=self._state,
+            model=model,
             tool_seconds=self._options.tool_seconds,
             largest_prompt=self._options.largest_prompt,
         )
-        self._desk.keyword_model = None if offline else _keyword_model(self._desk, run.model)
-        return run
 
 
-def _keyword_model(desk: RecallState, model: BudgetedModel) -> KeywordModel:
-    """Keywords by the model, with the prompt of that name."""
+def _make_keyword_model(language: Language, model: BudgetedModel) -> KeywordModel:
     client = BudgetedClient(model, "keywords")
 
-    async def ask(asked: ExtractKeywordsInput) -> Structured[KeywordReply]:
+    async def extract(arguments: ExtractKeywordsInput) -> Structured[KeywordReply]:
+        content = to_json(arguments.model_dump(exclude_none=True))
         messages: list[LLMMessage] = [
-            SystemMessage(content=load_prompt("keywords", desk.language)),
-            UserMessage(content=to_json(asked.model_dump(exclude_none=True)), source=SOURCE),
+            SystemMessage(content=load_prompt("keywords", language)),
+            UserMessage(content=content, source=SOURCE),
         ]
         try:
             return await ask_json(client, messages, KeywordReply)
         except ModelFailed as error:
             return Structured(None, problem=error.message)
 
-    return ask
+    return extract

@@ -1,7 +1,7 @@
 """One iteration of a recall: turns over one window, bounded by the budget.
 
 Errors of tools go back to the model, which can act on them. A model that fails twice in a row, a
-store that fails twice, and every limit end the iteration with what was found.
+store that fails twice, and every limit end the iteration with the results so far.
 """
 
 from dataclasses import dataclass, field
@@ -18,23 +18,20 @@ from autogen_core.models import (
 )
 
 from memrecall.agent.budgeted_model import BudgetedModel
-from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, run_tool
-from memrecall.agent.leaks import is_leaked_call
-from memrecall.agent.outcome import (
-    Finish,
-    IterationOutcome,
-    Proceed,
-    Steer,
-    Stop,
-    StopReason,
-    TurnOutcome,
-    Widen,
-)
+from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, has_leaked_call, run_tool
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import SOURCE, write_hint
-from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState
-from memrecall.agent.tools.models import SearchMemoriesOutput
-from memrecall.agent.tools.table import forced_handoff, schema_characters, tool_schemas
+from memrecall.agent.result import StopReason
+from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.models import HandoffInput, SearchMemoriesOutput
+from memrecall.agent.tools.table import (
+    EXPANSION,
+    count_schema_characters,
+    forced_handoff,
+    function_schemas,
+    tools_for,
+)
 from memrecall.agent.trace import (
     CallEvent,
     Recorder,
@@ -47,61 +44,105 @@ from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model.prompts import load_prompt
 
-LARGEST_PROMPT = 100_000  # characters; beyond, older results are cut before the model refuses
-_BARREN_SEARCHES = 3  # searches without a new key, after which more of them are no use
-_NO_CALLS = frozenset({StopReason.TEXT_ANSWER, StopReason.LEAKED_CALL, StopReason.SILENCE})
-_BAD_CALLS = 3  # in a row, after which more of them are no use
-_FINAL = frozenset({"authentication", "quota", "refused"})  # failures that a second try repeats
+LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
+_MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key
+_MAX_BAD_CALLS = 3  # in a row
+_ANSWERS_WITHOUT_CALLS = frozenset(
+    {StopReason.TEXT_ANSWER, StopReason.LEAKED_CALL, StopReason.SILENCE}
+)
+_PERMANENT_FAILURES = frozenset({"authentication", "quota", "refused"})
+_TRUNCATED_RESULT = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The agent handed off; `forced_by` names the limit that left it no other choice."""
+
+    handoff: HandoffInput
+    forced_by: StopReason | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Widen:
+    """The agent asked for a larger window and got it."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Proceed:
+    """Tools were called and the agent continues."""
+
+
+@dataclass(frozen=True, slots=True)
+class Steer:
+    """The agent has to be corrected; the second time, the reason ends the recall."""
+
+    reason: StopReason
+    phrase: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The recall cannot continue; the code writes the handoff, or the rules take over."""
+
+    reason: StopReason
+    problem: str = ""
+    never_called: bool = False  # the model has called no tool at all
+
+
+TurnOutcome = Finish | Widen | Proceed | Steer | Stop
+IterationOutcome = Finish | Widen | Stop
 
 
 @dataclass(slots=True)
 class LoopContext:
     """What the iterations of one recall share."""
 
-    desk: RecallState
+    state: RecallState
     model: BudgetedModel
-    recorder: Recorder
     tool_seconds: float = TOOL_SECONDS
     largest_prompt: int = LARGEST_PROMPT
     steered: set[StopReason] = field(default_factory=set)
-    failures: int = 0  # of the model, in a row
-    called_a_tool: bool = False
-
-    @property
-    def name(self) -> str:
-        """The name of the model."""
-        return self.model.name
+    model_failures: int = 0  # in a row
+    has_called_tool: bool = False
 
     @property
     def budget(self) -> Budget:
-        """The budget that the model's calls are held against."""
+        """The budget of the recall."""
         return self.model.budget
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of the trace."""
+        return self.model.recorder
 
 
 class RecallLoop:
     """The turns of one iteration."""
 
-    def __init__(self, run: LoopContext, briefing: str) -> None:
-        self._run = run
-        self._desk = run.desk
+    def __init__(self, context: LoopContext, briefing: str) -> None:
+        self._context = context
+        self._state = context.state
+        language = context.state.language
         self._history: list[LLMMessage] = [
-            SystemMessage(content=load_prompt("recall", run.desk.language)),
+            SystemMessage(content=load_prompt("recall", language)),
             UserMessage(content=briefing, source=SOURCE),
         ]
-        self._characters = schema_characters(run.desk.language)
+        self._characters = count_schema_characters(language)
         self._characters += sum(len(str(message.content)) for message in self._history)
-        self._barren = 0
+        self._fruitless_searches = 0
         self._storage_failures = 0
         self._bad_calls = 0
 
     async def run(self) -> IterationOutcome:
-        """Take turns until the agent hands off, asks for more, or cannot go on."""
-        while (limit := self._run.budget.exceeded()) is None:
+        """Take turns until the agent hands off, gets a larger window, or cannot continue."""
+        while (limit := self._context.budget.exceeded()) is None:
             match await self._take_turn():
                 case Finish() | Widen() | Stop() as end:
                     return end
-                case Steer(reason, _) if reason in self._run.steered:
-                    return self._end_strayed(reason)
+                case Steer(reason, _) if reason in self._context.steered:
+                    return self._stop_after_steering(reason)
                 case Steer(reason, phrase):
                     self._steer(reason, phrase)
                 case Proceed():
@@ -109,97 +150,104 @@ class RecallLoop:
         return Stop(StopReason(limit))
 
     async def _take_turn(self) -> TurnOutcome:
-        self._run.recorder.turn += 1
-        last = self._run.budget.last_call()
+        context = self._context
+        context.recorder.turn += 1
+        last = context.budget.last_call()
         try:
-            reply = await self._ask(last)
+            reply = await self._call_model(last)
         except ModelFailed as error:
             return self._judge_failure(error)
         except TimeoutError:
             return self._judge_timeout()
-        self._run.failures = 0
+        context.model_failures = 0
         if reply.thought:
-            self._run.recorder.add(ThoughtEvent(text=reply.thought))
+            context.recorder.add(ThoughtEvent(text=reply.thought))
         if isinstance(reply.content, str):
             return Stop(StopReason(last)) if last else self._judge_text(reply.content)
         return await self._run_calls(reply.content, reply.thought, last)
 
-    async def _ask(self, last: Limit | None) -> CreateResult:
-        """Call the model; on the last call it can only hand off."""
-        language = self._desk.language
-        hint = write_hint(self._desk, self._run.budget, last=last)
-        self._shrink(self._run.largest_prompt)
-        return await self._run.model.call(
+    async def _call_model(self, last: Limit | None) -> CreateResult:
+        """Call the model; its last call can only be a handoff."""
+        language = self._state.language
+        hint = write_hint(language, self._context.budget, self._usable_tools(), last=last)
+        self._shrink(self._context.largest_prompt)
+        return await self._context.model.call(
             [*self._history, UserMessage(content=hint, source=SOURCE)],
             characters=self._characters + len(hint),
             purpose="recall",
-            tools=tool_schemas(language),
+            tools=function_schemas(Interface.RECALL, language),
             tool_choice=forced_handoff(language) if last else "required",
         )
 
+    def _usable_tools(self) -> list[str]:
+        """Return the names of the tools that would not be refused now."""
+        state = self._state
+        refused = set() if state.window.can_grow else {EXPANSION}
+        if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
+            refused.add("search_memories")
+        return [name for name in tools_for(Interface.RECALL) if name not in refused]
+
     def _judge_failure(self, error: ModelFailed) -> TurnOutcome:
-        run = self._run
-        run.failures += 1
+        context = self._context
+        context.model_failures += 1
         if error.kind == "no_tools":
-            return Stop(StopReason.NO_TOOL_SUPPORT, f"{run.name}: {error}")
-        if run.failures > 1 or error.kind in _FINAL:
+            return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.model.name}: {error}")
+        if context.model_failures > 1 or error.kind in _PERMANENT_FAILURES:
             return Stop(StopReason.MODEL_FAILED, str(error))
         if error.kind == "overflow" and not self._shrink(self._characters // 2):
             return Stop(StopReason.MODEL_FAILED, str(error))
         return Proceed()
 
     def _judge_timeout(self) -> Stop:
-        """No time is left. A model that has not answered even once has failed."""
-        if self._run.called_a_tool:
+        """Return the limit, or a model failure if the model has not answered even once."""
+        if self._context.has_called_tool:
             return Stop(StopReason.SECONDS)
-        seconds = self._run.budget.limits.seconds
-        return Stop(
-            StopReason.MODEL_FAILED, f"{self._run.name} did not answer within {seconds:g} s"
-        )
+        seconds = self._context.budget.limits.seconds
+        problem = f"{self._context.model.name} did not answer within {seconds:g} s"
+        return Stop(StopReason.MODEL_FAILED, problem)
 
     def _judge_text(self, text: str) -> Steer:
         if not text.strip():
             return Steer(StopReason.SILENCE, "steer_silence")
-        self._run.recorder.add(TextEvent(text=text))
+        self._context.recorder.add(TextEvent(text=text))
         self._append(AssistantMessage(content=text, source=SOURCE), len(text))
-        if is_leaked_call(text, self._run.name):
+        if has_leaked_call(text, self._context.model.name):
             return Steer(StopReason.LEAKED_CALL, "steer_leak")
         return Steer(StopReason.TEXT_ANSWER, "steer_text")
 
     def _steer(self, reason: StopReason, phrase: str) -> None:
-        self._run.steered.add(reason)
-        words = say(self._desk.language, phrase)
-        self._append(UserMessage(content=words, source=SOURCE), len(words))
-        self._run.recorder.add(SteerEvent(reason=reason.value, text=words))
+        self._context.steered.add(reason)
+        text = say(self._state.language, phrase)
+        self._append(UserMessage(content=text, source=SOURCE), len(text))
+        self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
 
-    def _end_strayed(self, reason: StopReason) -> Stop:
-        """A model that never called a tool cannot: that is not the same as one that stopped.
+    def _stop_after_steering(self, reason: StopReason) -> Stop:
+        """Return a stop that tells a model without tool support from one that gave up.
 
-        One that writes its calls as text is named by that, which tells what to mend.
+        A model that writes its calls as text keeps that reason, because it says what to fix.
         """
-        if reason not in _NO_CALLS or self._run.called_a_tool:
+        if reason not in _ANSWERS_WITHOUT_CALLS or self._context.has_called_tool:
             return Stop(reason)
-        problem = f"{self._run.name} never called a tool ({reason.value})"
-        if reason is StopReason.LEAKED_CALL:
-            return Stop(reason, problem, never_called=True)
-        return Stop(StopReason.NO_TOOL_SUPPORT, problem, never_called=True)
+        problem = f"{self._context.model.name} never called a tool ({reason.value})"
+        if reason is not StopReason.LEAKED_CALL:
+            reason = StopReason.NO_TOOL_SUPPORT
+        return Stop(reason, problem, never_called=True)
 
     async def _run_calls(
         self, calls: list[FunctionCall], thought: str | None, last: Limit | None
     ) -> TurnOutcome:
-        """Run calls in their order; a handoff or a larger window ends the turn."""
-        self._run.called_a_tool = True
+        """Run calls in order; a handoff or a larger window ends the turn."""
+        self._context.has_called_tool = True
         results: list[FunctionExecutionResult] = []
         outcome: TurnOutcome = Proceed()
         for call in calls:
             if isinstance(outcome, Finish | Widen | Stop):
-                results.append(self._skip(call))
+                results.append(self._skip_call(call))
                 continue
-            done = await self._run_call(call)
-            failed = done.error is not None
-            results.append(_result(call, done.text, failed))
-            judged = self._judge_call(done, last)
-            outcome = outcome if isinstance(judged, Proceed) else judged
+            run = await self._run_call(call)
+            results.append(_make_result(call, run.text, is_error=run.error is not None))
+            verdict = self._judge_call(run, last)
+            outcome = outcome if isinstance(verdict, Proceed) else verdict
         size = sum(len(call.arguments) + len(call.name) for call in calls)
         self._append(AssistantMessage(content=calls, thought=thought, source=SOURCE), size)
         size = sum(len(result.content) for result in results)
@@ -209,85 +257,84 @@ class RecallLoop:
         return outcome
 
     async def _run_call(self, call: FunctionCall) -> ToolRun:
-        run = self._run
-        run.budget.spend_tool_call()
-        run.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=call.arguments))
-        seconds = min(run.tool_seconds, run.budget.seconds_left)
-        done = await run_tool(self._desk, call, seconds)
-        run.budget.spend_tool_time(done.seconds)
-        run.recorder.add(
+        context = self._context
+        context.budget.spend_tool_call()
+        context.recorder.add(CallEvent(id=call.id, tool=call.name, arguments=call.arguments))
+        seconds = min(context.tool_seconds, context.budget.seconds_left)
+        run = await run_tool(self._state, call, seconds)
+        context.budget.spend_tool_time(run.seconds)
+        context.recorder.add(
             ResultEvent(
                 id=call.id,
-                tool=done.tool,
-                arguments=done.arguments,
-                output=done.output.model_dump(mode="json", exclude_defaults=True),
-                text=done.text,
-                error=done.error,
-                seconds=round(done.seconds, 4),
+                tool=run.tool,
+                arguments=run.arguments,
+                output=run.output.model_dump(mode="json", exclude_defaults=True),
+                text=run.text,
+                error=run.error,
+                seconds=round(run.seconds, 4),
             )
         )
-        return done
+        return run
 
-    def _judge_call(self, done: ToolRun, last: Limit | None) -> TurnOutcome:
-        desk = self._desk
-        if desk.handoff is not None:
-            return Finish(desk.handoff, StopReason(last) if last else None)
-        if desk.window.granted is not None:
-            return Widen(desk.window.granted)
-        if desk.window.refusals > 1:
-            used_up = desk.window.iteration >= desk.window.max_iterations
-            return Stop(StopReason.ITERATIONS if used_up else StopReason.NO_OLDER_MESSAGES)
-        self._storage_failures = self._storage_failures + 1 if done.error == "storage" else 0
+    def _skip_call(self, call: FunctionCall) -> FunctionExecutionResult:
+        text = say(self._state.language, "not_run")
+        self._context.recorder.add(
+            ResultEvent(id=call.id, tool=call.name, output={}, text=text, error="not_run")
+        )
+        return _make_result(call, text, is_error=True)
+
+    def _judge_call(self, run: ToolRun, last: Limit | None) -> TurnOutcome:
+        state, window = self._state, self._state.window
+        if state.handoff is not None:
+            return Finish(state.handoff, StopReason(last) if last else None)
+        if window.granted is not None:
+            return Widen(window.granted)
+        if window.refusals > 1:
+            is_used_up = window.iteration >= window.max_iterations
+            return Stop(StopReason.ITERATIONS if is_used_up else StopReason.NO_OLDER_MESSAGES)
+        self._storage_failures = self._storage_failures + 1 if run.error == "storage" else 0
         if self._storage_failures > 1:
             return Stop(StopReason.STORAGE_FAILED)
-        bad = done.error in ("invalid_arguments", "unknown_tool")
-        self._bad_calls = self._bad_calls + 1 if bad else 0
-        if self._bad_calls >= _BAD_CALLS:
+        is_bad = run.error in ("invalid_arguments", "unknown_tool")
+        self._bad_calls = self._bad_calls + 1 if is_bad else 0
+        if self._bad_calls >= _MAX_BAD_CALLS:
             return Steer(StopReason.BAD_CALLS, "steer_bad_calls")
-        if isinstance(done.output, SearchMemoriesOutput):
-            return self._judge_search(done.output)
+        if isinstance(run.output, SearchMemoriesOutput):
+            return self._judge_search(run.output)
         return Proceed()
 
-    def _judge_search(self, found: SearchMemoriesOutput) -> TurnOutcome:
-        """A search that repeats, comes after a refusal, or is the third that brings nothing new."""
-        if found.success:
-            new = self._desk.notes.searches[-1].new_keys
-            self._barren = 0 if new else self._barren + 1
-        insists = self._desk.notes.in_a_row > SEARCHES_IN_A_ROW + 1
-        if found.error == "repeated" or insists or self._barren >= _BARREN_SEARCHES:
+    def _judge_search(self, output: SearchMemoriesOutput) -> TurnOutcome:
+        """Steer after a repeated search, one after a refusal, or several without new keys."""
+        if output.success:
+            new_keys = self._state.searches[-1].new_keys
+            self._fruitless_searches = 0 if new_keys else self._fruitless_searches + 1
+        ignores_refusal = self._state.consecutive_searches > MAX_CONSECUTIVE_SEARCHES + 1
+        is_fruitless = self._fruitless_searches >= _MAX_FRUITLESS_SEARCHES
+        if output.error == "repeated" or ignores_refusal or is_fruitless:
             return Steer(StopReason.REPEATED_SEARCH, "steer_repeat")
         return Proceed()
-
-    def _skip(self, call: FunctionCall) -> FunctionExecutionResult:
-        words = say(self._desk.language, "not_run")
-        self._run.recorder.add(
-            ResultEvent(id=call.id, tool=call.name, output={}, text=words, error="not_run")
-        )
-        return _result(call, words, True)
 
     def _append(self, message: LLMMessage, size: int) -> None:
         self._history.append(message)
         self._characters += size
 
     def _shrink(self, largest: int) -> bool:
-        """Cut the results of earlier turns, the oldest first, until the prompt fits."""
-        cut = False
-        for at, message in enumerate(self._history[:-1]):
+        """Truncate the results of earlier turns, oldest first, until the prompt fits."""
+        before = self._characters
+        for index, message in enumerate(self._history[:-1]):
             if self._characters <= largest:
                 break
             if isinstance(message, FunctionExecutionResultMessage):
-                shorter = [_cut(result) for result in message.content]
-                freed = sum(len(r.content) for r in message.content)
-                freed -= sum(len(r.content) for r in shorter)
-                self._history[at] = FunctionExecutionResultMessage(content=shorter)
-                self._characters -= freed
-                cut = cut or freed > 0
-        return cut
+                shorter = [_truncate(result) for result in message.content]
+                self._characters -= sum(len(result.content) for result in message.content)
+                self._characters += sum(len(result.content) for result in shorter)
+                self._history[index] = FunctionExecutionResultMessage(content=shorter)
+        return self._characters < before
 
 
-def _result(call: FunctionCall, text: str, failed: bool) -> FunctionExecutionResult:
-    return FunctionExecutionResult(content=text, name=call.name, call_id=call.id, is_error=failed)
+def _make_result(call: FunctionCall, text: str, *, is_error: bool) -> FunctionExecutionResult:
+    return FunctionExecutionResult(content=text, name=call.name, call_id=call.id, is_error=is_error)
 
 
-def _cut(result: FunctionExecutionResult) -> FunctionExecutionResult:
-    return result.model_copy(update={"content": result.content[:200]})
+def _truncate(result: FunctionExecutionResult) -> FunctionExecutionResult:
+    return result.model_copy(update={"content": result.content[:_TRUNCATED_RESULT]})

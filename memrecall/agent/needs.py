@@ -1,4 +1,4 @@
-"""Whether a message needs a recall at all: rules first, a model only if one is given for it."""
+"""Whether a message needs a recall at all: rules first, then a model if there is one for it."""
 
 import asyncio
 import logging
@@ -17,18 +17,18 @@ from memrecall.model.structured import ask_json
 _log = logging.getLogger(__name__)
 
 SECONDS = 10.0  # a parent waits for the answer
-# What frameworks say in a user's place: AutoGen's transfers and selectors, and our own handoff.
-_BY_A_FRAMEWORK = re.compile(
+# Texts that frameworks write as the user: AutoGen's transfers and selectors, and our own handoff.
+_FRAMEWORK_TEXT = re.compile(
     r"\s*Transferred to \w+, adopting the role of "
     r"|(?s:.*)Then select the next role from \["
     r"|\s*## (?:Memory search finished|记忆搜索完成)"
 )
-_SHOWN = 5
-_LONGEST = 1_000
+_MAX_TEXTS = 5
+_MAX_CHARACTERS = 1_000
 
 
 class Need(BaseModel):
-    """What a model answers to the prompt `needs_recall`."""
+    """The answer of a model to the prompt `needs_recall`."""
 
     needed: bool
 
@@ -43,23 +43,23 @@ class NeedJudge:
         self._seconds = seconds
 
     async def needs_recall(self, texts: Sequence[str], language: Language) -> bool:
-        """What the rules say; where they see no need, the model's word counts if it gives one.
+        """Return True if the rules see a need, or else if the model does.
 
-        What a framework wrote needs none, whatever words are in it.
+        Texts of a framework never need a recall.
         """
-        if _BY_A_FRAMEWORK.match(texts[-1]):
+        if _FRAMEWORK_TEXT.match(texts[-1]):
             return False
         verdict = needs_recall(texts[-1], texts[:-1])
         if verdict.needed or self._client is None:
             return verdict.needed
         answer = await self._ask(self._client, texts, language)
-        # No answer, or one that cannot be read, is neither yes nor no: the rules' word stands.
+        # Without a readable answer of the model, the verdict of the rules stands.
         return verdict.needed if answer is None else answer.needed
 
     async def _ask(
         self, client: ChatCompletionClient, texts: Sequence[str], language: Language
     ) -> Need | None:
-        lines = [to_json({"text": text[:_LONGEST]}) for text in texts[-_SHOWN:]]
+        lines = [to_json({"text": text[:_MAX_CHARACTERS]}) for text in texts[-_MAX_TEXTS:]]
         messages: list[LLMMessage] = [
             SystemMessage(content=load_prompt("needs_recall", language)),
             UserMessage(content="\n".join(lines), source=SOURCE),
@@ -68,8 +68,10 @@ class NeedJudge:
             async with asyncio.timeout(self._seconds):
                 return (await ask_json(client, messages, Need)).value
         except CallerError:
-            raise  # a cassette that does not fit and a script that ran out are the caller's to see
-        except Exception as error:  # clients of others raise what they like
-            name = type(error).__name__  # its words may quote what was said
-            _log.warning("whether a recall is needed was left to the rules: %s", name)
+            raise  # the caller has to fix a cassette mismatch or an exhausted test script
+        except Exception as error:  # third-party clients raise errors of any type
+            name = type(error).__name__  # the message may quote the conversation
+            _log.warning(
+                "the rules decided whether a recall is needed, because the model failed: %s", name
+            )
             return None

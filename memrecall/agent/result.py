@@ -1,18 +1,40 @@
-"""What a recall returns."""
+"""The result of a recall."""
 
 from datetime import datetime
+from enum import StrEnum
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, field_serializer
 
-from memrecall.agent.outcome import StopReason
 from memrecall.agent.trace import Trace
 from memrecall.lazy import lazy_method
 from memrecall.search.request import Kind
 
 
+class StopReason(StrEnum):
+    """Why a recall ended. All but `HANDOFF` end in a handoff that the code forced or wrote."""
+
+    HANDOFF = "handoff"
+    ITERATIONS = "iterations"
+    MODEL_CALLS = "model_calls"
+    TOOL_CALLS = "tool_calls"
+    TOKENS = "tokens"
+    SECONDS = "seconds"
+    NO_OLDER_MESSAGES = "no_older_messages"
+    TEXT_ANSWER = "text_answer"
+    LEAKED_CALL = "leaked_call"
+    SILENCE = "silence"
+    REPEATED_SEARCH = "repeated_search"
+    BAD_CALLS = "bad_calls"
+    NO_TOOL_SUPPORT = "no_tool_support"
+    MODEL_FAILED = "model_failed"
+    STORAGE_FAILED = "storage_failed"
+    NOTHING_STORED = "nothing_stored"
+    CANCELLED = "cancelled"
+
+
 class RecallHandoff(BaseModel):
-    """The handoff: what the agent said (`HandoffInput`) and what was made of it."""
+    """The handoff: the fields of `HandoffInput`, and the message written from them."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -31,7 +53,7 @@ class RecallHandoff(BaseModel):
 
 
 class Nearby(BaseModel):
-    """A message said just before or after, or one that a memory came from."""
+    """A message just before or after another one, or a source of a memory."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -42,7 +64,7 @@ class Nearby(BaseModel):
 
 
 class ResolvedTime(BaseModel):
-    """A time that a content speaks of, counted from when it was said: never relative."""
+    """A time expression of a content, resolved to dates."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -52,7 +74,7 @@ class ResolvedTime(BaseModel):
 
 
 class RecalledMemory(BaseModel):
-    """A memory or message that was handed off, with what it takes to judge it."""
+    """A memory or message that was handed off, with its context."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -65,18 +87,18 @@ class RecalledMemory(BaseModel):
     role: str | None
     ts: datetime
     session_id: str | None
-    relevance_score: float | None  # None: shown beside a hit, not found by a search
+    relevance_score: float | None  # None: shown beside a hit, not a search result
     why: dict[str, float] | None = None
     valid_to: datetime | None = None
     times: list[ResolvedTime] = []
     before: list[Nearby] = []
     after: list[Nearby] = []
     sources: list[Nearby] = []
-    made_from: list[str] = []  # keys: an assistant's answer that was itself recalled
+    made_from: list[str] = []  # keys that an assistant's answer is based on
 
 
 class QueryTried(BaseModel):
-    """A search of the recall, and what it brought."""
+    """A search of the recall and its results."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -88,7 +110,7 @@ class QueryTried(BaseModel):
 
 
 class RecallResult(BaseModel):
-    """One recall: the handoff, the evidence for it, and how it came about."""
+    """One recall: the handoff, its evidence, and the trace."""
 
     model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
@@ -96,7 +118,7 @@ class RecallResult(BaseModel):
     memories: list[RecalledMemory]
     confidence: float
     abstained: bool
-    judged: bool  # False: a limit or failure ended the run before the keys were judged
+    judged: bool  # False: a limit or a failure ended the recall before the agent judged
     stop_reason: StopReason
     problem: str | None = None
     iterations: int
@@ -107,7 +129,7 @@ class RecallResult(BaseModel):
     now: datetime
     times: list[ResolvedTime] = []
     queries: list[QueryTried] = []
-    missing: list[str] = []  # words of the request that nothing handed off speaks of
+    missing: list[str] = []  # words of the request that no evidence contains
     keys_seen: list[str] = []
     keys_dropped: list[str] = []
     withheld: int = 0

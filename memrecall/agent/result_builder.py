@@ -1,12 +1,11 @@
-"""The end of a recall: the handoff, its evidence and the trace, put into one result and stored."""
+"""The end of a recall: handoff, evidence and trace become one result, and the trace is stored."""
 
 import logging
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from memrecall.agent.loop import LoopContext
-from memrecall.agent.outcome import Finish, Stop, StopReason
+from memrecall.agent.loop import Finish, LoopContext, Stop
 from memrecall.agent.phrases import say
 from memrecall.agent.result import (
     Nearby,
@@ -15,13 +14,14 @@ from memrecall.agent.result import (
     RecallHandoff,
     RecallResult,
     ResolvedTime,
+    StopReason,
 )
-from memrecall.agent.state import RecallState, SearchNote
-from memrecall.agent.tools.detail import look_around
-from memrecall.agent.tools.handoff import write_message
+from memrecall.agent.state import RecallState
+from memrecall.agent.tools.control import write_handoff_message
+from memrecall.agent.tools.detail import find_neighbors
 from memrecall.agent.tools.models import HandoffInput
-from memrecall.agent.tools.search import made_from
-from memrecall.agent.trace import EventKind, HandoffEvent, StopEvent, Trace
+from memrecall.agent.tools.search import source_keys
+from memrecall.agent.trace import EventKind, HandoffEvent, StopEvent
 from memrecall.errors import MemrecallError
 from memrecall.scope import Permission
 from memrecall.search import Hit
@@ -32,88 +32,222 @@ from memrecall.text.times import find_times
 from memrecall.text_length import single_line
 from memrecall.types import MemoryRecord, Message
 
-_UNJUDGED = 0.5  # a score that nobody has judged is worth half
-_QUOTED = 160
-_FAILURES = frozenset(
-    {StopReason.MODEL_FAILED, StopReason.STORAGE_FAILED, StopReason.NO_TOOL_SUPPORT}
-)
+_log = logging.getLogger(__name__)
+
+_UNJUDGED_WEIGHT = 0.5  # of a score that no model has judged
+_QUOTE_CHARACTERS = 160
+_NEIGHBORS = 1
+_MAX_STORED_EVENTS = 100
+_MAX_STORED_CONTENT = 2_000
+_MAX_ANALYZED = 20_000
+_MAX_REQUEST_WORDS = 8
+_CAN_FALL_BACK = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
+_FAILURES = _CAN_FALL_BACK | {StopReason.STORAGE_FAILED}
+# After these, evidence comes from the search results: the store failed, or there is no time left.
+_WITHOUT_STORE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
 
 
-def write_ending(desk: RecallState, stop: Stop) -> HandoffInput:
-    """A handoff from the notes: the good hits, else a question; a failure is told as a failure."""
-    best = desk.notes.best()
-    reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
-    if best:
-        summary = "\n".join(
-            [say(desk.language, "end_best", reason=stop.reason.value)]
-            + [
-                f"- {desk.local(hit.ts)} {single_line(hit.summary or hit.content, _QUOTED)}"
-                for hit in best
-            ]
+@dataclass(frozen=True, slots=True)
+class RunOutcome:
+    """How the iterations ended, and the failure after which the rules took over."""
+
+    end: Finish | Stop
+    fallback: Stop | None = None
+
+    @property
+    def can_fall_back(self) -> bool:
+        """Whether the model could not do the recall at all, so that the rules can."""
+        end = self.end
+        return isinstance(end, Stop) and (end.never_called or end.reason in _CAN_FALL_BACK)
+
+    @property
+    def reason(self) -> StopReason:
+        """The reported stop reason: the first cause."""
+        if self.fallback is not None:
+            return self.fallback.reason
+        if isinstance(self.end, Stop):
+            return self.end.reason
+        return self.end.forced_by or StopReason.HANDOFF
+
+    @property
+    def problem(self) -> str | None:
+        """The error message of a failure."""
+        stop = self.fallback or self.end
+        return (stop.problem or None) if isinstance(stop, Stop) else None
+
+
+async def build_result(
+    context: LoopContext, outcome: RunOutcome, windows: list[int], keep_days: int
+) -> RecallResult:
+    """Return the result of a recall, and store its trace."""
+    state, end = context.state, outcome.end
+    if isinstance(end, Stop):
+        context.recorder.add(StopEvent(reason=end.reason.value, problem=end.problem))
+    arguments = end.handoff if isinstance(end, Finish) else _write_forced_handoff(state, end)
+    memories = await _gather_evidence(state, arguments, outcome.reason)
+    handoff = _make_handoff(state, arguments, outcome)
+    usage = context.budget.usage.as_dict()
+    context.recorder.add(
+        HandoffEvent(
+            stop_reason=outcome.reason.value,
+            confidence=handoff.confidence,
+            keys=handoff.relevant_memory_keys,
+            dropped=list(state.dropped_keys),
+            summary=handoff.search_summary,
+            question=handoff.follow_up_question,
+            usage=usage,
         )
-        confidence = round(best[0].score * _UNJUDGED, 4)
+    )
+    request = state.conversation.request.text
+    result = RecallResult(
+        handoff=handoff,
+        memories=memories,
+        confidence=handoff.confidence,
+        abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
+        judged=isinstance(end, Finish),
+        stop_reason=outcome.reason,
+        problem=outcome.problem,
+        iterations=state.window.iteration,
+        windows=windows or [state.window.size],
+        usage=usage,
+        model=context.model.name,
+        language=state.language,
+        now=state.now,
+        times=_resolve_times(state, request, state.now, past=True),
+        queries=_queries(state),
+        missing=_missing_words(request, memories),
+        keys_seen=list(state.seen_keys),
+        keys_dropped=list(state.dropped_keys),
+        withheld=state.withheld,
+        degraded=list(state.degraded),
+        fallback=outcome.fallback and outcome.fallback.reason.value,
+        trace=context.recorder.finish(),
+    )
+    await _store_trace(state, result, keep_days)
+    return result
+
+
+def _queries(state: RecallState) -> list[QueryTried]:
+    return [
+        QueryTried(
+            arguments=search.arguments,
+            total_found=search.total_found,
+            returned=len(search.keys),
+            new_keys=search.new_keys,
+            keys=list(search.keys),
+        )
+        for search in state.searches
+    ]
+
+
+def _missing_words(request: str, memories: list[RecalledMemory]) -> list[str]:
+    """Return the keywords of the request that no memory contains."""
+    text = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
+    atoms = set(analyze(text[:_MAX_ANALYZED]).atoms)
+    words = extract_keywords(request[:_MAX_ANALYZED], _MAX_REQUEST_WORDS)
+    return [word.word for word in words if not atoms.issuperset(analyze(word.word).atoms)]
+
+
+def _write_forced_handoff(state: RecallState, stop: Stop) -> HandoffInput:
+    """Return a handoff of the best hits, else a question; a failure is reported as such."""
+    hits = state.best_hits()
+    reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
+    if hits:
+        lines = [say(state.language, "end_best", reason=stop.reason.value)]
+        for hit in hits:
+            quote = single_line(hit.summary or hit.content, _QUOTE_CHARACTERS)
+            lines.append(f"- {state.format_local(hit.ts)} {quote}")
+        summary, confidence = "\n".join(lines), round(hits[0].score * _UNJUDGED_WEIGHT, 4)
     else:
-        summary, confidence = _explain(desk, stop), 0.0
-    empty = stop.reason is StopReason.NOTHING_STORED
-    asks = not best and (empty or (bool(desk.notes.searches) and not _failed(desk, stop)))
-    question = say(desk.language, "ask_first" if empty else "ask_details")
+        summary, confidence = _explain_stop(state, stop), 0.0
+    is_empty = stop.reason is StopReason.NOTHING_STORED
+    has_searched = bool(state.searches) and not _has_failed(state, stop)
+    asks_user = not hits and (is_empty or has_searched)
+    question = say(state.language, "ask_first" if is_empty else "ask_details")
     return HandoffInput(
-        reason=say(desk.language, "end_reason", reason=reason),
+        reason=say(state.language, "end_reason", reason=reason),
         search_summary=summary,
-        relevant_memory_keys=[hit.key for hit in best],
+        relevant_memory_keys=[hit.key for hit in hits],
         confidence=confidence,
-        needs_more_info=asks,
-        follow_up_question=question if asks else None,
-        iteration_used=desk.window.iteration,
-        context_window_used=desk.window.size,
+        needs_more_info=asks_user,
+        follow_up_question=question if asks_user else None,
+        iteration_used=state.window.iteration,
+        context_window_used=state.window.size,
     )
 
 
-def _failed(desk: RecallState, stop: Stop) -> bool:
-    """Whether nothing was found because nothing could be searched."""
-    searched = any(note.returned for note in desk.notes.searches)
-    return stop.reason in _FAILURES or (bool(desk.notes.failures) and not searched)
+def _has_failed(state: RecallState, stop: Stop) -> bool:
+    """Return True if there are no results because nothing could be searched."""
+    return stop.reason in _FAILURES or (bool(state.failures) and not state.has_results)
 
 
-def _explain(desk: RecallState, stop: Stop) -> str:
+def _explain_stop(state: RecallState, stop: Stop) -> str:
     if stop.reason is StopReason.NOTHING_STORED:
-        return say(desk.language, "end_empty")
-    if not desk.notes.searches and not _failed(desk, stop):
-        return say(desk.language, "end_unsearched", reason=stop.reason.value)
-    phrase = "end_failed" if _failed(desk, stop) else "end_nothing"
-    return say(desk.language, phrase, reason=stop.problem or stop.reason.value)
+        return say(state.language, "end_empty")
+    if not state.searches and not _has_failed(state, stop):
+        return say(state.language, "end_unsearched", reason=stop.reason.value)
+    phrase = "end_failed" if _has_failed(state, stop) else "end_nothing"
+    return say(state.language, phrase, reason=stop.problem or stop.reason.value)
 
 
-_AROUND = 1
+def _make_handoff(
+    state: RecallState, arguments: HandoffInput, outcome: RunOutcome
+) -> RecallHandoff:
+    is_stopped = isinstance(outcome.end, Stop) and not arguments.needs_more_info
+    has_failed = bool(state.failures) and not state.has_results
+    has_failed = is_stopped or has_failed or _is_cut_short(state, outcome.end)
+    return RecallHandoff(
+        **arguments.model_dump(),
+        success=bool(arguments.relevant_memory_keys) or not has_failed,
+        message=write_handoff_message(state, arguments),
+    )
 
 
-async def gather_evidence(desk: RecallState, keys: list[str]) -> list[RecalledMemory]:
-    """The memories and messages of the keys, in their order. One erased meanwhile is left out."""
-    if not keys:
-        return []
-    store = desk.library.store
-    memories = {m.memory_key: m for m in await store.memories(desk.scope).get_many(keys)}
-    said = [key for key in keys if key not in memories]
-    messages = {m.message_id: m for m in await store.timeline(desk.scope).get_many(said)}
-    found: list[RecalledMemory] = []
-    for key in keys:
+def _is_cut_short(state: RecallState, end: Finish | Stop) -> bool:
+    """Return True if a limit forced an empty handoff before anything was searched."""
+    if not isinstance(end, Finish) or end.forced_by is None:
+        return False
+    return not state.searches and not end.handoff.confidence
+
+
+async def _gather_evidence(
+    state: RecallState, handoff: HandoffInput, reason: StopReason
+) -> list[RecalledMemory]:
+    """Return the memories that were handed off, in order; without the store, from the hits."""
+    keys = handoff.relevant_memory_keys
+    from_hits = [_from_hit(state, state.hits[key]) for key in keys if key in state.hits]
+    if reason in _WITHOUT_STORE or not keys:
+        return from_hits
+    try:
+        return await _read_evidence(state, keys)
+    except MemrecallError as error:
+        state.degraded[f"evidence without its surroundings: {error.message}"] = None
+        return from_hits
+
+
+async def _read_evidence(state: RecallState, keys: list[str]) -> list[RecalledMemory]:
+    store = state.library.store
+    memories = {m.memory_key: m for m in await store.memories(state.scope).get_many(keys)}
+    others = [key for key in keys if key not in memories]
+    messages = {m.message_id: m for m in await store.timeline(state.scope).get_many(others)}
+    evidence: list[RecalledMemory] = []
+    for key in keys:  # one that was erased in the meantime is left out
         if key in memories:
-            found.append(await _from_memory(desk, memories[key]))
+            evidence.append(await _from_memory(state, memories[key]))
         elif key in messages:
-            found.append(await _from_message(desk, messages[key]))
-    return found
+            evidence.append(await _from_message(state, messages[key]))
+    return evidence
 
 
-def resolve_times(
-    desk: RecallState, text: str, said_at: datetime, *, past: bool = False
+def _resolve_times(
+    state: RecallState, text: str, said_at: datetime, *, past: bool = False
 ) -> list[ResolvedTime]:
-    """The times that a text speaks of, as dates. Questions look back, statements do not always."""
-    spans = find_times(text[:2_000], said_at, desk.zone, past=past)
+    """Return the times of a text as dates; `past` prefers past dates, as questions mean them."""
+    spans = find_times(text[:2_000], said_at, state.zone, past=past)
     return [ResolvedTime(words=span.text, start=span.start, end=span.end) for span in spans]
 
 
-def from_hit(desk: RecallState, hit: Hit) -> RecalledMemory:
-    """A hit as evidence, from what the search told alone."""
+def _from_hit(state: RecallState, hit: Hit) -> RecalledMemory:
     return RecalledMemory(
         memory_key=hit.key,
         kind=hit.kind,
@@ -126,14 +260,14 @@ def from_hit(desk: RecallState, hit: Hit) -> RecalledMemory:
         session_id=hit.session_id,
         relevance_score=hit.score,
         why=asdict(hit.why),
-        times=resolve_times(desk, hit.content, hit.ts),
-        made_from=made_from(hit.role, hit.metadata),
+        times=_resolve_times(state, hit.content, hit.ts),
+        made_from=source_keys(hit.role, hit.metadata),
     )
 
 
-async def _from_memory(desk: RecallState, memory: MemoryRecord) -> RecalledMemory:
-    sources = await desk.library.store.timeline(desk.scope).get_many(memory.source_message_ids)
-    hit = desk.notes.hits.get(memory.memory_key)
+async def _from_memory(state: RecallState, memory: MemoryRecord) -> RecalledMemory:
+    sources = await state.library.store.timeline(state.scope).get_many(memory.source_message_ids)
+    hit = state.hits.get(memory.memory_key)
     return RecalledMemory(
         memory_key=memory.memory_key,
         kind="memory",
@@ -147,14 +281,14 @@ async def _from_memory(desk: RecallState, memory: MemoryRecord) -> RecalledMemor
         relevance_score=hit and hit.score,
         why=hit and asdict(hit.why),
         valid_to=memory.valid_to,
-        times=resolve_times(desk, memory.content, memory.since),
+        times=_resolve_times(state, memory.content, memory.since),
         sources=[_nearby(message) for message in sorted(sources, key=lambda m: m.ts)],
     )
 
 
-async def _from_message(desk: RecallState, message: Message) -> RecalledMemory:
-    before, after = await look_around(desk, message, _AROUND)
-    hit = desk.notes.hits.get(message.message_id)
+async def _from_message(state: RecallState, message: Message) -> RecalledMemory:
+    before, after = await find_neighbors(state, message, _NEIGHBORS)
+    hit = state.hits.get(message.message_id)
     return RecalledMemory(
         memory_key=message.message_id,
         kind="message",
@@ -167,10 +301,10 @@ async def _from_message(desk: RecallState, message: Message) -> RecalledMemory:
         session_id=message.session_id,
         relevance_score=hit and hit.score,
         why=hit and asdict(hit.why),
-        times=resolve_times(desk, message.content, message.ts),
-        before=[_nearby(near) for near in before],
-        after=[_nearby(near) for near in after],
-        made_from=made_from(message.role.value, message.metadata),
+        times=_resolve_times(state, message.content, message.ts),
+        before=[_nearby(neighbor) for neighbor in before],
+        after=[_nearby(neighbor) for neighbor in after],
+        made_from=source_keys(message.role.value, message.metadata),
     )
 
 
@@ -183,175 +317,22 @@ def _nearby(message: Message) -> Nearby:
     )
 
 
-_log = logging.getLogger(__name__)
-
-_REPLACEABLE = frozenset({StopReason.MODEL_FAILED, StopReason.NO_TOOL_SUPPORT})
-_EVENTS_KEPT = 100
-_CONTENT_KEPT = 2_000
-_READ_FOR_MISSING = 20_000
-_WORDS_ASKED = 8
-_UNREADABLE = frozenset({StopReason.STORAGE_FAILED, StopReason.CANCELLED})
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How the iterations ended, and what the rules had to stand in for."""
-
-    outcome: Finish | Stop
-    fallback: Stop | None = None
-
-    @property
-    def is_replaceable(self) -> bool:
-        """Whether the model could not play at all, so that the rules can go on in its place."""
-        stopped = self.outcome
-        return isinstance(stopped, Stop) and (
-            stopped.never_called or stopped.reason in _REPLACEABLE
-        )
-
-    @property
-    def reason(self) -> StopReason:
-        """The stop reason that is told: the first cause."""
-        if self.fallback is not None:
-            return self.fallback.reason
-        if isinstance(self.outcome, Stop):
-            return self.outcome.reason
-        return self.outcome.forced_by or StopReason.HANDOFF
-
-    @property
-    def problem(self) -> str | None:
-        """What went wrong, in words, if anything did."""
-        if self.fallback is not None:
-            return self.fallback.problem or None
-        return (self.outcome.problem or None) if isinstance(self.outcome, Stop) else None
-
-
-async def report(
-    run: LoopContext, ended: Ended, windows: list[int], keep_days: int
-) -> RecallResult:
-    """The one result of a recall."""
-    desk, outcome = run.desk, ended.outcome
-    if isinstance(outcome, Stop):
-        run.recorder.add(StopEvent(reason=outcome.reason.value, problem=outcome.problem))
-    handed = outcome.handoff if isinstance(outcome, Finish) else write_ending(desk, outcome)
-    memories = await _evidence(desk, handed, ended.reason)
-    handoff = _handoff(desk, handed, ended)
-    usage = run.budget.usage.as_dict()
-    run.recorder.add(
-        HandoffEvent(
-            stop_reason=ended.reason.value,
-            confidence=handoff.confidence,
-            keys=handoff.relevant_memory_keys,
-            dropped=list(desk.notes.dropped),
-            summary=handoff.search_summary,
-            question=handoff.follow_up_question,
-            usage=usage,
-        )
-    )
-    result = RecallResult(
-        handoff=handoff,
-        memories=memories,
-        confidence=handoff.confidence,
-        abstained=not handoff.relevant_memory_keys and handoff.needs_more_info,
-        judged=isinstance(outcome, Finish),
-        stop_reason=ended.reason,
-        problem=ended.problem,
-        windows=windows or [desk.window.size],
-        usage=usage,
-        model=run.name,
-        missing=_missing(desk.conversation.request.text, memories),
-        fallback=ended.fallback and ended.fallback.reason.value,
-        trace=run.recorder.finish(),
-        **_learned(desk),
-    )
-    await _store_trace(desk, result, keep_days)
-    return result
-
-
-def _learned(desk: RecallState) -> dict[str, Any]:
-    """What the desk knows at the end."""
-    notes = desk.notes
-    return {
-        "iterations": desk.window.iteration,
-        "language": desk.language,
-        "now": desk.now,
-        "times": resolve_times(desk, desk.conversation.request.text, desk.now, past=True),
-        "queries": [_tried(note) for note in notes.searches],
-        "keys_seen": list(notes.shown),
-        "keys_dropped": list(notes.dropped),
-        "withheld": notes.withheld,
-        "degraded": list(notes.degraded),
-    }
-
-
-def _tried(note: SearchNote) -> QueryTried:
-    return QueryTried(
-        arguments=note.arguments,
-        total_found=note.total_found,
-        returned=note.returned,
-        new_keys=note.new_keys,
-        keys=list(note.keys),
-    )
-
-
-async def _evidence(
-    desk: RecallState, handed: HandoffInput, reason: StopReason
-) -> list[RecalledMemory]:
-    """From the store; from the notes where the store is gone or there is no time left."""
-    keys = handed.relevant_memory_keys
-    noted = [from_hit(desk, desk.notes.hits[key]) for key in keys if key in desk.notes.hits]
-    if reason in _UNREADABLE:
-        return noted
-    try:
-        return await gather_evidence(desk, keys)
-    except MemrecallError as error:
-        desk.notes.degraded[f"evidence without its surroundings: {error.message}"] = None
-        return noted
-
-
-def _missing(asked: str, memories: list[RecalledMemory]) -> list[str]:
-    """The telling words of the request that are in none of the memories."""
-    told = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
-    known = set(analyze(told[:_READ_FOR_MISSING]).atoms)
-    words = extract_keywords(asked[:_READ_FOR_MISSING], _WORDS_ASKED)
-    return [word.word for word in words if not known.issuperset(analyze(word.word).atoms)]
-
-
-def _handoff(desk: RecallState, handed: HandoffInput, ended: Ended) -> RecallHandoff:
-    searched = any(note.returned for note in desk.notes.searches)
-    stopped = isinstance(ended.outcome, Stop) and not handed.needs_more_info
-    failed = stopped or (bool(desk.notes.failures) and not searched) or _cut_short(desk, ended)
-    return RecallHandoff(
-        **handed.model_dump(),
-        success=bool(handed.relevant_memory_keys) or not failed,
-        message=write_message(desk, handed),
-    )
-
-
-def _cut_short(desk: RecallState, ended: Ended) -> bool:
-    """Whether a limit forced a handoff that knows nothing, because nothing had been searched."""
-    outcome = ended.outcome
-    if not isinstance(outcome, Finish) or outcome.forced_by is None:
-        return False
-    return not desk.notes.searches and not outcome.handoff.confidence
-
-
-async def _store_trace(desk: RecallState, result: RecallResult, keep_days: int) -> None:
-    """Keep the trace with its user; a recall does not fail because that failed."""
+async def _store_trace(state: RecallState, result: RecallResult, keep_days: int) -> None:
+    """Store the trace with its user; a recall does not fail because that failed."""
     reason = result.stop_reason
     if not keep_days or reason in (StopReason.STORAGE_FAILED, StopReason.NOTHING_STORED):
         return
     try:
-        await desk.library.store.traces(desk.scope).add(_new_trace(desk, result), keep_days)
+        await state.library.store.traces(state.scope).add(_new_trace(state, result), keep_days)
     except MemrecallError as error:
         _log.warning("the trace %s was not stored: %s", result.trace.trace_id, error)
 
 
-def _new_trace(desk: RecallState, result: RecallResult) -> NewTrace:
-    trace: Trace = result.trace
+def _new_trace(state: RecallState, result: RecallResult) -> NewTrace:
     return NewTrace(
-        trace_id=trace.trace_id,
-        created_at=trace.started_at,
-        query=_storable(desk.conversation.request.text[:1_000]),
+        trace_id=result.trace.trace_id,
+        created_at=result.trace.started_at,
+        query=_make_storable(state.conversation.request.text[:1_000]),
         stop_reason=result.stop_reason.value,
         confidence=result.confidence,
         abstained=result.abstained,
@@ -359,14 +340,17 @@ def _new_trace(desk: RecallState, result: RecallResult) -> NewTrace:
         model_calls=int(result.usage["model_calls"]),
         tool_calls=int(result.usage["tool_calls"]),
         seconds=float(result.usage["seconds"]),
-        body=_fit(_storable(_body(desk, result))),
+        body=_truncate_body(_make_storable(_make_body(state, result))),
     )
 
 
-def _body(desk: RecallState, result: RecallResult) -> dict[str, Any]:
-    """What is stored. Who may read sensitive memories leaves no copy for those who may not."""
+def _make_body(state: RecallState, result: RecallResult) -> dict[str, Any]:
+    """Return the JSON to store, without contents if the scope may see sensitive memories.
+
+    Others of the same user may read the trace without that permission.
+    """
     body = result.model_dump(mode="json")
-    if desk.scope.allows(Permission.SENSITIVE):
+    if state.scope.allows(Permission.SENSITIVE):
         for event in body["trace"]["events"]:
             for name in ("output", "text", "summary"):
                 event.pop(name, None)
@@ -378,23 +362,23 @@ def _body(desk: RecallState, result: RecallResult) -> dict[str, Any]:
     return body
 
 
-def _storable(value: Any) -> Any:
-    """The same without what no database keeps: NUL, half of a surrogate pair."""
+def _make_storable(value: Any) -> Any:
+    """Return the value without NUL and lone surrogates, which databases refuse."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode(errors="replace").decode()
     if isinstance(value, dict):
-        return {_storable(name): _storable(item) for name, item in value.items()}
-    return [_storable(item) for item in value] if isinstance(value, list) else value
+        return {_make_storable(name): _make_storable(item) for name, item in value.items()}
+    return [_make_storable(item) for item in value] if isinstance(value, list) else value
 
 
-def _fit(body: dict[str, Any]) -> dict[str, Any]:
-    """The result as it can be stored: very large ones without what the tools returned in full."""
+def _truncate_body(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body that can be stored; a very large one loses its tool outputs."""
     if measure_body(body) <= BODY_BYTES:
         return body
     for event in body["trace"]["events"]:
         event.pop("output", None)
     if measure_body(body) > BODY_BYTES:
         for memory in body["memories"]:
-            memory["content"] = memory["content"][:_CONTENT_KEPT]
-        body["trace"]["events"] = body["trace"]["events"][-_EVENTS_KEPT:]
+            memory["content"] = memory["content"][:_MAX_STORED_CONTENT]
+        body["trace"]["events"] = body["trace"]["events"][-_MAX_STORED_EVENTS:]
     return body

@@ -1,10 +1,10 @@
-"""Chat turns: forced recall, real tools behind forged calls, single and group, clean answers."""
+"""Chat turns for one user or a group: forced recall, tools, and clean answers."""
 
 from memrecall.chat.events import (
     ChatEvent,
     Failed,
     Final,
-    LeakTold,
+    LeakReport,
     TextDelta,
     ToolCall,
     ToolResult,
@@ -24,7 +24,7 @@ __all__ = [
     "Failed",
     "Final",
     "GroupChat",
-    "LeakTold",
+    "LeakReport",
     "Member",
     "NothingToAnswer",
     "Posted",

@@ -1,4 +1,4 @@
-"""What single and group chat have in common: how a turn is set up, stored and told."""
+"""The base of single and group chats: how a turn is set up and stored."""
 
 import hashlib
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -19,16 +19,15 @@ from pydantic import ValidationError
 from memrecall.agent import Recaller
 from memrecall.agent.tools.search import ANSWERED_BY, RECALLED, RULES
 from memrecall.chat.events import ChatEvent, Failed, Final
-from memrecall.chat.history import ASSISTANT, USER
 from memrecall.chat.offline import offline_chat_client
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.chat.recalls import TurnRecalls
-from memrecall.chat.turn import Turn
+from memrecall.chat.turn import ASSISTANT, USER, Turn
 from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
-from memrecall.messages import ConversationMessage
+from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model.offline import FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
@@ -38,11 +37,11 @@ _ID_LENGTH = 32
 
 
 class Chat:
-    """The ground of both chats: one scope, one model, and one way to end a turn.
+    """A chat in one scope.
 
     Without a `model_client` rules answer. Without a `recall_client` rules recall, which takes
-    milliseconds and no call of a model. `on_leak` is told the family of every call that a model
-    wrote as text, in a turn or in its recalls, when it happens.
+    milliseconds and no model call. `on_leak` is called with the family of every tool call that a
+    model writes as text, in a turn or in its recalls.
     """
 
     def __init__(
@@ -68,14 +67,14 @@ class Chat:
         self._on_leak = on_leak
 
     def _recalls(
-        self, shown: Sequence[Message], asked: ConversationMessage, language: Language
+        self, visible: Sequence[Message], request: ConversationMessage, language: Language
     ) -> TurnRecalls:
-        """The recalls of a turn. What the model is shown whole anyway need not be recalled.
+        """Return the recalls of a turn, which skip messages that the model sees in full.
 
-        The rules read nothing but what is recalled: for them nothing is left out.
+        Rules read only what is recalled, so for them nothing is skipped.
         """
-        known = () if self._by_rules else [as_utterance(message) for message in shown]
-        said = [*(each for each in known if each.message_id != asked.message_id), asked]
+        seen = [] if self._uses_rules else [parse_message(message) for message in visible]
+        messages = [message for message in seen if message.message_id != request.message_id]
         recaller = Recaller(
             self._library,
             self._scope,
@@ -84,10 +83,10 @@ class Chat:
             caches=self._caches,
             clock=self._clock,
         )
-        return TurnRecalls(recaller, said, self._options, language, self._on_leak)
+        return TurnRecalls(recaller, [*messages, request], self._options, language, self._on_leak)
 
     async def _stored_answer(self, answer_id: str, language: Language) -> Final | None:
-        """The end of a turn that was played before, if its answer is stored."""
+        """Return the end of an earlier turn, if its answer is stored."""
         timeline = self._library.store.timeline(self._scope)
         for message in await timeline.get_many([answer_id]):
             return Final(
@@ -99,61 +98,62 @@ class Chat:
         return None
 
     @property
-    def _by_rules(self) -> bool:
+    def _uses_rules(self) -> bool:
         return bool(self._client.model_info["family"] == FAMILY)
 
     async def _prompt(
         self, name: str, language: Language, facts: Sequence[str], instructions: str
     ) -> list[LLMMessage]:
-        """The prompt as it is written, then what varies: who, when, how many recalls."""
+        """Return the system messages: the prompt, then what varies between turns."""
         context = [
             *facts,
             say(language, "now", now=await self._now()),
-            self._cap(language),
+            self._recall_limit(language),
         ]
         return [
             SystemMessage(content=load_prompt(name, language)),
             SystemMessage(content="\n".join(filter(None, [*context, instructions]))),
         ]
 
-    def _cap(self, language: Language) -> str:
+    def _recall_limit(self, language: Language) -> str:
         options = self._options
         if not options.own_recalls:
             return say(language, "cap_none")
         phrase = "cap_counted" if options.count_forced else "cap_beside"
-        left = options.own_recalls
-        return say_count(language, phrase, left, cap=options.recalls, left=left)
+        count = options.own_recalls
+        return say_count(language, phrase, count, cap=options.recalls, left=count)
 
     async def _now(self) -> str:
-        """The time where the user is."""
-        mark = await self._library.store.feed(self._scope.user_id).version()
+        """Return the current time in the user's time zone."""
+        version = await self._library.store.feed(self._scope.user_id).version()
         now = self._clock()
-        return (now.astimezone(ZoneInfo(mark.time_zone)) if mark else now).isoformat(" ", "minutes")
+        local = now.astimezone(ZoneInfo(version.time_zone)) if version else now
+        return local.isoformat(" ", "minutes")
 
     async def _end(self, turn: Turn, language: Language, answer: dict[str, Any]) -> Final:
-        """Store the answer of a turn and tell its end. Of the calls nothing is stored."""
+        """Store the answer of a turn, without its tool calls, and return the final event."""
         message_id = None
         if not turn.silent:
             metadata = dict(answer.pop("metadata", {}))
             if turn.degraded:
                 metadata["degraded"] = True
-            if self._by_rules:
+            if self._uses_rules:
                 metadata[ANSWERED_BY] = RULES
             elif turn.sources:
                 metadata[RECALLED] = list(turn.sources)
             message = new_message(
-                role=Role.ASSISTANT, content=turn.speech.text, metadata=metadata, **answer
+                role=Role.ASSISTANT, content=turn.visible.text, metadata=metadata, **answer
             )
             message_id = (await self._library.add_messages(self._scope, [message])).ids[0]
         return Final(
-            text=turn.speech.text,
+            text=turn.visible.text,
             message_id=message_id,
             degraded=turn.degraded,
             silent=turn.silent,
             language=language,
             model=turn.model,
             model_calls=turn.cost.model_calls,
-            leaks=tuple(turn.speech.leaks),
+            leaks=tuple(turn.visible.leaks),
             usage=turn.cost.usage,
             recalls=turn.recalls,
         )
@@ -162,7 +162,7 @@ class Chat:
 async def errors_as_events(
     events: AsyncGenerator[ChatEvent, None],
 ) -> AsyncGenerator[ChatEvent, None]:
-    """The events of a turn; what memrecall raises on purpose becomes the last of them."""
+    """Yield a turn's events, ending with an error event if the turn fails."""
     try:
         async with aclosing(events):
             async for event in events:
@@ -172,48 +172,42 @@ async def errors_as_events(
 
 
 async def final_of(events: AsyncGenerator[ChatEvent, None]) -> Final:
-    """The end of a turn that nobody watches; what fails is raised."""
+    """Return the final event of a turn; raise the error if it fails."""
     async with aclosing(events):
         async for event in events:
             if isinstance(event, Final):
                 return event
             if isinstance(event, Failed):
                 raise event.error
-    raise AssertionError("a turn always ends in an end")
+    raise AssertionError("a turn always ends with Final or Failed")
 
 
-def require_words(text: str) -> str:
-    """Refuse a message that says nothing."""
+def require_text(text: str) -> str:
+    """Return the text; raise InvalidArgument if it is blank."""
     if not text.strip():
-        raise InvalidArgument("the message is empty", hint="Say something")
+        raise InvalidArgument("the message is empty", hint="Pass a text")
     return text
 
 
 def new_message(**fields: Any) -> NewMessage:
-    """A message to be stored; what no database can keep is a mistake of the caller."""
+    """Return a message to store; raise InvalidArgument if it cannot be stored."""
     try:
         return NewMessage(**fields)
     except ValidationError as error:
-        fault = error.errors(include_input=False, include_url=False)[0]
-        name = ".".join(map(str, fault["loc"]))
-        raise InvalidArgument(f"{name}: {fault['msg']}") from None
+        # Errors may be logged, and contents must not be.
+        problem = error.errors(include_input=False, include_url=False)[0]
+        name = ".".join(map(str, problem["loc"]))
+        raise InvalidArgument(f"{name}: {problem['msg']}") from None
 
 
-def answer_id(asked_id: str, member_id: str = "") -> str:
-    """The id of the answer to a message: asking for it again cannot store a second one."""
-    digest = hashlib.sha256(f"{asked_id}\0{member_id}".encode()).hexdigest()
+def answer_id(request_id: str, member_id: str = "") -> str:
+    """Return the id of the answer to a message, so that a repeat stores no second one."""
+    digest = hashlib.sha256(f"{request_id}\0{member_id}".encode()).hexdigest()
     return f"a_{digest[:_ID_LENGTH]}"
 
 
-def as_utterance(message: Message) -> ConversationMessage:
-    """A stored message as a recall takes it."""
-    return ConversationMessage(
-        message.role, message.content, message.speaker, message.ts, message.message_id
-    )
-
-
-def as_context(role: Role, text: str) -> LLMMessage:
-    """A message of the history as the model reads it."""
+def to_model_message(role: Role, text: str) -> LLMMessage:
+    """Return a message of the history in the form that the model reads."""
     if role is Role.ASSISTANT:
         return AssistantMessage(content=text, source=ASSISTANT)
     return UserMessage(content=text, source=USER)

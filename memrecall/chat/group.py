@@ -1,4 +1,4 @@
-"""A chat of several members, some of whom models play."""
+"""A chat of several members, some of which are played by models."""
 
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import aclosing
@@ -9,32 +9,32 @@ from functools import partial
 from autogen_core.models import ChatCompletionClient, LLMMessage
 
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import IS_MENTIONED, MAX_QUERY, OTHER_MESSAGES, RECALL_MEMORY
+from memrecall.agent.tools.models import TextAnswer
 from memrecall.chat.base import (
     Chat,
     answer_id,
-    as_context,
     errors_as_events,
     final_of,
     new_message,
-    require_words,
+    require_text,
+    to_model_message,
 )
 from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import (
     MEMBER_ID,
     MENTIONS,
-    View,
+    MemberView,
+    add_older_mention,
     fit_texts,
-    forge_call,
-    read_view,
-    whole,
-    with_old_mention,
+    load_view,
+    untruncated,
 )
-from memrecall.chat.mentions import Member, Members, find_mentions, without_mentions, without_names
+from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
-from memrecall.chat.recalls import LONGEST_QUERY, ToolAnswer
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL, Toolbox
-from memrecall.chat.turn import Turn, TurnStart
+from memrecall.chat.tools import Toolbox
+from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -44,26 +44,25 @@ from memrecall.scope import Scope
 from memrecall.types import Message, Role
 
 PROMPT = "chat_group"
-_SHORTEST = 200  # of a message of the history, when many share the room
+_SHORTEST = 200  # characters that a truncated message keeps
 
 
 @dataclass(frozen=True, slots=True)
 class Posted:
-    """A message of a member, as it was stored."""
+    """A stored message of a member."""
 
     message_id: str
     mentions: tuple[str, ...]
 
 
 class NothingToAnswer(InvalidArgument):
-    """A member is to take its turn, and nobody has said anything since its last one."""
+    """No other member has posted since the member's last message."""
 
 
 class GroupChat(Chat):
     """A group's conversation, stored once under the group's id, which is the scope's user.
 
-    Members post; a turn lets one of them answer, who is shown what the others said since it last
-    spoke. Nothing of a turn is kept in here.
+    Members post messages; in a turn one member answers what the others said since it last spoke.
     """
 
     def __init__(
@@ -100,19 +99,19 @@ class GroupChat(Chat):
         message_id: str | None = None,
         ts: datetime | None = None,
     ) -> Posted:
-        """Store what a member says. Without `mentions`, the text tells who is mentioned."""
+        """Store a member's message; without `mentions` they are found in the text."""
         member = self.members.get(member_id)
-        meant = self._mentioned(member, require_words(text), mentions)
+        mentioned = self._mentioned(member, require_text(text), mentions)
         message = new_message(
             role=Role.ASSISTANT if member.ai else Role.USER,
             content=text,
             message_id=message_id,
             ts=ts,
             speaker=member.name,
-            metadata={MEMBER_ID: member_id, MENTIONS: list(meant)},
+            metadata={MEMBER_ID: member_id, MENTIONS: list(mentioned)},
         )
         written = await self._library.add_messages(self._scope, [message])
-        return Posted(written.ids[0], meant)
+        return Posted(written.ids[0], mentioned)
 
     def stream(
         self,
@@ -121,11 +120,11 @@ class GroupChat(Chat):
         mentions: Collection[str] | None = None,
         answers: str | None = None,
     ) -> AsyncGenerator[ChatEvent, None]:
-        """Let a member take its turn; the events end in `Final` or `Failed`.
+        """Let a member answer; yield events that end with `Final` or `Failed`.
 
-        It is mentioned if `mentions` say so; without them, if the others mentioned it since it last
-        spoke. Who is not mentioned may stay silent. `answers` is the id of the message that the
-        turn was asked for with: if the member answered it already, the same answer is told again.
+        A member that is not mentioned may stay silent. Without `mentions`, it is mentioned if the
+        others mentioned it since it last spoke. `answers` is the id of the message to answer: if
+        the member has already answered it, the stored answer is returned again.
         """
         return errors_as_events(self._play(member_id, mentions, answers))
 
@@ -136,34 +135,34 @@ class GroupChat(Chat):
         mentions: Collection[str] | None = None,
         answers: str | None = None,
     ) -> Final:
-        """Let a member take its turn; what fails is raised."""
+        """Let a member answer; raise the error if the turn fails."""
         return await final_of(self.stream(member_id, mentions=mentions, answers=answers))
 
     def _mentioned(
-        self, by: Member, text: str, mentions: Collection[str] | None
+        self, author: Member, text: str, mentions: Collection[str] | None
     ) -> tuple[str, ...]:
         if mentions is not None:
             return tuple(self.members.get(member_id).member_id for member_id in mentions)
-        found = find_mentions(text, self.members)
-        return tuple(member_id for member_id in found if member_id != by.member_id)
+        member_ids = find_mentions(text, self.members)
+        return tuple(member_id for member_id in member_ids if member_id != author.member_id)
 
     async def _play(
         self, member_id: str, mentions: Collection[str] | None, answers: str | None
     ) -> AsyncGenerator[ChatEvent, None]:
         member = self.members.get(member_id)
-        for mentioned in mentions or ():
-            self.members.get(mentioned)
+        for mention in mentions or ():
+            self.members.get(mention)  # raises NotFound for an unknown member
         view = await self._view(member, mentions, answers)
         language = self._options.language or self._language(view)
-        own_id = answer_id(answers, member_id) if answers is not None else None
-        again = await self._stored_answer(own_id, language) if own_id else None
-        if again is not None:
-            yield TextDelta(again.text)
-            yield again
+        final_id = answer_id(answers, member_id) if answers is not None else None
+        final = await self._stored_answer(final_id, language) if final_id else None
+        if final is not None:
+            yield TextDelta(final.text)
+            yield final
             return
         if not view.others:
             raise NothingToAnswer(
-                f"nobody has said anything since {member.name!r} last spoke",
+                f"no other member has posted since {member.name!r} last spoke",
                 hint="Post a message first",
             )
         is_mentioned = view.is_mentioned if mentions is None else member_id in mentions
@@ -172,51 +171,55 @@ class GroupChat(Chat):
         async with aclosing(turn.play()) as events:
             async for event in events:
                 yield event
-        meant = self._mentioned(member, turn.speech.text, None)
-        metadata = {MEMBER_ID: member_id, MENTIONS: list(meant)}
-        answer = {"speaker": member.name, "metadata": metadata, "message_id": own_id}
+        mentioned = self._mentioned(member, turn.visible.text, None)
+        metadata = {MEMBER_ID: member_id, MENTIONS: list(mentioned)}
+        answer = {"speaker": member.name, "metadata": metadata, "message_id": final_id}
         yield await self._end(turn, language, answer)
 
     async def _view(
         self, member: Member, mentions: Collection[str] | None, answers: str | None
-    ) -> View:
-        """What the member is shown: all that is new to it, else what was when it was asked."""
+    ) -> MemberView:
+        """Return what is new to the member, else its view when `answers` was posted."""
         timeline = self._library.store.timeline(self._scope)
-        read = partial(
-            read_view,
+        load = partial(
+            load_view,
             timeline,
             self._session,
             member.member_id,
             most=self._options.view,
             before=self._options.history,
         )
-        view = await read()
+        view = await load()
         if not view.others and answers is not None:
-            for asked in await timeline.get_many([answers]):
-                view = await read(up_to=asked)
+            for message in await timeline.get_many([answers]):
+                view = await load(up_to=message)
         if mentions is None or member.member_id in mentions:
-            view = await with_old_mention(view, timeline, self._session)
+            view = await add_older_mention(view, timeline, self._session)
         return view
 
     async def _start(
-        self, member: Member, view: View, is_mentioned: bool, language: Language
+        self, member: Member, view: MemberView, is_mentioned: bool, language: Language
     ) -> TurnStart:
         facts = self._facts(member, language)
         messages = await self._prompt(PROMPT, language, facts, member.instructions)
-        history = self._history(view)
-        messages += self._as_told(member, view, history)
-        messages.append(as_context(Role.USER, say(language, "your_turn", name=member.name)))
-        asked = self._as_heard(view.asked)
+        texts = [message.content for message in view.before]
+        history = fit_texts(texts, self._options.history_characters, _SHORTEST)
+        messages += self._history_messages(member, view, history)
+        messages.append(to_model_message(Role.USER, say(language, "your_turn", name=member.name)))
+        request = self._to_request(view.request)
         mentioned = say(language, "mentioned" if is_mentioned else "not_mentioned")
         answers = {
-            OTHERS: ToolAnswer(view.tell(language), results=len(view.others)),
-            MENTIONED: ToolAnswer(mentioned, results=1),
+            OTHER_MESSAGES: TextAnswer(content=view.to_json(language), results=len(view.others)),
+            IS_MENTIONED: TextAnswer(content=mentioned, results=1),
         }
-        query = to_json({"query": asked.text[:LONGEST_QUERY]})
-        calls = ((OTHERS, "{}"), (MENTIONED, "{}"), (RECALL, query))
+        query = to_json({"query": request.text[:MAX_QUERY]})
+        calls = ((OTHER_MESSAGES, "{}"), (IS_MENTIONED, "{}"), (RECALL_MEMORY, query))
         turn = f"{member.member_id}\0{view.others[-1].message_id}"
-        shown = [*whole(view.before, history), *view.shown_whole()]
-        recalls = self._recalls(shown, asked, language)
+        visible = [
+            *untruncated(view.before, history),
+            *untruncated(view.others, view.texts()),
+        ]
+        recalls = self._recalls(visible, request, language)
         return TurnStart(
             messages=messages,
             tools=Toolbox(recalls, language, answers, log_contents=self._options.log_contents),
@@ -239,26 +242,24 @@ class GroupChat(Chat):
             say(language, "members", members=joint.join(members)),
         ]
 
-    def _history(self, view: View) -> list[str]:
-        texts = [message.content for message in view.before]
-        return fit_texts(texts, self._options.history_characters, _SHORTEST)
-
-    def _as_told(self, member: Member, view: View, texts: Sequence[str]) -> list[LLMMessage]:
-        """What was said before the view: the member's own words, and the others' by their names."""
+    def _history_messages(
+        self, member: Member, view: MemberView, texts: Sequence[str]
+    ) -> list[LLMMessage]:
+        """Return the messages before the view: the member's own, and the others' with names."""
         return [
-            as_context(Role.ASSISTANT, text)
+            to_model_message(Role.ASSISTANT, text)
             if message.metadata.get(MEMBER_ID) == member.member_id
-            else as_context(Role.USER, f"{message.speaker or message.role.value}: {text}")
+            else to_model_message(Role.USER, f"{message.speaker or message.role.value}: {text}")
             for message, text in zip(view.before, texts, strict=True)
         ]
 
-    def _as_heard(self, message: Message) -> ConversationMessage:
-        """To a member everybody else is somebody who asks, also another assistant."""
-        text = without_mentions(message.content, self.members)
+    def _to_request(self, message: Message) -> ConversationMessage:
+        """Return a message as a user's: to a member every other member is a user."""
+        text = remove_mentions(message.content, self.members)
         return ConversationMessage(Role.USER, text, message.speaker, message.ts, message.message_id)
 
-    def _language(self, view: View) -> Language:
-        """The language of the chat, whatever its members are called."""
+    def _language(self, view: MemberView) -> Language:
+        """Return the language of the chat, ignoring the members' names."""
         latest = [message.content for message in view.others]
         earlier = [message.content for message in view.before]
-        return chat_language(latest, earlier, lambda text: without_names(text, self.members))
+        return chat_language(latest, earlier, lambda text: remove_names(text, self.members))

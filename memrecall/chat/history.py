@@ -1,21 +1,7 @@
-"""One member's view of a group: what the others said since it last spoke.
+"""The history that a turn shows the model; in a group, one member's view of it."""
 
-Read from the end of the session backwards, in growing steps, until the member itself is met: a turn
-costs what its view costs, however long the history is.
-"""
-
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-
-from autogen_core import FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-    UserMessage,
-)
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.phrases import say
@@ -24,120 +10,73 @@ from memrecall.store import Timeline
 from memrecall.text_length import truncate_text
 from memrecall.types import Message, format_time
 
+MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
+VIEW_CHARACTERS = 12_000
+REQUEST_CHARACTERS = 24_000  # of the message to be answered
+MENTION_DEPTH = 10_000  # messages back in which an unanswered mention is searched
+_FIRST_STEP = 16
+_SHORTEST = 100  # characters that a truncated text keeps
 
-def fit_texts(texts: Sequence[str], room: int, shortest: int) -> list[str]:
-    """The texts, the long ones cut so that all together have about so many characters.
 
-    What the short ones leave free is the long ones' to share. None is cut below `shortest`.
+def fit_texts(texts: Sequence[str], budget: int, shortest: int) -> list[str]:
+    """Truncate the longest texts so that all fit a budget of characters.
+
+    What short texts do not use is shared by the long ones. No text is cut below `shortest`.
     """
-    share = max(_share([len(text) for text in texts], room), shortest)
-    return [truncate_text(text, share) for text in texts]
+    limit = max(_length_limit([len(text) for text in texts], budget), shortest)
+    return [truncate_text(text, limit) for text in texts]
 
 
-def _share(lengths: Sequence[int], room: int) -> int:
-    """The most that each may have, so that all together keep to the room."""
-    left = room
-    for place, length in enumerate(sorted(lengths)):
-        share = left // (len(lengths) - place)
+def _length_limit(lengths: Sequence[int], budget: int) -> int:
+    """Return the largest length per text with which all texts fit the budget."""
+    for index, length in enumerate(sorted(lengths)):
+        share = budget // (len(lengths) - index)
         if length > share:
             return share
-        left -= length
+        budget -= length
     return max(lengths, default=0)
 
 
-ASSISTANT, USER = "assistant", "user"  # AutoGen sends sources as names, which must be plain
-_ID_LENGTH = 24
-
-
-def forge_call(turn: str, name: str, arguments: str) -> FunctionCall:
-    """A call with an id of its own: the same turn and tool, the same id."""
-    digest = hashlib.sha256(f"{turn}\0{name}\0{arguments}".encode()).hexdigest()
-    return FunctionCall(id=f"call_{digest[:_ID_LENGTH]}", name=name, arguments=arguments)
-
-
-def call_items(
-    calls: Sequence[FunctionCall],
-    results: Sequence[FunctionExecutionResult],
-    thought: str | None = None,
-) -> list[LLMMessage]:
-    """Calls and their outputs as two items of a context, forged or real."""
-    return [
-        AssistantMessage(content=list(calls), thought=thought, source=ASSISTANT),
-        FunctionExecutionResultMessage(content=list(results)),
-    ]
-
-
-def without_calls(
-    messages: Sequence[LLMMessage], said: str, language: Language
-) -> list[LLMMessage]:
-    """The context for a request without tools: outputs as data, calls left out.
-
-    A context with calls in it and no tools beside it is what makes models write calls as text.
-    What the reader has seen of the answer already stands at the end, before the demand for words.
-    """
-    plain: list[LLMMessage] = []
-    for message in messages:
-        if isinstance(message, FunctionExecutionResultMessage):
-            plain += [_as_data(result, language) for result in message.content]
-        elif not isinstance(message, AssistantMessage) or isinstance(message.content, str):
-            plain.append(message)
-    if said:
-        plain.append(AssistantMessage(content=said, source=ASSISTANT))
-    plain.append(UserMessage(content=say(language, "answer_in_words"), source=USER))
-    return plain
-
-
-def _as_data(result: FunctionExecutionResult, language: Language) -> UserMessage:
-    text = say(language, "as_data", tool=result.name, content=result.content)
-    return UserMessage(content=text, source=USER)
-
-
-MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
-VIEW_CHARACTERS = 12_000
-ASKING_CHARACTERS = 24_000  # of the message that the member is to answer
-FURTHEST = 10_000  # messages back, in which a mention that is not answered yet is looked for
-_FIRST_STEP = 16
-_SHORTEST = 100  # of a text, when many share the room
+def untruncated(messages: Sequence[Message], texts: Sequence[str]) -> list[Message]:
+    """Return the messages whose texts are shown in full."""
+    pairs = zip(messages, texts, strict=True)
+    return [message for message, text in pairs if message.content == text]
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """What a member is shown: the others' messages since it spoke, and some of what was before."""
+class MemberView:
+    """A member's view: the others' messages since it last spoke, and some earlier ones."""
 
     member_id: str
     others: tuple[Message, ...]
-    before: tuple[Message, ...]  # the member's own last message is the last of them, if any
-    cut: bool  # the others said more than is shown
-    recalled: bool = False  # the first of the others was said long before the rest
+    before: tuple[Message, ...]  # ends with the member's own last message, if any
+    is_cut: bool  # not all messages of the others are shown
+    has_older_mention: bool = False  # the first of the others was said long before the rest
 
     @property
     def is_mentioned(self) -> bool:
-        """Whether the others mentioned the member since it last spoke."""
-        return any(mentions(message, self.member_id) for message in self.others)
+        """True if the others mentioned the member since it last spoke."""
+        return any(_mentions(message, self.member_id) for message in self.others)
 
     @property
-    def asked(self) -> Message:
-        """What the member is to answer: the latest that mentions it, else the latest."""
-        meant = [message for message in self.others if mentions(message, self.member_id)]
-        return (meant or self.others)[-1]
+    def request(self) -> Message:
+        """The message to answer: the latest that mentions the member, else the latest."""
+        mentions = [message for message in self.others if _mentions(message, self.member_id)]
+        return (mentions or self.others)[-1]
 
     def texts(self) -> list[str]:
-        """The others' words as they are shown: what asks the member first of all, then the rest."""
-        asked = self.asked
-        words = truncate_text(asked.content, ASKING_CHARACTERS)
-        rest = [message.content for message in self.others if message is not asked]
-        room = max(VIEW_CHARACTERS - len(words), VIEW_CHARACTERS // 2)
-        fitted = iter(fit_texts(rest, room, _SHORTEST))
-        return [words if message is asked else next(fitted) for message in self.others]
+        """Return the others' texts as they are shown, the request with the most space."""
+        request = self.request
+        request_text = truncate_text(request.content, REQUEST_CHARACTERS)
+        rest = [message.content for message in self.others if message is not request]
+        budget = max(VIEW_CHARACTERS - len(request_text), VIEW_CHARACTERS // 2)
+        fitted = iter(fit_texts(rest, budget, _SHORTEST))
+        return [request_text if message is request else next(fitted) for message in self.others]
 
-    def shown_whole(self) -> list[Message]:
-        """Those of the others' messages of which nothing is left out."""
-        return whole(self.others, self.texts())
-
-    def tell(self, language: Language) -> str:
-        """The others' messages as the tool gives them: who said what, and when."""
+    def to_json(self, language: Language) -> str:
+        """Return the others' messages as the tool result: speaker, time and text."""
         texts = self.texts()
-        told: dict[str, object] = {
+        view: dict[str, object] = {
             "messages": [
                 {
                     "time": format_time(message.ts),
@@ -147,33 +86,27 @@ class View:
                 for message, text in zip(self.others, texts, strict=True)
             ]
         }
-        if note := self._note(len(self.others) - len(whole(self.others, texts)), language):
-            told["note"] = note
-        return to_json(told)
+        if note := self._note(len(self.others) - len(untruncated(self.others, texts)), language):
+            view["note"] = note
+        return to_json(view)
 
-    def _note(self, shortened: int, language: Language) -> str:
-        """What is missing: messages, or the ends of some."""
+    def _note(self, truncated: int, language: Language) -> str:
+        """Return a note on omitted and truncated messages, or nothing."""
         notes = []
-        if self.cut:
-            phrase = "omitted_but_asking" if self.recalled else "omitted"
-            notes.append(say(language, phrase, shown=len(self.others) - self.recalled))
-        if shortened:
-            notes.append(say(language, "shortened", count=shortened))
+        if self.is_cut:
+            phrase = "omitted_but_asking" if self.has_older_mention else "omitted"
+            count = len(self.others) - self.has_older_mention
+            notes.append(say(language, phrase, shown=count))
+        if truncated:
+            notes.append(say(language, "shortened", count=truncated))
         return say(language, "note_joint").join(notes)
 
 
-def mentions(message: Message, member_id: str) -> bool:
-    """Whether a message mentions a member."""
+def _mentions(message: Message, member_id: str) -> bool:
     return member_id in message.metadata.get(MENTIONS, ())
 
 
-def whole(messages: Sequence[Message], texts: Sequence[str]) -> list[Message]:
-    """Those of the messages that are shown with all their words."""
-    shown = zip(messages, texts, strict=True)
-    return [message for message, text in shown if message.content == text]
-
-
-async def read_view(
+async def load_view(
     timeline: Timeline,
     session_id: str,
     member_id: str,
@@ -181,43 +114,52 @@ async def read_view(
     most: int,
     before: int,
     up_to: Message | None = None,
-) -> View:
-    """The view of a member: at most so many messages of the others, and so many before them.
+) -> MemberView:
+    """Return a member's view: up to `most` messages of the others, `before` ones before them.
 
-    With `up_to`, as it was when that message had been said.
+    With `up_to` the view ends with that message. Messages are read backwards in growing steps
+    until the member's own last one, so that a turn's cost does not depend on the history's length.
     """
-    last = [] if up_to is None else [up_to]
+    tail = [] if up_to is None else [up_to]
     end = None if up_to is None else up_to.message_id
     step = min(_FIRST_STEP, most)
     while True:
-        said = await timeline.thread(end, session_id=session_id, limit=step + before) + last
-        after = _place_after(said, member_id)
-        is_whole = len(said) < step + before
-        if (after is not None and after >= before) or is_whole or step == most:
+        messages = await timeline.thread(end, session_id=session_id, limit=step + before) + tail
+        start_of_others = _index_after_own(messages, member_id)
+        is_complete = len(messages) < step + before
+        has_enough = start_of_others is not None and start_of_others >= before
+        if has_enough or is_complete or step == most:
             break
         step = min(step * 2, most)
-    start = max(after or 0, len(said) - most)
-    cut = start > after if after is not None else start > 0 or not is_whole
-    return View(member_id, tuple(said[start:]), tuple(said[max(start - before, 0) : start]), cut)
+    start = max(start_of_others or 0, len(messages) - most)
+    if start_of_others is not None:
+        is_cut = start > start_of_others
+    else:
+        is_cut = start > 0 or not is_complete
+    earlier = messages[max(start - before, 0) : start]
+    return MemberView(member_id, tuple(messages[start:]), tuple(earlier), is_cut)
 
 
-async def with_old_mention(view: View, timeline: Timeline, session_id: str) -> View:
-    """The view, with the latest message that mentions its member if that lies further back."""
-    if not view.cut or view.is_mentioned:
+async def add_older_mention(view: MemberView, timeline: Timeline, session_id: str) -> MemberView:
+    """Add the latest unanswered message that mentions the member, if it is further back."""
+    if not view.is_cut or view.is_mentioned:
         return view
-    about = await timeline.find_labelled(view.member_id, session_id=session_id, depth=FURTHEST)
-    for message in about:  # the latest first
+    candidates = await timeline.find_labelled(
+        view.member_id, session_id=session_id, depth=MENTION_DEPTH
+    )
+    for message in candidates:  # latest first
         if message.metadata.get(MEMBER_ID) == view.member_id:
             break
-        if mentions(message, view.member_id):
+        if _mentions(message, view.member_id):
             before = tuple(m for m in view.before if m.message_id != message.message_id)
-            return replace(view, others=(message, *view.others), before=before, recalled=True)
+            others = (message, *view.others)
+            return replace(view, others=others, before=before, has_older_mention=True)
     return view
 
 
-def _place_after(said: Sequence[Message], member_id: str) -> int | None:
-    """Behind what the member said last; None if it said nothing here."""
-    for place in range(len(said), 0, -1):
-        if said[place - 1].metadata.get(MEMBER_ID) == member_id:
-            return place
+def _index_after_own(messages: Sequence[Message], member_id: str) -> int | None:
+    """Return the index after the member's last message, or None if there is none."""
+    for index in range(len(messages), 0, -1):
+        if messages[index - 1].metadata.get(MEMBER_ID) == member_id:
+            return index
     return None

@@ -1,26 +1,32 @@
-"""The rules that answer the chat prompts when no model is set: what was recalled, or "unknown"."""
+"""Rules that answer the chat prompts without a model: quote what was recalled, or nothing."""
 
 import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
+from autogen_core.models import (
+    AssistantMessage,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+)
 
 from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.agent.offline.needs import is_greeting, needs_recall
 from memrecall.agent.offline.vocabulary import QUESTION_MARKERS
+from memrecall.agent.tools.chat import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
-from memrecall.chat.tools import MENTIONED, RECALL
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
 from memrecall.model.prompts import Language
 from memrecall.text_length import truncate_text
 
-_QUOTED = 2
-_LONGEST = 300
+_MOST_QUOTES = 2
+_LONGEST_QUOTE = 300
 _TELL_ME = re.compile(r"告诉我|提醒我|说说|\b(?:tell|remind) me\b", re.IGNORECASE)
-_ASKED = re.compile(r"(?:[?？]|[吗呢]|来着)\W*$")  # 什么 alone is no question: 他什么都吃
+# 什么 alone does not make a question: 他什么都吃.
+_QUESTION_END = re.compile(r"(?:[?？]|[吗呢]|来着)\W*$")
 _TEXTS: dict[str, tuple[str, str]] = {
     "user": ("On {day} you said: “{text}”", "{day} 你说过：“{text}”"),
     "assistant": ("On {day} I said: “{text}”", "{day} 我说过：“{text}”"),
@@ -38,18 +44,19 @@ _TEXTS: dict[str, tuple[str, str]] = {
 
 
 def offline_chat_client() -> RuleClient:
-    """A model client that needs no model: it answers the chat and recall prompts by rules."""
+    """Return a model client that answers the chat and recall prompts by rules."""
     return RuleClient({**RECALL_RULES, **RULES})
 
 
 def single_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `chat_single`: quote what was recalled, or say that it is not known."""
+    """Answer the prompt `chat_single`: quote what was recalled, or say that it is unknown."""
     return RuleAnswer(text=_answer(request))
 
 
 def group_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `chat_group`: the same for who is mentioned; the others say nothing."""
-    if _results(request.messages).get(MENTIONED) != say(request.language, "mentioned"):
+    """Answer the prompt `chat_group` the same way if mentioned, else stay silent."""
+    result = _tool_results(request.messages).get(IS_MENTIONED)
+    if result is None or result.content != say(request.language, "mentioned"):
         return RuleAnswer(text=SILENCE)
     return RuleAnswer(text=_answer(request))
 
@@ -59,35 +66,36 @@ RULES: dict[str, Rule] = {"chat_single": single_answer, "chat_group": group_answ
 
 def _answer(request: RuleRequest) -> str:
     language = request.language
-    asked = _asked(request.messages)
-    told = _load(_results(request.messages).get(RECALL, ""))
-    events = told.get("events") or []
-    if events and (_is_asking(asked) or needs_recall(asked, ()).needed):
-        return "\n".join(_quote(event, language) for event in _evidence(events)[:_QUOTED])
-    if not _is_asking(asked):
+    query = _recall_query(request.messages)
+    result = _tool_results(request.messages).get(RECALL_MEMORY)
+    events = _load(result.content).get("events") if result is not None else None
+    if events and (_is_question(query) or needs_recall(query, ()).needed):
+        return "\n".join(_quote(event, language) for event in _evidence(events)[:_MOST_QUOTES])
+    if not _is_question(query):
         return _text(language, "noted")
-    failed = told.get("note") == say(language, "recall_failed")
-    return _text(language, "failed" if failed else "unknown")
+    has_failed = result is not None and result.is_error
+    return _text(language, "failed" if has_failed else "unknown")
 
 
 def _evidence(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What tells something at first hand: an assistant may repeat it, a question only asks."""
+    """Return first-hand statements: not what assistants repeat, and not questions."""
     first_hand = [event for event in events if event.get("speaker") != "assistant"] or events
-    return [event for event in first_hand if not _ASKED.search(str(event["text"]))] or first_hand
+    return [
+        event for event in first_hand if not _QUESTION_END.search(str(event["text"]))
+    ] or first_hand
 
 
-def _asked(messages: Sequence[LLMMessage]) -> str:
-    """What the turn recalled for: the query of its forced recall."""
+def _recall_query(messages: Sequence[LLMMessage]) -> str:
+    """Return the query of the turn's forced recall."""
     for message in reversed(messages):
         if isinstance(message, AssistantMessage) and not isinstance(message.content, str):
             for call in message.content:
-                if call.name == RECALL:
+                if call.name == RECALL_MEMORY:
                     return str(_load(call.arguments).get("query", ""))
     return ""
 
 
-def _is_asking(text: str) -> bool:
-    """Whether a text wants to be told something."""
+def _is_question(text: str) -> bool:
     return not is_greeting(text) and any(
         pattern.search(text) for pattern in (*QUESTION_MARKERS, _TELL_ME)
     )
@@ -96,19 +104,18 @@ def _is_asking(text: str) -> bool:
 def _quote(event: dict[str, Any], language: Language) -> str:
     speaker = str(event["speaker"])
     name = speaker if speaker in ("user", "assistant") else "other"
-    text = str(event["text"])
-    shown = truncate_text(text, _LONGEST)
-    return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=shown)
+    text = truncate_text(str(event["text"]), _LONGEST_QUOTE)
+    return _text(language, name, speaker=speaker, day=str(event["time"])[:10], text=text)
 
 
 def _text(language: Language, name: str, /, **values: str) -> str:
     return _TEXTS[name][language == "zh"].format(**values)
 
 
-def _results(messages: Sequence[LLMMessage]) -> dict[str, str]:
-    """What the tools gave, by their names; the latest counts."""
+def _tool_results(messages: Sequence[LLMMessage]) -> dict[str, FunctionExecutionResult]:
+    """Return the latest result of each tool, by name."""
     return {
-        result.name: result.content
+        result.name: result
         for message in messages
         if isinstance(message, FunctionExecutionResultMessage)
         for result in message.content

@@ -1,4 +1,4 @@
-"""How turns are run."""
+"""Options of chat turns."""
 
 from dataclasses import dataclass
 
@@ -13,19 +13,19 @@ LONGEST_SHOWN = 500  # messages
 
 @dataclass(frozen=True, slots=True)
 class ChatOptions:
-    """How turns are run. A turn recalls once in any case, also with `recalls` 0."""
+    """Options of chat turns. A turn recalls at least once, even with `recalls` 0."""
 
-    recalls: int = 3  # in one turn, at most
-    count_forced: bool = True  # the forced recall is one of them
-    recall_seconds: float = 10.0  # of one recall; then the turn goes on without it
-    seconds: float = 120.0  # of all answers of the model in one turn
-    model_calls: int = 8  # in one turn; the last one gets no tools
+    recalls: int = 3  # at most, in one turn
+    count_forced: bool = True  # the forced recall counts as one of them
+    recall_seconds: float = 10.0  # limit of one recall; after it the turn continues without
+    seconds: float = 120.0  # limit of all model calls in one turn
+    model_calls: int = 8  # at most, in one turn; the last one gets no tools
     history: int = 20  # messages of the session that the model is shown
     history_characters: int = 24_000
-    view: int = 100  # messages of the others that a member of a group is shown
-    language: Language | None = None  # None: that of the message
-    keep_traces_days: int = 30  # of the recalls; 0: they are not stored
-    log_contents: bool = False  # the arguments of tool calls, which quote what was said
+    view: int = 100  # messages of the others that a group member is shown
+    language: Language | None = None  # None: the language of the message
+    keep_traces_days: int = 30  # of the recalls; 0 stores none
+    log_contents: bool = False  # logs the arguments of tool calls, which quote messages
 
     def __post_init__(self) -> None:
         bounds = {
@@ -37,13 +37,18 @@ class ChatOptions:
         for name, (least, most) in bounds.items():
             value = getattr(self, name)
             if not least <= value <= most:
-                raise InvalidArgument(f"{name} {value} is out of range", hint=f"{least} to {most}")
+                raise InvalidArgument(
+                    f"{name} {value} is out of range", hint=f"Use {least} to {most}"
+                )
         if self.recall_seconds <= 0 or self.seconds <= 0:
-            raise InvalidArgument("recall_seconds and seconds must be above 0")
+            raise InvalidArgument(
+                f"recall_seconds {self.recall_seconds} and seconds {self.seconds} must be positive",
+                hint="Leave them out for the defaults",
+            )
 
     @classmethod
     def of(cls, settings: Settings, language: Language | None = None) -> "ChatOptions":
-        """What the settings say."""
+        """Return the options of the settings."""
         return cls(
             recalls=settings.chat_recalls,
             count_forced=settings.chat_count_forced,
@@ -57,11 +62,11 @@ class ChatOptions:
 
     @property
     def own_recalls(self) -> int:
-        """How many recalls of a turn are the model's own to make."""
+        """The number of recalls that the model itself may request in a turn."""
         return max(self.recalls - self.count_forced, 0)
 
     def recall_options(self, language: Language) -> RecallOptions:
-        """The same for one recall."""
+        """Return the options of one recall in a turn."""
         return RecallOptions(
             limits=Limits(seconds=self.recall_seconds),
             language=language,

@@ -1,4 +1,4 @@
-"""What turns say to a model or a reader in the code's own words, in both languages."""
+"""Fixed phrases for models and readers in both languages, and the language of a chat."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -7,7 +7,7 @@ from itertools import chain
 from memrecall.model.prompts import Language
 from memrecall.text.language import language_of
 
-_READ = 2_000  # characters of a text: enough to tell
+_SAMPLE = 2_000  # characters of a text that are enough to detect its language
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")
 _WORD = re.compile(r"[a-z]+(?:['’][a-z]+)?", re.IGNORECASE)
 _ENGLISH_WORDS = """a about all am an and any are as at be but by can could did do does for from had
@@ -16,42 +16,46 @@ _ENGLISH_WORDS = """a about all am an and any are as at be but by can could did 
     what when where which who whose why will with would yes you your"""
 _ENGLISH = frozenset(_ENGLISH_WORDS.split())
 _CHINESE = re.compile("[的了是我你您他她它吗呢吧呀啊把被请怎哪谁这那什么就都也还不没很在有们]")
-_LITTLE = 4  # words or characters, none of which holds a sentence together
-_PHRASE = 4  # Chinese characters that are more than a quoted word
+_TOO_SHORT = 4  # words or characters, if none is a function word
+_LONGEST_QUOTE = 4  # Chinese characters that may be a quoted word
 
 
 def chat_language(
     latest: Iterable[str], earlier: Iterable[str], strip: Callable[[str], str] = str
 ) -> Language:
-    """The language of a chat: Chinese if at least half of the latest messages are.
+    """Return the language of a chat: Chinese if at least half of the latest messages are.
 
-    Messages that tell little (a name, a number, “ok”) do not count. Where none tells, the last of
-    the `earlier` ones that does decides. `strip` takes out what is no word of any language.
+    Messages too short to judge (a name, a number, “ok”) do not count. If all are, the last of the
+    `earlier` ones that is not decides. `strip` removes names, which belong to no language.
     """
     texts = list(latest)
-    told = [found for text in texts if (found := tell_language(strip(text[:_READ]))) is not None]
-    if told:
-        return "zh" if 2 * told.count("zh") >= len(told) else "en"
-    before = (tell_language(strip(text[:_READ])) for text in reversed(list(earlier)))
-    any_at_all = (language_of(text) for text in reversed(texts))
-    return next((found for found in chain(before, any_at_all) if found is not None), "en")
+    latest_languages = [detect_language(strip(text[:_SAMPLE])) for text in texts]
+    known = [language for language in latest_languages if language is not None]
+    if known:
+        return "zh" if 2 * known.count("zh") >= len(known) else "en"
+    before = (detect_language(strip(text[:_SAMPLE])) for text in reversed(list(earlier)))
+    guesses = (language_of(text) for text in reversed(texts))
+    return next((language for language in chain(before, guesses) if language is not None), "en")
 
 
-def tell_language(text: str) -> Language | None:
-    """The language of a text, whatever names of the other it holds; None if it tells little."""
+def detect_language(text: str) -> Language | None:
+    """Return the language of a text, or None if it is too short to judge.
+
+    Names of the other language in it do not matter.
+    """
     han = len(_HAN.findall(text))
     words = _WORD.findall(text)
     english = any(word.lower().replace("’", "'") in _ENGLISH for word in words)
     chinese = _CHINESE.search(text) is not None
     if not english and not chinese:
-        if han + len(words) <= _LITTLE:
+        if han + len(words) <= _TOO_SHORT:
             return None
         return "zh" if han else "en"
     if not english:
         return "zh"
     if not chinese:
         return "zh" if han > 2 * len(words) else "en"
-    return "zh" if han >= _PHRASE and 2 * han >= len(words) else "en"
+    return "zh" if han >= _LONGEST_QUOTE and 2 * han >= len(words) else "en"
 
 
 _PHRASES: dict[str, tuple[str, str]] = {
@@ -139,11 +143,11 @@ _PHRASES: dict[str, tuple[str, str]] = {
 
 
 def say_count(language: Language, name: str, count: int, /, **values: object) -> str:
-    """A phrase that speaks of a number, in the form that it has for that number."""
-    own = f"{name}_{count}"
-    return say(language, own if own in _PHRASES else name, **values)
+    """Return a phrase in the form that it has for a number."""
+    numbered = f"{name}_{count}"
+    return say(language, numbered if numbered in _PHRASES else name, **values)
 
 
 def say(language: Language, name: str, /, **values: object) -> str:
-    """A phrase in a language; a value that it lacks is an error."""
+    """Return a phrase in a language, with its values filled in."""
     return _PHRASES[name][language == "zh"].format(**values)

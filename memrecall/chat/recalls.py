@@ -3,12 +3,13 @@
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from memrecall.agent import RecalledMemory, Recaller, RecallResult
-from memrecall.agent.leaks import leaked_families
+from memrecall.agent.dispatch import leaked_families
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.tools.chat import MAX_QUERY
+from memrecall.agent.tools.models import TextAnswer
 from memrecall.agent.trace import TraceEvent
 from memrecall.chat.history import fit_texts
 from memrecall.chat.options import ChatOptions
@@ -23,18 +24,8 @@ from memrecall.types import Role, format_time
 _log = logging.getLogger(__name__)
 
 ANSWER_CHARACTERS = 6_000
-LONGEST_QUERY = 1_000
 _SHORTEST = 200  # of a text, when many share the room
 _GRACE = 2.0  # seconds: a recall keeps its own limit; this is for what hangs around it
-
-
-@dataclass(frozen=True, slots=True)
-class ToolAnswer:
-    """What a tool of a turn gives the model."""
-
-    content: str
-    is_error: bool = False
-    results: int = 0  # events, or messages
 
 
 class TurnRecalls:
@@ -48,7 +39,7 @@ class TurnRecalls:
         language: Language,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
-        self._recaller = recaller
+        self.recaller = recaller
         self._said = tuple(said)
         self._options = options
         self._language = language
@@ -57,29 +48,29 @@ class TurnRecalls:
         self.count = 0
         self.keys: dict[str, None] = {}  # of what was recalled
 
-    async def force(self) -> ToolAnswer:
+    async def force(self) -> TextAnswer:
         """The recall that every turn makes: for what was said."""
         return await self._recall(self._said)
 
-    async def ask(self, query: str) -> ToolAnswer:
+    async def ask(self, query: str) -> TextAnswer:
         """A recall that the model asks for; beyond the cap it is refused."""
         if self._left <= 0:
             cap = self._options.recalls
             note = say_count(self._language, "cap_reached", cap, cap=cap)
-            return ToolAnswer(_empty(note), is_error=True)
+            return TextAnswer(content=_empty(note), is_error=True)
         self._left -= 1
         return await self._recall([*self._said, ConversationMessage(Role.USER, query)])
 
-    async def _recall(self, messages: Sequence[ConversationMessage]) -> ToolAnswer:
+    async def _recall(self, messages: Sequence[ConversationMessage]) -> TextAnswer:
         self.count += 1
         try:
             async with asyncio.timeout(self._options.recall_seconds + _GRACE):
-                result = await self._recaller.recall(messages, observer=self._observe)
+                result = await self.recaller.recall(messages, observer=self._observe)
         except (CassetteMismatch, ScriptExhausted):
             raise  # a cassette that does not fit and a script that ran out are the caller's to see
         except Exception as error:  # whatever fails in here, the user is owed an answer
             _log.warning("a turn goes on without its recall: %s", type(error).__name__)
-            return ToolAnswer(_empty(say(self._language, "recall_failed")), is_error=True)
+            return TextAnswer(content=_empty(say(self._language, "recall_failed")), is_error=True)
         return self._tell(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
@@ -88,19 +79,19 @@ class TurnRecalls:
             for family in leaked_families(event):
                 self._on_leak(family)
 
-    def _tell(self, result: RecallResult, asked: str) -> ToolAnswer:
+    def _tell(self, result: RecallResult, asked: str) -> TextAnswer:
         if not result.handoff.success:
             _log.warning("a turn goes on without its recall: %s", result.stop_reason.value)
-            return ToolAnswer(_empty(say(self._language, "recall_failed")), is_error=True)
+            return TextAnswer(content=_empty(say(self._language, "recall_failed")), is_error=True)
         if not result.memories:
-            return ToolAnswer(_empty(say(self._language, "nothing_recalled")))
+            return TextAnswer(content=_empty(say(self._language, "nothing_recalled")))
         for memory in result.memories:  # an answer's own sources, so that the way back stays short
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
         told = {
             "events": tell_events(result.memories, asked),
             "confidence": round(result.confidence, 2),
         }
-        return ToolAnswer(to_json(told), results=len(result.memories))
+        return TextAnswer(content=to_json(told), results=len(result.memories))
 
 
 def _empty(note: str) -> str:
@@ -114,7 +105,7 @@ def tell_events(memories: Sequence[RecalledMemory], asked: str) -> list[dict[str
     """
     contents = [memory.content for memory in memories]
     texts = fit_texts(contents, ANSWER_CHARACTERS, _SHORTEST)
-    words = [keyword.word for keyword in extract_keywords(asked[:LONGEST_QUERY])]
+    words = [keyword.word for keyword in extract_keywords(asked[:MAX_QUERY])]
     return [
         _event(memory, text if text == memory.content else _passage(memory, words, len(text)))
         for memory, text in zip(memories, texts, strict=True)

@@ -1,37 +1,48 @@
-"""One turn: forced calls, then the model with real tools, until it has answered in clean words."""
+"""One turn: forced tool calls, then the model with its tools until it gives a clean answer."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 
 from autogen_core import FunctionCall
-from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
+from autogen_core.models import (
+    AssistantMessage,
+    ChatCompletionClient,
+    CreateResult,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    UserMessage,
+)
 
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
-from memrecall.chat.history import call_items, without_calls
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
 from memrecall.chat.tools import Toolbox
-from memrecall.chat.visible_text import Opening, Speech
+from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.client import failure_of
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]
 
+ASSISTANT, USER = "assistant", "user"  # AutoGen sends sources as names, which must be ASCII
+_ID_LENGTH = 24
+
 
 @dataclass(slots=True)
 class TurnStart:
-    """What a turn begins with: the context, the tools, and the calls that are made at once."""
+    """What a turn begins with: the context, the tools and the forced calls."""
 
     messages: list[LLMMessage]
     tools: Toolbox
     forged: Sequence[FunctionCall]
     language: Language
-    names: Sequence[str] = ()  # of the member of a group whose turn it is
-    may_pass: bool = False  # saying nothing is an answer
+    names: Sequence[str] = ()  # of the group member that answers
+    may_pass: bool = False  # silence is an answer
 
 
 @dataclass(slots=True)
@@ -47,7 +58,7 @@ class _Cost:
 
 
 class Turn:
-    """Plays one turn. Afterwards `speech`, `degraded`, `silent` and `cost` say how it went."""
+    """One turn; after `play`, `visible`, `degraded`, `silent` and `cost` are its outcome."""
 
     def __init__(
         self,
@@ -57,142 +68,180 @@ class Turn:
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self.model = str(getattr(client, "model", "") or type(client).__name__)
-        opening = Opening(start.names, may_pass=start.may_pass) if start.names else None
-        self.speech = Speech(start.tools.names, self.model, opening=opening, on_leak=on_leak)
+        prefix_filter = PrefixFilter(start.names, may_pass=start.may_pass) if start.names else None
+        self.visible = VisibleText(
+            start.tools.names, self.model, prefix_filter=prefix_filter, on_leak=on_leak
+        )
         self.degraded = False
         self.silent = False
         self.cost = _Cost()
         self._client = client
         self._start = start
         self._messages = list(start.messages)
-        self._most = options.model_calls
+        self._most_calls = options.model_calls
         self._seconds = options.seconds
-        self._plainly = not client.model_info["function_calling"]
+        self._without_tools = not client.model_info["function_calling"]
         self._reply: CreateResult | None = None
         self._is_over = False
         self._ids = {call.id for call in start.forged}
 
     @property
     def recalls(self) -> int:
-        """How many recalls were run."""
+        """The number of recalls that were run."""
         return self._start.tools.recalls.count
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The keys of what was recalled, the first first."""
+        """The keys of the recalled memories, in order."""
         return tuple(self._start.tools.recalls.keys)
 
     async def play(self) -> Events:
-        """The events of the turn, up to its end. Raises ModelFailed if the model cannot answer."""
+        """Yield the turn's events; raise ModelFailed if the model cannot answer."""
         for call in self._start.forged:
-            async for event in self._force(call):
+            async for event in self._run_forged(call):
                 yield event
         deadline = time.monotonic() + self._seconds
-        while not self._is_over and self.cost.model_calls < self._most:
-            async with aclosing(self._round(deadline)) as events:
+        while not self._is_over and self.cost.model_calls < self._most_calls:
+            async with aclosing(self._play_round(deadline)) as events:
                 async for event in events:
                     yield event
-        if self.degraded and not self.speech.text:
-            yield TextDelta(self.speech.add(say(self._start.language, "no_answer")))
+        if self.degraded and not self.visible.text:
+            yield TextDelta(self.visible.add(say(self._start.language, "no_answer")))
 
-    async def _round(self, deadline: float) -> Events:
-        """One answer of the model, and the calls that it makes, or the end of the turn.
+    async def _play_round(self, deadline: float) -> Events:
+        """Ask the model once; run its tool calls or end the turn.
 
-        What is no answer is asked for once more plainly: with neither tools nor calls in sight.
+        If the answer is not clean, the next round asks again without tools.
         """
-        plainly = self._plainly or self.cost.model_calls == self._most - 1
-        async with aclosing(self._answer(plainly, deadline)) as pieces:
-            async for piece in pieces:
-                yield piece
-        if self._reply is None:  # the server takes no tools
-            self._plainly = True
+        without_tools = self._without_tools or self.cost.model_calls == self._most_calls - 1
+        async with aclosing(self._ask(without_tools, deadline)) as deltas:
+            async for delta in deltas:
+                yield delta
+        if self._reply is None:  # the server refuses requests with tools
+            self._without_tools = True
             return
-        calls = _calls(self._reply)
-        if calls and not plainly:
-            async for event in self._call_all(calls, self._reply.thought):
+        content = self._reply.content
+        if not isinstance(content, str) and content and not without_tools:
+            async for event in self._run_calls(content, self._reply.thought):
                 yield event
             return
-        answered = self._is_answered()
-        self._is_over = answered or plainly
-        self.degraded = plainly and not answered
-        self._plainly = True
+        is_answered = self._is_answered()
+        self._is_over = is_answered or without_tools
+        self.degraded = without_tools and not is_answered
+        self._without_tools = True
 
     def _is_answered(self) -> bool:
-        """Whether the answer is one: clean words, or a silence that is allowed."""
-        speech = self.speech
-        self.silent = speech.passed and self._start.may_pass and not speech.text
-        return self.silent or (speech.spoke and not speech.leaked)
+        """Return True if the answer is clean text, or a silence that is allowed."""
+        visible = self.visible
+        self.silent = visible.is_silent and self._start.may_pass and not visible.text
+        return self.silent or (visible.has_text and not visible.has_leaks)
 
-    async def _answer(self, plainly: bool, deadline: float) -> AsyncGenerator[TextDelta, None]:
-        """One answer of the model; its text as it comes, then `_reply`. None: it takes no tools."""
+    async def _ask(self, without_tools: bool, deadline: float) -> AsyncGenerator[TextDelta, None]:
+        """Yield one answer's text and set `_reply`, which stays None if tools are refused."""
         self._reply = None
-        self.speech.begin()
+        self.visible.begin()
         self.cost.model_calls += 1
         messages, tools = self._messages, self._start.tools.schemas
-        if plainly:
-            messages = without_calls(messages, self.speech.text, self._start.language)
+        if without_tools:
+            messages = remove_calls(messages, self.visible.text, self._start.language)
             tools = ()
         try:
-            async with aclosing(self._client.create_stream(messages, tools=tools)) as parts:
-                streamed = False
-                while (part := await self._next(parts, deadline)) is not None:
-                    if isinstance(part, CreateResult):
-                        self._reply = part
-                        self.cost.add(part)
-                        part = "" if streamed or not isinstance(part.content, str) else part.content
-                    streamed = streamed or bool(part)
-                    if text := self.speech.feed(part):
+            async with aclosing(self._client.create_stream(messages, tools=tools)) as chunks:
+                is_streamed = False
+                while (chunk := await self._next(chunks, deadline)) is not None:
+                    if isinstance(chunk, CreateResult):
+                        self._reply = chunk
+                        self.cost.add(chunk)
+                        is_new = isinstance(chunk.content, str) and not is_streamed
+                        chunk = str(chunk.content) if is_new else ""
+                    is_streamed = is_streamed or bool(chunk)
+                    if text := self.visible.feed(chunk):
                         yield TextDelta(text)
-            if text := self.speech.end():
+            if text := self.visible.end():
                 yield TextDelta(text)
         except ModelFailed as error:
-            if error.kind != "no_tools" or plainly:
+            if error.kind != "no_tools" or without_tools:
                 raise
-        finally:  # whoever listens may go away as well
-            self.speech.break_off()
-        if self._reply is None and plainly:
+        finally:  # The consumer of the events may stop too.
+            self.visible.abort()
+        if self._reply is None and without_tools:
             raise ModelFailed(f"{self.model} ended without a result", kind="malformed")
 
     async def _next(
-        self, parts: AsyncGenerator[str | CreateResult, None], deadline: float
+        self, chunks: AsyncGenerator[str | CreateResult, None], deadline: float
     ) -> str | CreateResult | None:
-        """The next part, within what is left of the time. Raises ModelFailed or CallerError."""
+        """Return the next chunk before the deadline; raise ModelFailed or CallerError."""
         try:
             async with asyncio.timeout(max(deadline - time.monotonic(), 0.0)):
-                return await anext(parts, None)
+                return await anext(chunks, None)
         except (CallerError, ModelFailed):
-            raise  # a cassette that does not fit and a script that ran out are the caller's to see
+            raise  # A mismatched cassette and an exhausted script are errors of the caller.
         except TimeoutError:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"
             raise ModelFailed(message, kind="timeout") from None
-        except Exception as error:  # clients of others raise what they like
+        except Exception as error:  # Clients of other packages raise errors of any type.
             raise failure_of(error) from error
 
-    async def _call_all(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
+    async def _run_calls(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []
-        calls = [self._with_own_id(call) for call in calls]
+        calls = [self._with_unique_id(call) for call in calls]
         for call in calls:
             yield ToolCall(call.id, call.name, call.arguments, forged=False)
             result = await self._start.tools.run(call)
             results.append(result)
             yield ToolResult(call.id, call.name, result.content, bool(result.is_error), False)
-        self._messages += call_items(calls, results, thought)
+        self._messages += _call_messages(calls, results, thought)
 
-    def _with_own_id(self, call: FunctionCall) -> FunctionCall:
-        """The call under an id that no other call of the turn has: some servers repeat theirs."""
-        own, number = call.id, len(self._ids)
-        while not own or own in self._ids:
+    def _with_unique_id(self, call: FunctionCall) -> FunctionCall:
+        """Return the call with an id that is unique in the turn: some servers repeat ids."""
+        call_id, number = call.id, len(self._ids)
+        while not call_id or call_id in self._ids:
             number += 1
-            own = f"call_{number}"
-        self._ids.add(own)
-        return replace(call, id=own)
+            call_id = f"call_{number}"
+        self._ids.add(call_id)
+        return replace(call, id=call_id)
 
-    async def _force(self, call: FunctionCall) -> Events:
+    async def _run_forged(self, call: FunctionCall) -> Events:
         yield ToolCall(call.id, call.name, call.arguments, forged=True)
         result = await self._start.tools.force(call)
         yield ToolResult(call.id, call.name, result.content, bool(result.is_error), True)
-        self._messages += call_items([call], [result])
+        self._messages += _call_messages([call], [result])
 
 
-def _calls(reply: CreateResult) -> list[FunctionCall]:
-    return [] if isinstance(reply.content, str) else list(reply.content)
+def forge_call(turn: str, name: str, arguments: str) -> FunctionCall:
+    """Return a call whose id depends only on the turn, the tool and the arguments."""
+    digest = hashlib.sha256(f"{turn}\0{name}\0{arguments}".encode()).hexdigest()
+    return FunctionCall(id=f"call_{digest[:_ID_LENGTH]}", name=name, arguments=arguments)
+
+
+def _call_messages(
+    calls: Sequence[FunctionCall],
+    results: Sequence[FunctionExecutionResult],
+    thought: str | None = None,
+) -> list[LLMMessage]:
+    return [
+        AssistantMessage(content=list(calls), thought=thought, source=ASSISTANT),
+        FunctionExecutionResultMessage(content=list(results)),
+    ]
+
+
+def remove_calls(
+    messages: Sequence[LLMMessage], answer: str, language: Language
+) -> list[LLMMessage]:
+    """Return the context for a request without tools: results as data, calls left out.
+
+    Calls in a context without tools make models write calls as text. The part of the answer that
+    was already shown comes last, before the request for plain text.
+    """
+    plain: list[LLMMessage] = []
+    for message in messages:
+        if isinstance(message, FunctionExecutionResultMessage):
+            for result in message.content:
+                text = say(language, "as_data", tool=result.name, content=result.content)
+                plain.append(UserMessage(content=text, source=USER))
+        elif not isinstance(message, AssistantMessage) or isinstance(message.content, str):
+            plain.append(message)
+    if answer:
+        plain.append(AssistantMessage(content=answer, source=ASSISTANT))
+    plain.append(UserMessage(content=say(language, "answer_in_words"), source=USER))
+    return plain

@@ -1,4 +1,4 @@
-"""What the reader is shown of a turn: the model's words, without calls written as text."""
+"""The visible text of a turn: the model's answers without leaked tool calls and name prefixes."""
 
 import logging
 import re
@@ -6,99 +6,97 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
-from memrecall.chat.events import LeakTold
+from memrecall.chat.events import LeakReport
 from memrecall.text.leaks import LeakFilter
 
-SILENCE = "[pass]"  # how a member of a group says nothing
-_WORD = "pass"
-_LONGEST_SIGN = 16  # characters of an answer that is the word alone, whatever stands around it
-_AROUND = r"[*_`【\[「<(]{0,3}"
-_BEHIND = r"[*_`】\]」>)]{0,3}"
-_NO_WORD_YET = re.compile(rf"{_BEHIND}\s?(?:[:：]{_BEHIND}\s*)?")  # behind a name
-_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
+_log = logging.getLogger(__name__)
+
+SILENCE = "[pass]"  # the answer of a group member that chooses not to speak
+PARAGRAPH_BREAK = "\n\n"  # between the texts of two answers
+_BARE_WORD = "pass"
+_LONGEST_PASS = 16  # characters of an answer that is the bare word with punctuation
+_OPENING_MARKS = r"[*_`【\[「<(]{0,3}"
+_CLOSING_MARKS = r"[*_`】\]」>)]{0,3}"
+_AFTER_NAME = re.compile(rf"{_CLOSING_MARKS}\s?(?:[:：]{_CLOSING_MARKS}\s*)?")
+_PASS_SIGN = re.compile(r"[*_`\"“]{0,3}[\[【［]\s?pass\s?[\]】］]", re.IGNORECASE)
 _AFTER_SIGN = ' \t\n*_`"”.。!！,，;；:：—-'
 
 
-class OpeningVerdict(Enum):
+class PrefixVerdict(Enum):
     """What the beginning of an answer is."""
 
-    OPEN = auto()  # it may still become a name or a silence
+    UNDECIDED = auto()  # more text could still make it a name or a silence
     SILENT = auto()
-    SPOKEN = auto()
+    TEXT = auto()
 
 
 @dataclass(frozen=True, slots=True)
-class Opened:
-    """The beginning of an answer, read: `text` is what is left of it to be shown."""
+class PrefixResult:
+    """A verdict on the beginning of an answer, and the text to show."""
 
-    verdict: OpeningVerdict
+    verdict: PrefixVerdict
     text: str = ""
 
 
-class Opening:
-    """Reads the beginnings of one member's answers.
+class PrefixFilter:
+    """A filter of the beginnings of one member's answers: its own name, and silence.
 
-    Whatever the pieces that an answer comes in, the same is left of it. A member that `may_pass`
-    is silent with any answer that begins with the sign, or is its bare word; for one that must
-    speak only the sign itself is dropped.
+    The result does not depend on how an answer is split into chunks. A member that `may_pass` is
+    silent with any answer that begins with the pass sign or is its bare word; for a member that
+    must speak only the sign itself is removed.
     """
 
     def __init__(self, names: Sequence[str], *, may_pass: bool) -> None:
         self._may_pass = may_pass
         self._names = [name.casefold() for name in names if name]
-        named = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
+        any_name = "|".join(re.escape(name) for name in sorted(names, key=len, reverse=True))
         self._own_name = re.compile(
-            rf"{_AROUND}(?:{named}){_BEHIND}\s?[:：]{_BEHIND}\s*", re.IGNORECASE
+            rf"{_OPENING_MARKS}(?:{any_name}){_CLOSING_MARKS}\s?[:：]{_CLOSING_MARKS}\s*",
+            re.IGNORECASE,
         )
 
-    def read(self, text: str, *, last: bool) -> Opened:
-        """Judge what there is of an answer; with `last` there will be no more."""
+    def read(self, text: str, *, last: bool) -> PrefixResult:
+        """Judge the beginning of an answer; `last` means that no more text will come."""
         if self._may_become_name(text) and not last:
-            return Opened(OpeningVerdict.OPEN)
-        if found := self._own_name.match(text):
-            text = text[found.end() :]
-        if sign := _SIGN.match(text):
-            return self._read_signed(text[sign.end() :], last)
-        if len(text.rstrip()) <= _LONGEST_SIGN:
-            bare = re.sub(r"[\W_]+", "", text).lower()
-            if last and self._may_pass and bare == _WORD:
-                return Opened(OpeningVerdict.SILENT)
-            if not last and _WORD.startswith(bare):
-                return Opened(OpeningVerdict.OPEN)
-        return Opened(OpeningVerdict.SPOKEN, text)
+            return PrefixResult(PrefixVerdict.UNDECIDED)
+        if name := self._own_name.match(text):
+            text = text[name.end() :]
+        if sign := _PASS_SIGN.match(text):
+            return self._read_after_sign(text[sign.end() :], last)
+        if len(text.rstrip()) <= _LONGEST_PASS:
+            word = re.sub(r"[\W_]+", "", text).lower()
+            if last and self._may_pass and word == _BARE_WORD:
+                return PrefixResult(PrefixVerdict.SILENT)
+            if not last and _BARE_WORD.startswith(word):
+                return PrefixResult(PrefixVerdict.UNDECIDED)
+        return PrefixResult(PrefixVerdict.TEXT, text)
 
-    def _read_signed(self, rest: str, last: bool) -> Opened:
+    def _read_after_sign(self, rest: str, last: bool) -> PrefixResult:
         rest = rest.lstrip(_AFTER_SIGN)
         if self._may_pass or (last and not rest):
-            return Opened(OpeningVerdict.SILENT)
-        return Opened(OpeningVerdict.SPOKEN, rest) if rest else Opened(OpeningVerdict.OPEN)
+            return PrefixResult(PrefixVerdict.SILENT)
+        return PrefixResult(PrefixVerdict.TEXT if rest else PrefixVerdict.UNDECIDED, rest)
 
     def _may_become_name(self, text: str) -> bool:
-        """Whether more of the text could make it a name and a colon."""
-        around = re.match(_AROUND, text)
-        most = around.end() if around else 0
-        return any(self._may_name(text[start:].casefold()) for start in range(most + 1))
+        """Return True if more text could complete a name and a colon."""
+        marks = re.match(_OPENING_MARKS, text)
+        last_start = marks.end() if marks else 0
+        return any(self._may_begin_name(text[start:].casefold()) for start in range(last_start + 1))
 
-    def _may_name(self, begun: str) -> bool:
-        for name in self._names:
-            if name.startswith(begun):
-                return True
-            if begun.startswith(name) and _NO_WORD_YET.fullmatch(begun, len(name)):
-                return True
-        return False
-
-
-_log = logging.getLogger(__name__)
-
-BREAK = "\n\n"  # between the words of two answers
+    def _may_begin_name(self, text: str) -> bool:
+        return any(
+            name.startswith(text)
+            or (text.startswith(name) and _AFTER_NAME.fullmatch(text, len(name)))
+            for name in self._names
+        )
 
 
-class Speech:
-    """The text of one turn, over all answers of its model; what was shown is never taken back.
+class VisibleText:
+    """The text of one turn over all answers of its model; shown text is never retracted.
 
-    Each answer goes through a filter of its own. Space around an answer is dropped. In a group an
-    `opening` takes the member's own name off, and knows silence. `on_leak` is told the family of
-    each leak as soon as its answer is over, however that ends.
+    Each answer has a leak filter of its own, and whitespace around it is dropped. In a group a
+    `prefix_filter` removes the member's own name and detects silence. `on_leak` is called with the
+    family of each leak as soon as its answer ends.
     """
 
     def __init__(
@@ -106,96 +104,92 @@ class Speech:
         tool_names: Sequence[str],
         model: str,
         *,
-        opening: Opening | None = None,
+        prefix_filter: PrefixFilter | None = None,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self._tools = tuple(tool_names)
         self._model = model
-        self._opening = opening
+        self._prefix_filter = prefix_filter
         self._on_leak = on_leak
-        self._is_over = True  # no answer is under way
-        self._filter = LeakFilter(self._tools, reasoning="strip")
-        self._held = ""
-        self._begun = False  # something of this answer was shown
+        self._is_over = True  # no answer is in progress
+        self._leak_filter = LeakFilter(self._tools, reasoning="strip")
+        self._pending = ""
         self.text = ""
-        self.leaks: list[LeakTold] = []
-        self.leaked = False  # in this answer
-        self.passed = False  # this answer is silence
-
-    @property
-    def spoke(self) -> bool:
-        """Whether this answer showed anything."""
-        return self._begun
+        self.leaks: list[LeakReport] = []
+        # Of the current answer:
+        self.has_text = False
+        self.has_leaks = False
+        self.is_silent = False
 
     def begin(self) -> None:
-        """A new answer of the model begins."""
-        self._filter = LeakFilter(self._tools, reasoning="strip")
-        self._held, self._begun, self.leaked, self.passed = "", False, False, False
+        """Start a new answer of the model."""
+        self._leak_filter = LeakFilter(self._tools, reasoning="strip")
+        self._pending = ""
+        self.has_text = self.has_leaks = self.is_silent = False
         self._is_over = False
 
     def feed(self, chunk: str) -> str:
-        """Take a piece of the answer; what the reader may see of it now."""
-        return self._show(self._filter.feed(_storable(chunk)))
+        """Take a chunk of the answer; return the text to show now."""
+        return self._show(self._leak_filter.feed(_remove_unstorable(chunk)))
 
     def end(self) -> str:
-        """The answer is over; what was held back of it."""
+        """End the answer; return the pending text to show."""
         self._is_over = True
-        shown = self._show(self._filter.close(), last=True)
-        self._tell_leaks()
-        return shown
+        text = self._show(self._leak_filter.close(), last=True)
+        self._report_leaks()
+        return text
 
-    def break_off(self) -> None:
-        """The answer will not go on: of what was held back nothing is shown."""
+    def abort(self) -> None:
+        """End an interrupted answer, dropping its pending text; do nothing after `end`."""
         if not self._is_over:
             self._is_over = True
-            self._filter.close()
-            self._tell_leaks()
+            self._leak_filter.close()
+            self._report_leaks()
 
-    def _tell_leaks(self) -> None:
-        for leak in self._filter.leaks:
+    def add(self, text: str) -> str:
+        """Add a text of the program's own; return what to show."""
+        self.begin()
+        return self._show(text, last=True)
+
+    def _report_leaks(self) -> None:
+        for leak in self._leak_filter.leaks:
             name = leak.name if leak.name in self._tools else "a tool"
             _log.error(
                 "%s wrote a call of %s as text (%s); it was not run", self._model, name, leak.family
             )
-            self.leaks.append(LeakTold(leak.family, leak.name))
-            self.leaked = True
+            self.leaks.append(LeakReport(leak.family, leak.name))
+            self.has_leaks = True
             if self._on_leak is not None:
                 self._on_leak(leak.family)
 
-    def add(self, text: str) -> str:
-        """Say something in the code's own words."""
-        self.begin()
-        return self._show(text, last=True)
+    def _show(self, text: str, *, last: bool = False) -> str:
+        """Return new text to show; keep trailing whitespace and undecided prefixes pending."""
+        if self.is_silent:
+            return ""
+        text = self._pending + text
+        if not self.has_text:
+            text = self._filter_prefix(text.lstrip(), last)
+        visible = text.rstrip()
+        if not self.has_text and not visible:
+            return ""
+        self._pending = text[len(visible) :]
+        if not visible:
+            return ""
+        if not self.has_text and self.text:
+            visible = PARAGRAPH_BREAK + visible
+        self.has_text = True
+        self.text += visible
+        return visible
 
-    def _show(self, visible: str, *, last: bool = False) -> str:
-        """Show what is new, but hold back the space at its end, and what may be no speech."""
-        if self.passed:
-            return ""
-        text = self._held + visible
-        if not self._begun:
-            text = self._open(text.lstrip(), last)
-        shown = text.rstrip()
-        if not self._begun and not shown:
-            return ""
-        self._held = text[len(shown) :]
-        if not shown:
-            return ""
-        if not self._begun and self.text:
-            shown = BREAK + shown
-        self._begun = True
-        self.text += shown
-        return shown
-
-    def _open(self, text: str, last: bool) -> str:
-        """What may be shown of an answer that nothing was shown of yet."""
-        self._held = text
-        if self._opening is None or not text:
+    def _filter_prefix(self, text: str, last: bool) -> str:
+        self._pending = text
+        if self._prefix_filter is None or not text:
             return text
-        opened = self._opening.read(text, last=last)
-        self.passed = opened.verdict is OpeningVerdict.SILENT
-        return opened.text.lstrip()
+        result = self._prefix_filter.read(text, last=last)
+        self.is_silent = result.verdict is PrefixVerdict.SILENT
+        return result.text.lstrip()
 
 
-def _storable(chunk: str) -> str:
-    """A piece without what no database can keep: NUL, and halves of surrogate pairs."""
+def _remove_unstorable(chunk: str) -> str:
+    """Return a chunk without NUL and lone surrogates, which no database can store."""
     return chunk.replace("\0", "").encode("utf-8", "ignore").decode()

@@ -1,8 +1,8 @@
-"""The command line. One file a family of commands."""
+"""The command line: one module per family of commands."""
 
 
 def main() -> None:
-    """Run the command line; errors end it with one line and a code."""
-    from memrecall.cli.app import run  # the parser's own imports, only when it is used
+    """Run the command line and exit; an error is one line and an exit code."""
+    from memrecall.cli.app import run  # imports the parser only when it is used
 
     run()

@@ -1,4 +1,4 @@
-"""The `memrecall` command: its families, and how a run ends."""
+"""The `memrecall` command: its subcommands, exit codes and error output."""
 
 import os
 import sys
@@ -10,8 +10,6 @@ from memrecall import __version__
 from memrecall.cli import (
     chat,
     evaluation,
-    graph,
-    keys,
     maintenance,
     memories,
     messages,
@@ -19,50 +17,43 @@ from memrecall.cli import (
     recall,
     search,
     serve,
-    trace,
 )
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
-EXIT_WRONG = 2  # what was asked, or where it was to be done, is at fault
-EXIT_STOPPED = 130
+EXIT_ERROR = 2
+EXIT_INTERRUPTED = 130
+_RESUMABLE = (("import",), ("reindex",), ("eval", "run"))
+_HELP = "Long-term memory and recall for LLM agents: find what a user is referring to, offline."
 
-# What the parser raises for arguments it cannot take; its own module is not public.
+# The parser's base class for usage errors; its module is not public.
 UsageError: Any = typer.BadParameter.__base__
 
 app = typer.Typer(
     name="memrecall",
-    help="A colleague that recalls: recall and search a user's messages and memories, offline.",
+    help=_HELP,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-messages.register(app)
-recall.register(app)
-chat.register(app)
-trace.register(app)
-search.register(app)
-memories.register_add(app)
-memories.register(app)
-graph.register(app)
-maintenance.register_sweep(app)
-messages.register_export(app)
-owners.register(app)
-keys.register(app)
-maintenance.register(app)
-evaluation.register(app)
-serve.register(app)
-serve.register_rpc(app)
-serve.register_mcp(app)
+for _module in (
+    messages,
+    recall,
+    chat,
+    search,
+    memories,
+    owners,
+    maintenance,
+    evaluation,
+    serve,
+):
+    _module.register(app)
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"memrecall {__version__}")
         raise typer.Exit
-
-
-_RESUMED = (("import",), ("reindex",), ("eval", "run"))
 
 
 @app.callback()
@@ -71,11 +62,11 @@ def _root(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
-    """A colleague that recalls: recall and search a user's messages and memories, offline."""
+    """Long-term memory and recall for LLM agents."""
 
 
 def run() -> NoReturn:
-    """Parse the arguments, do the work, exit with what it comes to."""
+    """Parse the arguments, run the command and exit with its code."""
     try:
         code = app(sys.argv[1:] or ["--help"], standalone_mode=False)
     except UsageError as error:
@@ -83,34 +74,33 @@ def run() -> NoReturn:
     except MemrecallError as error:
         code = _fail(str(error), error.code, error.details)
     except typer.Abort:
-        code = _fail("nothing was done: not confirmed", "ABORTED")
+        code = _fail("not confirmed; nothing was changed", "ABORTED")
     except KeyboardInterrupt:
-        code = EXIT_STOPPED
+        code = EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has seen enough; the interpreter must not write to it at exit.
+        # The reader (head, less) has gone; the interpreter must not write to it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
-    if code == EXIT_STOPPED:  # the parser turns Ctrl-C into this code, and says nothing
-        typer.echo("stopped; run it again to go on" if _goes_on() else "stopped", err=True)
+    if code == EXIT_INTERRUPTED:  # the parser turns Ctrl-C into this code without a message
+        typer.echo("stopped; run it again to continue" if _is_resumable() else "stopped", err=True)
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _goes_on() -> bool:
-    """Whether the command takes up its work where it was stopped."""
-    return any(sys.argv[1 : 1 + len(command)] == list(command) for command in _RESUMED)
+def _is_resumable() -> bool:
+    return any(sys.argv[1 : 1 + len(command)] == list(command) for command in _RESUMABLE)
 
 
 def _describe(error: Any) -> str:
-    """What is wrong with the arguments, and where to read more."""
-    said = error.format_message()
-    cause = error.__cause__  # of pydantic's making, where a value has the wrong type
-    given = f" Given: {cause.errors()[0]['input']!r}." if hasattr(cause, "errors") else ""
+    """Return a usage error with the invalid value and the help to read."""
+    message = error.format_message().rstrip(".")
+    cause = error.__cause__  # pydantic's error, if a value has the wrong type
+    value = f" Value: {cause.errors()[0]['input']!r}." if hasattr(cause, "errors") else ""
     command = error.ctx.command_path if error.ctx else "memrecall"
-    return f"{said.rstrip('.')}.{given} See `{command} --help`"
+    return f"{message}.{value} See `{command} --help`"
 
 
 def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) -> int:
-    """One line on the error stream: for people, or as JSON where JSON was asked for."""
+    """Print an error as one line on stderr, as JSON with --json; return the exit code."""
     line = single_line(message)
     if "--json" in sys.argv:
         from memrecall.cli.output import as_json
@@ -119,4 +109,4 @@ def _fail(message: str, error_code: str, details: dict[str, Any] | None = None) 
         typer.echo(as_json({"error": error}), err=True)
     else:
         typer.echo(f"error: {line} [{error_code}]", err=True)
-    return EXIT_WRONG
+    return EXIT_ERROR

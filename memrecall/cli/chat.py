@@ -1,8 +1,12 @@
-"""`chat`."""
+"""`chat`: talk to an assistant that recalls, alone or in a group."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager
+import contextlib
+import logging
+import signal
+import sys
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,103 +14,99 @@ from typing import Annotated, Any
 import typer
 
 from memrecall.cli import options, output
-from memrecall.cli.prompt import input_lines, is_typed, show_logs
 from memrecall.errors import InvalidArgument, MemrecallError
 
 _PROMPT = "you: "
-_BROUGHT_BACK = 50  # messages of the session whose lines can be brought back
+_HISTORY_MESSAGES = 50  # latest messages of the session that the line editor offers again
+_WAKE_SECONDS = 0.5
 
 
 def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
+    """Add the commands of this module."""
     app.command("chat")(chat)
 
 
 def chat(
     message: Annotated[
-        str | None, typer.Argument(help="What the user says; without it, line by line.")
+        str | None, typer.Argument(help="The user's message; default: read line by line.")
     ] = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="Who talks.", show_default=False)
-    ] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User id.", show_default=False)] = None,
     group: Annotated[
         Path | None,
-        typer.Option("--group", help="A group instead: a JSON file with members and messages."),
+        typer.Option("--group", help="Group chat: a JSON file with members and messages."),
     ] = None,
     speaker: Annotated[
         str | None,
-        typer.Option("--as", help="Talk on in the group as this member, line by line."),
+        typer.Option("--as", help="Continue the group chat as this member, line by line."),
     ] = None,
     db: options.Db = None,
-    session: Annotated[
-        str | None, typer.Option("--session", help="The session it is said in.")
-    ] = None,
+    session: options.CurrentSession = None,
     agent: options.Agent = None,
     instructions: Annotated[
-        str, typer.Option("--instructions", help="Who the assistant is, for its model.")
+        str, typer.Option("--instructions", help="System instructions for the model.")
     ] = "",
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show the log too, on the error stream.")
-    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show the log on stderr.")] = False,
     json: options.Json = False,
 ) -> None:
-    """Talk to an assistant that recalls, and see its tool calls while it answers.
+    """Talk to an assistant that recalls; show its tool calls while it answers.
 
-    By the model of the settings, or by rules where none is set. What is said is stored.
+    Uses the configured model, or the offline rules if none is configured. Messages are stored.
     """
     if (user is None) == (group is None):
-        raise InvalidArgument("somebody must talk", hint="Give --user U, or --group FILE")
-    show_logs(verbose)
+        raise InvalidArgument(
+            "exactly one of --user and --group is required", hint="Give --user U, or --group FILE"
+        )
+    _configure_logging(verbose)
     if group is not None:
         if message is not None or instructions:
             raise InvalidArgument(
-                "a group has its messages and instructions in its file",
-                hint="Leave out the message and --instructions",
+                "--group takes its messages and instructions from the file",
+                hint="Drop the message and --instructions",
             )
-        _play_group(group, speaker, db, session, agent, json)
+        _run_group(group, speaker, db, session, agent, json)
         return
     if speaker is not None:
-        raise InvalidArgument("--as names a member of a group", hint="Give --group FILE too")
+        raise InvalidArgument("--as requires --group", hint="Add --group FILE")
     if message is not None and not message.strip():
-        raise InvalidArgument("the message is empty", hint="Say something")
-    scope = _scope(str(user), agent, session)
-    with _opened(db) as (runner, library, given):
+        raise InvalidArgument("the message is empty", hint="Pass some text")
+    scope = options.build_scope(str(user), agent, session)
+    with _open_chat(db) as (runner, library, chat_arguments):
         from memrecall.chat import SingleChat
 
-        talk = SingleChat(library, scope, instructions=instructions, **given)
+        single = SingleChat(library, scope, instructions=instructions, **chat_arguments)
         if message is not None:
-            _show(runner, talk.stream(message), json)
-        else:
-            for line in input_lines(_PROMPT, _said_before(runner, library, scope)):
-                _survive(partial(_show, runner, talk.stream(line), json), json)
+            _run_turn(runner, single.stream(message), json)
+            return
+        for line in input_lines(_PROMPT, _read_history(runner, library, scope)):
+            _try_turn(partial(_run_turn, runner, single.stream(line), json), json)
 
 
-def _said_before(
+def _read_history(
     runner: asyncio.Runner, library: Any, scope: Any, member_id: str | None = None
 ) -> list[str]:
-    """What whoever types has said in the session already, if there is somebody who types."""
-    if not is_typed():
+    """Return the earlier messages of the person at the terminal, for the line editor."""
+    if not is_interactive():
         return []
     from memrecall.chat.history import MEMBER_ID
     from memrecall.scope import DEFAULT_NAME
 
     session = scope.session_id or DEFAULT_NAME
-    reading = library.store.timeline(scope).thread(session_id=session, limit=_BROUGHT_BACK)
+    thread = library.store.timeline(scope).thread(session_id=session, limit=_HISTORY_MESSAGES)
     return [
         message.content
-        for message in runner.run(reading)
+        for message in runner.run(thread)
         if message.metadata.get(MEMBER_ID) == member_id and (member_id or message.role == "user")
     ]
 
 
-def _survive(turn: Callable[[], None], json: bool) -> None:
-    """Play a turn; what fails is told, and the talk goes on. So does it after one Ctrl-C."""
+def _try_turn(turn: Callable[[], None], json: bool) -> None:
+    """Run a turn; report errors, and on a terminal Ctrl-C, without ending the chat."""
     try:
         turn()
     except KeyboardInterrupt:
-        if not is_typed():
+        if not is_interactive():
             raise
-        typer.echo("stopped; Ctrl-C again, or Ctrl-D, ends the chat", err=True)
+        typer.echo("stopped; press Ctrl-C again or Ctrl-D to end the chat", err=True)
     except MemrecallError as error:
         if json:
             typer.echo(output.as_json({"error": {"code": error.code, "message": str(error)}}))
@@ -114,7 +114,7 @@ def _survive(turn: Callable[[], None], json: bool) -> None:
             typer.echo(f"error: {error} [{error.code}]", err=True)
 
 
-def _play_group(
+def _run_group(
     file: Path,
     speaker: str | None,
     db: str | None,
@@ -122,144 +122,203 @@ def _play_group(
     agent: str | None,
     json: bool,
 ) -> None:
-    from memrecall.cli.group_file import GroupMessage, read_group
+    from memrecall.cli.conversation_files import GroupMessage, read_group
 
-    group = read_group(file)
-    talking = [speaker] if speaker is not None else []
-    with _opened(db) as (runner, library, given):
+    definition = read_group(file)
+    responders = definition.responders
+    with _open_chat(db) as (runner, library, chat_arguments):
         from memrecall.chat import GroupChat
 
-        scope = _scope(group.group_id, agent, session)
-        talk = GroupChat(library, scope, group.members, **given)
-        for member_id in (*group.who_answers, *(said.speaker for said in group.messages), *talking):
-            talk.members.get(member_id)  # a stranger is a mistake before anything is stored
-        posted = [runner.run(_post(talk, said, json)) for said in group.messages]
-        turns = [] if talking else _answers(runner, talk, group.who_answers, json)
+        scope = options.build_scope(definition.group_id, agent, session)
+        group = GroupChat(library, scope, definition.members, **chat_arguments)
+        speakers = [message.speaker for message in definition.messages]
+        for member_id in (*responders, *speakers, *([speaker] if speaker else [])):
+            group.members.get(member_id)  # an unknown member fails before anything is stored
+        posted = [runner.run(_post(group, message, json)) for message in definition.messages]
+        turns = [] if speaker else _run_responders(runner, group, responders, json)
         if json:
-            output.print_json({"group_id": group.group_id, "posted": posted, "turns": turns})
-        if speaker is not None:
-            others = [member_id for member_id in group.who_answers if member_id != speaker]
-            member = talk.members.get(speaker)
-            earlier = _said_before(runner, library, scope, speaker)
-            for line in input_lines(f"{output.printable(member.name)}: ", earlier):
-                said = GroupMessage(speaker=speaker, content=line)
-                _survive(partial(_reply_in_group, runner, talk, said, others, json), json)
+            fields = {"group_id": definition.group_id, "posted": posted, "turns": turns}
+            output.print_json(fields)
+        if speaker is None:
+            return
+        others = [member_id for member_id in responders if member_id != speaker]
+        prompt = f"{output.sanitize(group.members.get(speaker).name)}: "
+        for line in input_lines(prompt, _read_history(runner, library, scope, speaker)):
+            message = GroupMessage(speaker=speaker, content=line)
+            _try_turn(partial(_reply_in_group, runner, group, message, others, json), json)
 
 
 def _reply_in_group(
-    runner: asyncio.Runner, talk: Any, said: Any, who_answers: list[str], json: bool
+    runner: asyncio.Runner, group: Any, message: Any, responders: list[str], json: bool
 ) -> None:
-    """What a person says in a group, and what the members answer to it."""
-    posted = runner.run(_post(talk, said, quiet=True))
-    turns = _answers(runner, talk, who_answers, json)
+    posted = runner.run(_post(group, message, quiet=True))
+    turns = _run_responders(runner, group, responders, json)
     if json:
         output.print_json({"posted": [posted], "turns": turns})
 
 
-def _answers(
-    runner: asyncio.Runner, talk: Any, who_answers: list[str], quiet: bool
+def _run_responders(
+    runner: asyncio.Runner, group: Any, responders: list[str], quiet: bool
 ) -> list[dict[str, Any]]:
-    """The turns of the members, one after another; one with nothing to answer is passed over."""
+    """Run one turn of each member; members with nothing to answer are skipped."""
     from memrecall.chat import NothingToAnswer
 
     turns = []
-    for member_id in who_answers:
-        name = talk.members.get(member_id).name
+    for member_id in responders:
+        name = group.members.get(member_id).name
         try:
-            told = _events(runner, talk.stream(member_id), quiet, name)
+            turn = _collect_turn(runner, group.stream(member_id), quiet, name)
         except NothingToAnswer:
-            told = {"answer": None, "events": []}
+            turn = {"answer": None, "events": []}
             if not quiet:
-                line = f"[dim]  {output.escape(name)} has nothing new to answer[/dim]"
-                output.console().print(line)
-        turns.append({"member_id": member_id, **told})
+                output.console().print(f"[dim]  {output.escape(name)} has nothing to answer[/dim]")
+        turns.append({"member_id": member_id, **turn})
     return turns
 
 
-async def _post(talk: Any, said: Any, quiet: bool) -> dict[str, Any]:
-    posted = await talk.post(
-        said.speaker,
-        said.content,
-        mentions=said.mentions,
-        message_id=said.message_id,
-        ts=said.ts,
+async def _post(group: Any, message: Any, quiet: bool) -> dict[str, Any]:
+    posted = await group.post(
+        message.speaker,
+        message.content,
+        mentions=message.mentions,
+        message_id=message.message_id,
+        ts=message.ts,
     )
     if not quiet:
-        name = output.escape(talk.members.get(said.speaker).name)
-        output.console().print(f"[bold]{name}:[/bold] {output.escape(said.content)}")
+        name = output.escape(group.members.get(message.speaker).name)
+        output.console().print(f"[bold]{name}:[/bold] {output.escape(message.content)}")
     return {"message_id": posted.message_id, "mentions": list(posted.mentions)}
 
 
-def _show(runner: asyncio.Runner, events: AsyncGenerator[Any, None], json: bool) -> None:
-    told = _events(runner, events, json)
+def _run_turn(runner: asyncio.Runner, events: AsyncGenerator[Any, None], json: bool) -> None:
+    turn = _collect_turn(runner, events, quiet=json)
     if json:
-        output.print_json(told)
+        output.print_json(turn)
 
 
-def _events(
+def _collect_turn(
     runner: asyncio.Runner, events: AsyncGenerator[Any, None], quiet: bool, speaker: str = ""
 ) -> dict[str, Any]:
-    """Play a turn, drawing it unless it is to be quiet; its events and its end."""
+    """Run a turn, printing its events unless `quiet`; return its answer and events."""
     from memrecall.chat import Failed
-    from memrecall.cli.output import usable_width
-    from memrecall.cli.views.chat import TurnDrawing
+    from memrecall.cli.views.chat import ChatTurnView
 
     terminal = output.console()
-    drawing = TurnDrawing(terminal, usable_width(terminal.width), speaker)
+    view = ChatTurnView(terminal, output.usable_width(terminal.width), speaker)
 
-    async def play() -> dict[str, Any]:
-        told: list[dict[str, Any]] = []
+    async def collect() -> dict[str, Any]:
+        collected: list[dict[str, Any]] = []
         async for event in events:
             if isinstance(event, Failed):
                 raise event.error
-            told.append(event.as_dict())
+            collected.append(event.as_dict())
             if not quiet:
-                drawing.draw(event)
-        *before, end = told
-        del end["type"]
-        return {"answer": end, "events": before}
+                view.show(event)
+        *earlier, final = collected
+        del final["type"]
+        return {"answer": final, "events": earlier}
 
     try:
-        return runner.run(play())
+        return runner.run(collect())
     except (KeyboardInterrupt, MemrecallError):
-        drawing.break_off()
+        view.end_line()
         raise
 
 
-def _scope(user: str, agent: str | None, session: str | None) -> Any:
-    from memrecall.scope import Scope
+@contextlib.contextmanager
+def _open_chat(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
+    """Open one event loop for all turns, the library, and the arguments of the chat classes."""
 
-    return Scope(user, agent, session)
+    async def open_library() -> Any:
+        return await options.open_library(db, create=True)
 
-
-@contextmanager
-def _opened(db: str | None) -> Iterator[tuple[asyncio.Runner, Any, dict[str, Any]]]:
-    """One event loop for all turns, the library, and what the chats are given beside it."""
     with asyncio.Runner() as runner:
-        library = runner.run(_open(db))
+        library = runner.run(open_library())
         try:
-            given = _given(library.settings)
+            arguments = _chat_arguments(library.settings)
             try:
-                yield runner, library, given
+                yield runner, library, arguments
             finally:
-                if given["model_client"] is not None:
-                    runner.run(given["model_client"].close())
+                if arguments["model_client"] is not None:
+                    runner.run(arguments["model_client"].close())
         finally:
             runner.run(library.close())
 
 
-async def _open(db: str | None) -> Any:
-    return await options.open_library(db, create=True)
-
-
-def _given(settings: Any) -> dict[str, Any]:
+def _chat_arguments(settings: Any) -> dict[str, Any]:
     from memrecall.chat import ChatOptions
     from memrecall.memory import client_of
 
     client = client_of(settings)
-    recalls = client if settings.chat_recall_with_model else None
     return {
         "model_client": client,
-        "recall_client": recalls,
+        "recall_client": client if settings.chat_recall_with_model else None,
         "options": ChatOptions.of(settings),
     }
+
+
+def is_interactive() -> bool:
+    """Return True if a person types the input."""
+    return sys.stdin.isatty()
+
+
+def input_lines(prompt: str, history: Sequence[str] = ()) -> Iterator[str]:
+    """Yield every line that is not blank, until the input ends.
+
+    On a terminal, lines can be edited, and the up arrow recalls earlier ones, starting with
+    `history`. They are not written to a history file: messages are stored in the database only,
+    where they can be erased.
+    """
+    if is_interactive():
+        _load_line_editor(history)
+    while True:
+        try:
+            line = _read_line(prompt) if is_interactive() else input()
+        except EOFError:
+            if is_interactive():
+                typer.echo()
+            return
+        if line.strip():
+            yield line
+
+
+def _read_line(prompt: str) -> str:
+    """Read a line from the terminal; Ctrl-C interrupts it at any moment.
+
+    A signal that arrives after the prompt is printed and before the editor waits for a key is not
+    handled until the next key. A timer wakes the editor regularly, so that it is.
+    """
+    if (
+        not hasattr(signal, "setitimer")
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return input(prompt)
+    previous = signal.signal(signal.SIGALRM, lambda *_: None)
+    signal.setitimer(signal.ITIMER_REAL, _WAKE_SECONDS, _WAKE_SECONDS)
+    try:
+        return input(prompt)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def _load_line_editor(history: Sequence[str]) -> None:
+    with contextlib.suppress(ImportError):  # Windows consoles have line editing built in
+        import readline
+
+        readline.clear_history()
+        for line in history:
+            if line.strip() and "\n" not in line:
+                readline.add_history(line)
+
+
+def _configure_logging(verbose: bool) -> None:
+    """Log to stderr if `verbose`; otherwise keep the log out of the conversation."""
+    logger = logging.getLogger("memrecall")
+    if verbose:
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+        logger.handlers = [handler]
+        logger.setLevel(logging.INFO)
+    elif sys.stderr.isatty():
+        logger.addHandler(logging.NullHandler())  # otherwise Python prints warnings to stderr

@@ -1,199 +1,191 @@
-"""`eval`: ask labelled questions, measure, compare, report, check."""
+"""`eval`: ask labelled questions, measure, compare, report and check."""
 
 from contextlib import AsyncExitStack
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from memrecall import __version__
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 from memrecall.text_length import single_line
 
-EXIT_FALLEN = 1
+EXIT_REGRESSION = 1
 MODES = ("search", "recall")
-_SHOWN = {
-    "search": ("recall@1", "recall@5", "recall@10", "recall@20", "hit@10", "mrr", "ndcg@10"),
-    "recall": ("f1", "precision", "recall", "recall@10", "abstention_accuracy", "auroc", "ece"),
-}
-_LONGEST_QUERY = 60
+_MAX_QUERY_LENGTH = 60
 
 RunName = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs folder.")]
 
-family = typer.Typer(help="Evaluation: run, compare, report, list, check, baseline.")
+family = typer.Typer(help="Run evaluations, compare and report them, check for regressions.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
+    """Add the commands of this module."""
     app.add_typer(family, name="eval")
+
+
+@dataclass(frozen=True, slots=True)
+class _RunOptions:
+    """The options of `eval run`."""
+
+    corpus: Path
+    queries: Path
+    out: str
+    mode: str
+    depth: int
+    max_questions: int | None
+    record: Path | None
+    replay: Path | None
+    retrieval: Any
+    disabled: tuple[str, ...]
+    db: str | None
+
+    def check(self) -> None:
+        """Reject contradictory options before any file is read."""
+        from memrecall.search.request import MODES as RETRIEVALS
+
+        if self.mode not in MODES:
+            raise InvalidArgument(f"unknown mode {self.mode!r}", hint=f"Use {' or '.join(MODES)}")
+        if self.record and self.replay:
+            raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
+        if self.retrieval not in RETRIEVALS:
+            raise InvalidArgument(
+                f"unknown retrieval {self.retrieval!r}", hint=f"Use {', '.join(RETRIEVALS)}"
+            )
+        if self.mode == "search":
+            flags = [f"--no-{name.replace('_', '-')}" for name in self.disabled]
+            flags += ["--record"] if self.record else []
+            flags += ["--replay"] if self.replay else []
+            if flags:
+                raise InvalidArgument(
+                    f"{', '.join(flags)}: only for --mode recall", hint="Use --mode recall"
+                )
+        elif self.retrieval != "hybrid":
+            raise InvalidArgument(
+                "--retrieval requires --mode search", hint="Drop --retrieval, or use --mode search"
+            )
 
 
 @family.command("run")
 def run(
     corpus: Annotated[Path, typer.Option("--corpus", help="Messages and memories, JSON lines.")],
-    queries: Annotated[Path, typer.Option("--queries", help="Questions with evidence.")],
+    queries: Annotated[Path, typer.Option("--queries", help="Labelled questions, JSON lines.")],
     out: Annotated[
-        str, typer.Option("--out", help="The run's folder; a bare name lies in the runs folder.")
+        str, typer.Option("--out", help="The run's folder: a path, or a name in the runs folder.")
     ],
-    mode: Annotated[str, typer.Option("--mode", help="search, or recall: the whole loop.")],
+    mode: Annotated[str, typer.Option("--mode", help="search, or recall (the whole loop).")],
     depth: Annotated[
-        int, typer.Option("--depth", min=1, max=200, help="Keys kept for each question.")
+        int, typer.Option("--depth", min=1, max=200, help="Keys stored per question.")
     ] = 50,
     max_questions: Annotated[
-        int | None, typer.Option("--max-questions", min=1, help="Only the first so many.")
+        int | None, typer.Option("--max-questions", min=1, help="Ask only the first N questions.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Write the model's calls into this folder.")
+        Path | None, typer.Option("--record", help="Record cassettes into this folder.")
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="Answer from such a folder, without a model.")
+        Path | None, typer.Option("--replay", help="Replay cassettes of this folder, no model.")
     ] = None,
     retrieval: Annotated[
-        str, typer.Option("--retrieval", help="How a search finds: keyword, semantic or hybrid.")
+        str, typer.Option("--retrieval", help="With --mode search: keyword, semantic or hybrid.")
     ] = "hybrid",
     grow_window: Annotated[
-        bool, typer.Option(help="Let a recall ask for more of the conversation.")
+        bool, typer.Option(help="Let the recall agent request a larger window.")
     ] = True,
     expand_queries: Annotated[
-        bool, typer.Option(help="Let a recall search by other forms of the words too.")
+        bool, typer.Option(help="Let the recall agent expand its queries.")
     ] = True,
     db: Annotated[
-        str | None, typer.Option("--db", help="An empty database; else a temporary file.")
+        str | None, typer.Option("--db", help="An empty database; default: a temporary file.")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Ask every question through the production path and measure what comes back.
+    """Ask every question through the production code path and measure the results.
 
-    A run that was stopped goes on when the same command is given again.
+    An interrupted run continues when the same command is run again.
     """
-    _check_mode(mode, record, replay)
-    _check_retrieval(mode, retrieval)
-    without = _without(mode, grow_window, expand_queries)
-    chosen = (mode, depth, max_questions, without, retrieval)
-    work = _run(corpus, queries, out, *chosen, record, replay, db)
-    folder, state, asked = options.run(work)
+    parts = {"grow_window": grow_window, "expand_queries": expand_queries}
+    disabled = tuple(name for name, is_enabled in parts.items() if not is_enabled)
+    chosen = _RunOptions(
+        corpus, queries, out, mode, depth, max_questions, record, replay, retrieval, disabled, db
+    )
+    chosen.check()
+    folder, state, remaining = options.run(_run(chosen))
     if json:
-        output.print_json({"run": str(folder), "asked": asked, **asdict(state)})
+        output.print_json({"run": str(folder), "asked": remaining, **asdict(state)})
         return
     _print_summary(folder, state)
-    if not asked:
-        output.console().print("it was complete already; remove the folder to run it anew")
+    if not remaining:
+        output.console().print("the run was already complete; remove its folder to run it again")
 
 
-def _check_mode(mode: str, record: Path | None, replay: Path | None) -> None:
-    if mode not in MODES:
-        raise InvalidArgument(f"mode {mode!r} is not known", hint=f"Use {' or '.join(MODES)}")
-    if record and replay:
-        raise InvalidArgument(
-            "--record and --replay exclude each other", hint="Leave one of them out"
-        )
-    if mode == "search" and (record or replay):
-        raise InvalidArgument("a search calls no model", hint="Leave out --record and --replay")
-
-
-def _check_retrieval(mode: str, retrieval: str) -> None:
-    from memrecall.search.request import MODES
-
-    if retrieval not in MODES:
-        raise InvalidArgument(
-            f"retrieval {retrieval!r} is not known", hint=f"Use {', '.join(MODES)}"
-        )
-    if mode != "search" and retrieval != "hybrid":
-        raise InvalidArgument("--retrieval is of a search", hint="A recall chooses for itself")
-
-
-def _without(mode: str, grow_window: bool, expand_queries: bool) -> tuple[str, ...]:
-    """The parts of a recall that are switched off."""
-    parts = {"grow_window": grow_window, "expand_queries": expand_queries}
-    off = tuple(name for name, on in parts.items() if not on)
-    if off and mode != "recall":
-        flags = ", ".join(f"--no-{name.replace('_', '-')}" for name in off)
-        raise InvalidArgument(f"{flags}: a search has no such part", hint="Use --mode recall")
-    return off
-
-
-async def _run(
-    corpus_file: Path,
-    queries_file: Path,
-    out: str,
-    mode: str,
-    depth: int,
-    max_questions: int | None,
-    without: tuple[str, ...],
-    retrieval: Any,
-    record: Path | None,
-    replay: Path | None,
-    db: str | None,
-) -> tuple[Path, Any, int]:
-    from memrecall.evaluation.askers import Tapes
+async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
+    """Start or continue a run; return its folder, its state and how many questions it asked."""
     from memrecall.evaluation.corpus import check_labels, read_corpus
+    from memrecall.evaluation.evaluators import CassetteFolder
     from memrecall.evaluation.questions import read_questions
-    from memrecall.evaluation.runner import Runner, new_state
-    from memrecall.evaluation.runs import RunFolder, RunPlan
+    from memrecall.evaluation.runner import Runner, build_plan, new_state
+    from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
 
     settings = _settings()
-    asked = read_questions(queries_file, max_questions)
-    corpus = read_corpus(corpus_file, read_entry)
-    check_labels(asked, corpus)
-    plan = RunPlan(
-        mode=mode,
-        depth=depth,
-        max_questions=max_questions,
-        corpus_sha256=corpus.sha256,
-        queries_sha256=asked.sha256,
-        embedder=settings.embedder,
-        model="" if mode == "search" or replay else settings.model,
-        tool_calls=settings.tool_calls,
-        replayed=replay is not None,
-        without=without,
-        retrieval=retrieval,
-        version=__version__,
+    question_set = read_questions(chosen.queries, chosen.max_questions)
+    corpus = read_corpus(chosen.corpus, read_entry)
+    check_labels(question_set, corpus)
+    folder = RunFolder(_run_path(chosen.out, settings))
+    cassettes = None
+    if path := chosen.replay or chosen.record:
+        cassettes = CassetteFolder(path, replay=chosen.replay is not None)
+        cassettes.prepare(corpus, resumed=folder.exists)
+    database = chosen.db or str(folder.database)
+    settings = replace(settings, db=database, durability="normal", snapshots=False)
+    has_model = chosen.mode == "recall" and not chosen.replay
+    plan = build_plan(
+        corpus,
+        question_set,
+        settings,
+        mode=chosen.mode,
+        depth=chosen.depth,
+        max_questions=chosen.max_questions,
+        model=settings.model if has_model else "",
+        replayed=chosen.replay is not None,
+        without=chosen.disabled,
+        retrieval=chosen.retrieval,
     )
-    folder = RunFolder(_place(out, settings))
-    cassettes = replay or record
-    tapes = Tapes(cassettes, replay=replay is not None) if cassettes else None
-    if tapes is not None:
-        tapes.prepare(corpus, resumed=folder.exists)
-    used = replace(settings, db=db or str(folder.database), durability="normal", snapshots=False)
-    with folder.held():
-        state = folder.begin(new_state(plan, corpus_file, queries_file), asked.lines)
-        runner = Runner(folder, state, corpus, asked)
-        left = runner.questions - folder.mend()
+    with folder.lock():
+        state = folder.begin(new_state(plan, chosen.corpus, chosen.queries), question_set.lines)
+        runner = Runner(folder, state, corpus, question_set)
+        remaining = runner.questions - folder.repair()
         try:
-            if left:
-                await _ask(runner, used, tapes)
+            if remaining:
+                await _ask(runner, settings, cassettes)
         finally:
-            state = runner.sum_up().state
-    return folder.path, state, left
+            state = runner.summarize().state
+    return folder.path, state, remaining
 
 
-async def _ask(runner: Any, settings: Any, tapes: Any) -> None:
-    from memrecall.evaluation.askers import RecallAsker, SearchAsker
-    from memrecall.memory import Library
+async def _ask(runner: Any, settings: Any, cassettes: Any) -> None:
+    from memrecall.agent import offline_client
+    from memrecall.evaluation.evaluators import RecallEvaluator, SearchEvaluator
+    from memrecall.memory import Library, client_of
 
     plan, corpus = runner.state.plan, runner.corpus
     async with AsyncExitStack() as stack:
         library = await stack.enter_async_context(await Library.open(settings))
         with output.progress_bar("importing", corpus.size, unit="lines") as advance:
-            await runner.store_corpus(library, advance)
-        asker: Any = SearchAsker(library, corpus, plan.depth, plan.retrieval)
+            await runner.import_corpus(library, advance)
+        evaluator: Any = SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
         if plan.mode == "recall":
-            client = None if plan.replayed else _client(settings)
-            if client is not None:
+            client = None
+            if not plan.replayed:
+                client = client_of(settings) or offline_client()
                 stack.push_async_callback(client.close)
-            asker = RecallAsker(library, corpus, plan.depth, client, tapes, plan.without)
+            evaluator = RecallEvaluator(
+                library, corpus, plan.depth, client, cassettes, plan.without
+            )
         with output.progress_bar("asking", runner.questions, unit="questions") as advance:
-            await runner.ask_all(library, asker, advance)
-
-
-def _client(settings: Any) -> Any:
-    from memrecall.agent import offline_client
-    from memrecall.memory import client_of
-
-    return client_of(settings) or offline_client()
+            await runner.ask_all(library, evaluator, advance)
 
 
 def _settings() -> Any:
@@ -202,41 +194,41 @@ def _settings() -> Any:
     return load_settings().settings
 
 
-def _place(name: str, settings: Any) -> Path:
-    """The folder of a run: a path, or a bare name in the runs folder."""
-    is_path = any(mark in name for mark in "/\\") or name in (".", "..")
+def _run_path(name: str, settings: Any) -> Path:
+    """Return the folder of a run: a path, or a bare name in the runs folder."""
+    is_path = any(separator in name for separator in "/\\") or name in (".", "..")
     return Path(name) if is_path else Path(settings.runs_dir) / name
 
 
-def _read(name: str) -> Any:
-    """A run that exists: in the runs folder, or where its path says."""
+def _read_run(name: str) -> Any:
+    """Read a run from the runs folder, or from its path."""
     from memrecall.evaluation.runs import RunFolder
 
-    place = RunFolder(_place(name, _settings()))
-    here = RunFolder(Path(name))
-    return (here if here.exists and not place.exists else place).read()
+    named, local = RunFolder(_run_path(name, _settings())), RunFolder(Path(name))
+    return (local if local.exists and not named.exists else named).read()
 
 
 def _print_summary(folder: Path, state: Any) -> None:
+    from memrecall.evaluation.metrics import SUMMARY_METRICS
+
     terminal = output.console()
-    counts, figures = state.counts, state.metrics["overall"]
-    asked = output.count(counts["answered"], "question")
-    terminal.print(f"{asked}, {counts['unanswerable']} of them without evidence: {folder}")
-    for name in _SHOWN[state.plan.mode]:
-        if name in figures:
-            told = figures[name]
+    counts, metrics = state.counts, state.metrics["overall"]
+    answered = output.count_noun(counts["answered"], "question")
+    terminal.print(f"{answered}, {counts['unanswerable']} without an answer: {folder}")
+    for name in SUMMARY_METRICS[state.plan.mode]:
+        if metric := metrics.get(name):
             terminal.print(
-                f"{name:<20} [bold]{told['value']:.3f}[/bold]  "
-                f"[dim]{told['low']:.3f} to {told['high']:.3f}[/dim]"
+                f"{name:<20} [bold]{metric['value']:.3f}[/bold]  "
+                f"[dim]{metric['low']:.3f} to {metric['high']:.3f}[/dim]"
             )
     p50, p95 = (1000 * state.metrics["latency"][name] for name in ("p50", "p95"))
     terminal.print(f"{'latency':<20} p50 {p50:.0f} ms, p95 {p95:.0f} ms")
     if counts["evidence_hidden_by_as_of"]:
-        hidden = output.count(counts["evidence_hidden_by_as_of"], "question")
+        hidden = output.count_noun(counts["evidence_hidden_by_as_of"], "question")
         terminal.print(f"[yellow]{hidden} with evidence later than their as_of[/yellow]")
     if counts["fallbacks"]:
-        fallen = output.count(counts["fallbacks"], "question")
-        terminal.print(f"[yellow]{fallen} answered by the rules: the model failed[/yellow]")
+        fallbacks = output.count_noun(counts["fallbacks"], "question")
+        terminal.print(f"[yellow]{fallbacks} answered by rules, because the model failed[/yellow]")
 
 
 @family.command("compare")
@@ -244,90 +236,101 @@ def compare_runs(
     first: RunName,
     second: RunName,
     metric: Annotated[
-        str, typer.Option("--metric", help="What single questions are held against.")
+        str, typer.Option("--metric", help="Metric to compare single questions by.")
     ] = "recall@10",
-    worst: Annotated[int, typer.Option("--worst", min=0, help="Questions shown.")] = 20,
+    worst: Annotated[int, typer.Option("--worst", min=0, help="Questions to list.")] = 20,
     json: options.Json = False,
 ) -> None:
-    """Show what changed from one run to another over the same questions."""
-    from memrecall.evaluation.compare import OVERALL, compare, hand_off_figures, worsened
-    from memrecall.evaluation.metrics import MAIN
+    """Show what changed between two runs over the same questions."""
+    from memrecall.evaluation.compare import (
+        OVERALL,
+        compare,
+        compare_handoffs,
+        worst_question_changes,
+    )
+    from memrecall.evaluation.metrics import MAIN_METRICS
 
-    before, after = _read(first), _read(second)
+    before, after = _read_run(first), _read_run(second)
     changes = compare(before, after)
-    losses = worsened(before, after, metric, worst)
+    losses = worst_question_changes(before, after, metric, worst)
     modes = (before.state.plan.mode, after.state.plan.mode)
-    handed = hand_off_figures(before, after) if modes == ("search", "recall") else None
+    handoffs = compare_handoffs(before, after) if modes == ("search", "recall") else None
     if json:
-        fields = [_change_fields(each) for each in changes]
-        told_json = {"changes": fields, "worst": [asdict(each) for each in losses]}
-        output.print_json(told_json | ({"handed_off": asdict(handed)} if handed else {}))
+        fields = {
+            "changes": [_change_fields(change) for change in changes],
+            "worst": [asdict(loss) for loss in losses],
+        }
+        output.print_json(fields | ({"handed_off": asdict(handoffs)} if handoffs else {}))
         return
-    told = {metric, *(name for names in MAIN.values() for name in names)}
-    _print_changes([c for c in changes if c.category == OVERALL or c.metric in told])
-    if handed is not None:
-        _print_handed_off(handed)
+    by_category = {metric, *(name for names in MAIN_METRICS.values() for name in names)}
+    _print_changes([c for c in changes if c.category == OVERALL or c.metric in by_category])
+    if handoffs is not None:
+        _print_handoffs(handoffs)
     terminal = output.console()
     if losses:
-        terminal.print(f"\nwhere {metric} fell most")
-    for each in losses:
-        said = output.escape(single_line(each.query)[:_LONGEST_QUERY])
-        where = output.escape(f"{each.query_id} {each.category}".strip())
-        terminal.print(f"{each.before:.2f} → {each.after:.2f}  {said}  [dim]{where}[/dim]")
+        terminal.print(f"\nlargest losses of {metric}")
+    for loss in losses:
+        query = output.escape(single_line(loss.query)[:_MAX_QUERY_LENGTH])
+        label = output.escape(f"{loss.query_id} {loss.category}".strip())
+        terminal.print(f"{loss.before:.2f} → {loss.after:.2f}  {query}  [dim]{label}[/dim]")
 
 
-def _print_handed_off(handed: Any) -> None:
-    """What the recall chose, beside what a cut of the search would have."""
+def _print_handoffs(handoffs: Any) -> None:
+    """Print the keys that the recall chose beside a fixed cut of the search."""
     terminal = output.console()
+    questions = output.count_noun(handoffs.questions, "answerable question")
     terminal.print(
-        f"\nof {output.count(handed.questions, 'answerable question')}: {handed.keys:.1f} keys "
-        f"handed off on average, nothing for {handed.empty:.1%}"
+        f"\n{questions}: {handoffs.keys:.1f} keys handed off on average, "
+        f"none for {handoffs.empty:.1%}"
     )
     terminal.print(f"{'':<24}{'search':>9}{'recall':>9}")
-    cut = f"F1, search cut at {handed.best_cut}"
-    terminal.print(f"{cut:<24}{handed.search_f1:>9.3f}{handed.f1:>9.3f}")
-    terminal.print(f"{'recall, as many keys':<24}{handed.search_recall:>9.3f}{handed.recall:>9.3f}")
+    cut = f"F1, search cut at {handoffs.best_cut}"
+    terminal.print(f"{cut:<24}{handoffs.search_f1:>9.3f}{handoffs.f1:>9.3f}")
+    terminal.print(
+        f"{'recall, as many keys':<24}{handoffs.search_recall:>9.3f}{handoffs.recall:>9.3f}"
+    )
 
 
 def _change_fields(change: Any) -> dict[str, Any]:
-    return {**asdict(change), "difference": change.difference, "sure": change.is_sure}
+    return {
+        **asdict(change),
+        "difference": change.difference,
+        "sure": change.is_significant,
+    }
 
 
 def _print_changes(changes: list[Any]) -> None:
-    """A line for each; the category comes last, because it may be of any length."""
     terminal = output.console()
     heads = ("questions", "before", "after", "difference")
     terminal.print(f"{'metric':<20}" + "".join(f"{head:>11}" for head in heads) + "  95 % interval")
     for change in changes:
-        colour = ("green" if change.is_better else "red") if change.is_sure else "dim"
-        values = f"{_number(change.before):>11}{_number(change.after):>11}"
-        between = f"{_number(change.low, '+')} to {_number(change.high, '+')}"
+        colour = ("green" if change.is_better else "red") if change.is_significant else "dim"
+        values = f"{_format(change.before):>11}{_format(change.after):>11}"
+        interval = f"{_format(change.low, '+')} to {_format(change.high, '+')}"
+        # The category comes last, because it may be of any length.
         terminal.print(
             f"{change.metric:<20}{change.questions:>11,}{values}"
-            f"[{colour}]{_number(change.difference, '+'):>11}[/{colour}]  {between:<18} "
+            f"[{colour}]{_format(change.difference, '+'):>11}[/{colour}]  {interval:<18} "
             f"{output.escape(change.category)}"
         )
 
 
-def _number(value: float, sign: str = "") -> str:
+def _format(value: float, sign: str = "") -> str:
     return f"{value:{sign},.0f}" if abs(value) >= 100 else f"{value:{sign}.3f}"
 
 
 @family.command("report")
 def report(
     runs: Annotated[list[str], typer.Argument(help="The runs, at most 8.")],
-    out: Annotated[Path, typer.Option("--out", help="The HTML file.")],
+    out: Annotated[Path, typer.Option("--out", help="HTML file to write.")],
     json: options.Json = False,
 ) -> None:
-    """Write one HTML file with the figures and plots of some runs."""
-    from memrecall.evaluation.report import write_report
+    """Write an HTML report with the metrics and plots of runs."""
+    from memrecall.evaluation.report import render_report
 
-    page = write_report([_read(name) for name in runs])
-    _write(out, page)
-    if json:
-        output.print_json({"file": str(out), "runs": runs})
-    else:
-        output.console().print(f"written to {output.escape(str(out))}")
+    _write(out, render_report([_read_run(name) for name in runs]))
+    fields = {"file": str(out), "runs": runs}
+    output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
 
 
 def _write(file: Path, text: str) -> None:
@@ -339,7 +342,7 @@ def _write(file: Path, text: str) -> None:
 
 @family.command("list")
 def list_runs(json: options.Json = False) -> None:
-    """List the runs of the runs folder, the latest first."""
+    """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 
     folder = Path(_settings().runs_dir)
@@ -348,19 +351,19 @@ def list_runs(json: options.Json = False) -> None:
         output.print_json({"folder": str(folder), "items": items})
         return
     for item in items:
-        figures = [f"{n} {item[n]:.3f}" for n in ("recall@10", "f1") if item[n] is not None]
-        done = f"{item['answered']:,}" + ("" if item["complete"] else f" of {item['questions']:,}")
+        metrics = [f"{n} {item[n]:.3f}" for n in ("recall@10", "f1") if item[n] is not None]
+        total = "" if item["complete"] else f" of {item['questions']:,}"
         output.console().print(
             f"{item['started_at'][:16].replace('T', ' ')}  [bold]{output.escape(item['name'])}"
-            f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  {done} questions  "
-            + "  ".join(figures)
+            f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
+            f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
         )
     if not items:
         output.console().print(f"no runs in {output.escape(str(folder))}")
 
 
 def _run_fields(path: Path, state: Any) -> dict[str, Any]:
-    figures = state.metrics.get("overall", {})
+    metrics = state.metrics.get("overall", {})
     return {
         "name": path.name,
         "started_at": state.started_at,
@@ -369,46 +372,44 @@ def _run_fields(path: Path, state: Any) -> dict[str, Any]:
         "questions": state.counts.get("questions", 0),
         "answered": state.counts.get("answered", 0),
         "complete": state.complete,
-        **{name: figures.get(name, {}).get("value") for name in ("recall@10", "f1")},
+        **{name: metrics.get(name, {}).get("value") for name in ("recall@10", "f1")},
     }
 
 
 @family.command("baseline")
-def write_baseline_file(
+def write_baseline(
     run: RunName,
-    out: Annotated[Path, typer.Option("--out", help="The file.")],
+    out: Annotated[Path, typer.Option("--out", help="JSON file to write.")],
     json: options.Json = False,
 ) -> None:
-    """Write the main scores of a run, question by question, for `check`."""
-    from memrecall.evaluation.baseline import baseline_of
+    """Write a run's main scores, question by question, for `eval check`."""
+    from memrecall.evaluation.compare import render_baseline
 
-    text = baseline_of(_read(run))
+    text = render_baseline(_read_run(run))
     _write(out, text)
-    if json:
-        output.print_json({"file": str(out), "bytes": len(text.encode())})
-    else:
-        output.console().print(f"written to {output.escape(str(out))}")
+    fields = {"file": str(out), "bytes": len(text.encode())}
+    output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
 
 
 @family.command("check")
 def check_run(
     run: RunName,
-    baseline: Annotated[Path, typer.Option("--baseline", help="What `baseline` wrote.")],
+    baseline: Annotated[Path, typer.Option("--baseline", help="File of `eval baseline`.")],
     json: options.Json = False,
 ) -> None:
-    """Hold a run against a baseline. Exit code 1: a main score has surely fallen."""
-    from memrecall.evaluation.baseline import check, has_fallen
+    """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""
+    from memrecall.evaluation.compare import compare_with_baseline, is_regression
 
-    changes = check(_read(run), baseline)
-    fallen = [change for change in changes if has_fallen(change)]
+    changes = compare_with_baseline(_read_run(run), baseline)
+    regressions = [change for change in changes if is_regression(change)]
     if json:
-        told = [{**_change_fields(each), "fallen": has_fallen(each)} for each in changes]
-        output.print_json({"passed": not fallen, "changes": told})
+        rows = [{**_change_fields(change), "fallen": is_regression(change)} for change in changes]
+        output.print_json({"passed": not regressions, "changes": rows})
     else:
         _print_changes(changes)
-        named = ", ".join(f"{change.metric} ({change.category})" for change in fallen)
+        names = ", ".join(f"{change.metric} ({change.category})" for change in regressions)
         output.console().print(
-            f"[red]fallen[/red]: {output.escape(named)}" if fallen else "nothing has surely fallen"
+            f"[red]regressions[/red]: {output.escape(names)}" if names else "no regressions"
         )
-    if fallen:
-        raise typer.Exit(EXIT_FALLEN)
+    if regressions:
+        raise typer.Exit(EXIT_REGRESSION)

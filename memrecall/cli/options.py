@@ -1,7 +1,8 @@
-"""Options that many commands share, and how a command gets its library."""
+"""Options shared by many commands, and access to the database they name."""
 
 import asyncio
-from collections.abc import Coroutine
+import json as json_module
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
 from typing import Annotated, Any, TypeVar
 
@@ -19,45 +20,105 @@ Db = Annotated[
         show_default=False,
     ),
 ]
-User = Annotated[str, typer.Option("--user", help="Whose rows.", show_default=False)]
+User = Annotated[str, typer.Option("--user", help="User id.", show_default=False)]
 MaybeUser = Annotated[
-    str | None, typer.Option("--user", help="Whose rows; all users without it.", show_default=False)
+    str | None, typer.Option("--user", help="User id; default: all users.", show_default=False)
 ]
-Agent = Annotated[str | None, typer.Option("--agent", help="Only what this agent has to do with.")]
+Agent = Annotated[str | None, typer.Option("--agent", help="Restrict to this agent's data.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Since = Annotated[
-    str | None, typer.Option("--since", help="From this time on (2026-01-26T10:47:00Z).")
+    str | None, typer.Option("--since", help="At or after this time (2026-01-26T10:47:00Z).")
 ]
 Until = Annotated[str | None, typer.Option("--until", help="Before this time.")]
 RoleName = Annotated[
     str | None, typer.Option("--role", help="user, assistant, system, tool or other.")
 ]
-Session = Annotated[str | None, typer.Option("--session", help="Only this session.")]
-Cursor = Annotated[str | None, typer.Option("--cursor", help="Go on after an earlier page.")]
+Session = Annotated[str | None, typer.Option("--session", help="Restrict to this session.")]
+CurrentSession = Annotated[
+    str | None, typer.Option("--session", help="Session that the message belongs to.")
+]
+Cursor = Annotated[str | None, typer.Option("--cursor", help="Continue after an earlier page.")]
+After = Annotated[str, typer.Option("--after", help="Continue after this id.")]
+AsOf = Annotated[str | None, typer.Option("--as-of", help="Show the state at this time.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
+ReadOnly = Annotated[bool, typer.Option("--read-only", help="Forbid writes.")]
+AllowSensitive = Annotated[
+    bool, typer.Option("--allow-sensitive", help="Include memories marked as sensitive.")
+]
 
 
 def run(work: Coroutine[Any, Any, Result]) -> Result:
-    """Run a command's coroutine to its end."""
+    """Run a command's coroutine in a new event loop."""
     return asyncio.run(work)
 
 
 def open_library(db: str | None, *, create: bool = False) -> Any:
-    """A coroutine for the library of `--db`. Only commands that write make a database."""
+    """Return a coroutine that opens the library of `--db`; only writing commands `create` it."""
     from memrecall.memory import Library
     from memrecall.settings import load_settings
 
     return Library.open(load_settings({"db": db}).settings, create=create)
 
 
+def with_library(
+    work: Callable[[Any], Awaitable[Any]], db: str | None, *, create: bool = False
+) -> Any:
+    """Open the library of `--db`, run `work` with it and return the result."""
+
+    async def call() -> Any:
+        async with await open_library(db, create=create) as library:
+            return await work(library)
+
+    return run(call())
+
+
+def with_memory(
+    work: Callable[[Any], Awaitable[Any]],
+    db: str | None,
+    user: str | None,
+    agent: str | None = None,
+    *,
+    sensitive: bool = False,
+    create: bool = False,
+) -> Any:
+    """Run `work` with an `AsyncMemory`, bound to a user if one is named."""
+
+    async def call(library: Any) -> Any:
+        from memrecall.memory import AsyncMemory
+        from memrecall.scope import Permission
+
+        permissions = [Permission.SENSITIVE] if sensitive else []
+        async with AsyncMemory(
+            library=library,
+            user_id=user,
+            agent_id=agent,
+            permissions=permissions,
+            actor="command line",
+        ) as memory:
+            return await work(memory)
+
+    return with_library(call, db, create=create)
+
+
+def build_scope(
+    user: str, agent: str | None, session: str | None = None, *, sensitive: bool = False
+) -> Any:
+    """Return the scope that a command's options name."""
+    from memrecall.scope import Permission, Scope
+
+    permissions = frozenset({Permission.SENSITIVE}) if sensitive else frozenset()
+    return Scope(user, agent, session, permissions)
+
+
 def read_time(name: str, value: str | None) -> datetime | None:
-    """The time given with an option."""
+    """Parse the time passed with an option."""
     from memrecall.types import parse_time
 
     return None if value is None else parse_time(value, name)
 
 
 def read_role(value: str | None) -> Any:
-    """The role given with `--role`."""
+    """Parse the role passed with `--role`."""
     from memrecall.types import Role
 
     if value is None:
@@ -65,6 +126,17 @@ def read_role(value: str | None) -> Any:
     try:
         return Role(value)
     except ValueError:
+        raise InvalidArgument(f"unknown role {value!r}", hint=f"Use {', '.join(Role)}") from None
+
+
+def read_object(option: str, text: str) -> dict[str, Any]:
+    """Parse the JSON object passed with an option."""
+    try:
+        value = json_module.loads(text)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
         raise InvalidArgument(
-            f"role {value!r} is not known", hint=f"Use {', '.join(Role)}"
-        ) from None
+            f"{option} {text!r} is not a JSON object", hint="""Write it like '{"a": 1}'"""
+        )
+    return value

@@ -1,165 +1,180 @@
-"""`agents`, `users` and `sessions`: list, disable, end, erase."""
+"""`agents`, `users`, `sessions` and `keys`: who has data, and who may access it."""
 
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
 
 from memrecall.cli import options, output
+from memrecall.errors import InvalidArgument
 
-_ACTIVE = {0: "off", 1: "on"}
+_STATUS = {0: "off", 1: "on"}
+_DURATION = re.compile(r"(\d{1,6})([mhdw])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_MAX_CHECKED_USERS = 20
 
-After = Annotated[str, typer.Option("--after", help="Go on after this id.")]
-Limit = Annotated[int, typer.Option("--limit", help="How many.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
-AgentId = Annotated[str, typer.Argument(help="The agent's id.")]
-UserId = Annotated[str, typer.Argument(help="The user's id.")]
-SessionId = Annotated[str, typer.Argument(help="The session's id.")]
+Limit = Annotated[int, typer.Option("--limit", help="Rows per page.")]
+AgentId = Annotated[str, typer.Argument(help="Agent id.")]
+UserId = Annotated[str, typer.Argument(help="User id.")]
+SessionId = Annotated[str, typer.Argument(help="Session id.")]
 
-agents = typer.Typer(help="Agents: list, disable, enable, erase.")
-users = typer.Typer(help="Users: list, disable, enable, time zone, erase.")
-sessions = typer.Typer(help="Sessions: list, end, erase.")
+agents = typer.Typer(help="List, disable, enable and erase agents.")
+users = typer.Typer(help="List, disable, enable and erase users, and set their time zone.")
+sessions = typer.Typer(help="List, end and erase sessions.")
+keys = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
+    """Add the commands of this module."""
     app.add_typer(agents, name="agents")
     app.add_typer(users, name="users")
     app.add_typer(sessions, name="sessions")
+    app.add_typer(keys, name="keys")
 
 
-async def _with_library(db: str | None, work: Callable[[Any], Awaitable[Any]]) -> Any:
-    async with await options.open_library(db) as library:
-        return await work(library)
-
-
-def _list(found: Any, key: str, json: bool) -> None:
+def _print_owners(page: Any, key: str, json: bool) -> None:
     if json:
-        output.print_json({"items": list(found.items), "next_after": found.next_after})
+        output.print_json({"items": list(page.items), "next_after": page.next_after})
         return
-    for item in found.items:
-        made = output.short_time(item["create_time"])
-        state = _ACTIVE[item["status"]]
-        output.console().print(f"{output.escape(item[key]):<32} {state:<4} [dim]since {made}[/dim]")
-    if not found.items:
+    for item in page.items:
+        created = output.format_minute(item["create_time"])
+        status = _STATUS[item["status"]]
+        output.console().print(
+            f"{output.escape(item[key]):<32} {status:<4} [dim]since {created}[/dim]"
+        )
+    if not page.items:
         output.console().print("none")
-    if found.next_after:
-        output.console().print(f"[dim]more: --after {output.escape(found.next_after)}[/dim]")
+    output.print_next_page("--after", page.next_after)
 
 
-def _done(said: str, json: bool, **facts: Any) -> None:
-    if json:
-        output.print_json(facts)
-    else:
-        output.console().print(said)
-
-
-def _confirm(what: str, yes: bool) -> None:
+def _confirm(subject: str, yes: bool) -> None:
     if not yes:
-        typer.confirm(f"Erase {what}? This cannot be undone", abort=True, err=True)
+        typer.confirm(f"Erase {subject}? This cannot be undone", abort=True, err=True)
+
+
+def _set_enabled(kind: str, name: str, enabled: bool, db: str | None, json: bool) -> None:
+    def change(library: Any) -> Awaitable[None]:
+        owners = library.store.owners
+        setter = owners.set_agent_enabled if kind == "agent" else owners.set_user_enabled
+        result: Awaitable[None] = setter(name, enabled)
+        return result
+
+    options.with_library(change, db)
+    status = "enabled" if enabled else "disabled"
+    fields = {f"{kind}_id": name, status: True}
+    output.print_outcome(f"{kind} {output.escape(name)} is {status}", fields, json=json)
+
+
+def _describe_erased(erased: Any) -> str:
+    counts = ", ".join(f"{number} {name}" for name, number in erased.as_dict().items())
+    return f"erased: {counts}"
 
 
 @agents.command("list")
 def list_agents(
-    db: options.Db = None, after: After = "", limit: Limit = 100, json: options.Json = False
+    db: options.Db = None, after: options.After = "", limit: Limit = 100, json: options.Json = False
 ) -> None:
     """List agents by id."""
-    work = _with_library(db, lambda library: library.store.owners.list_agents(after, limit))
-    _list(options.run(work), "agent_id", json)
+    page = options.with_library(lambda lib: lib.store.owners.list_agents(after, limit), db)
+    _print_owners(page, "agent_id", json)
 
 
 @agents.command("disable")
 def disable_agent(agent: AgentId, db: options.Db = None, json: options.Json = False) -> None:
-    """Forbid an agent new writes and recalls."""
-    _switch("agent", agent, False, db, json)
+    """Refuse new writes and recalls of an agent."""
+    _set_enabled("agent", agent, False, db, json)
 
 
 @agents.command("enable")
 def enable_agent(agent: AgentId, db: options.Db = None, json: options.Json = False) -> None:
-    """Allow an agent writes and recalls again."""
-    _switch("agent", agent, True, db, json)
+    """Allow writes and recalls of an agent again."""
+    _set_enabled("agent", agent, True, db, json)
 
 
 @agents.command("erase")
 def erase_agent(
-    agent: AgentId, db: options.Db = None, yes: Yes = False, json: options.Json = False
+    agent: AgentId, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
 ) -> None:
-    """Remove an agent that has nothing left."""
+    """Erase an agent that has no data left."""
     _confirm(f"agent {agent}", yes)
-    options.run(_with_library(db, lambda library: library.store.owners.erase_agent(agent)))
-    _done(f"agent {output.escape(agent)} erased", json, agent_id=agent, erased=True)
+    options.with_library(lambda library: library.store.owners.erase_agent(agent), db)
+    fields = {"agent_id": agent, "erased": True}
+    output.print_outcome(f"agent {output.escape(agent)} erased", fields, json=json)
 
 
 @users.command("list")
 def list_users(
     db: options.Db = None,
     agent: options.Agent = None,
-    after: After = "",
+    after: options.After = "",
     limit: Limit = 100,
     json: options.Json = False,
 ) -> None:
     """List users by id."""
-    work = _with_library(db, lambda library: library.store.owners.list_users(agent, after, limit))
-    _list(options.run(work), "user_id", json)
+    page = options.with_library(lambda lib: lib.store.owners.list_users(agent, after, limit), db)
+    _print_owners(page, "user_id", json)
 
 
 @users.command("disable")
 def disable_user(user: UserId, db: options.Db = None, json: options.Json = False) -> None:
-    """Forbid a user new writes and recalls."""
-    _switch("user", user, False, db, json)
+    """Refuse new writes and recalls of a user."""
+    _set_enabled("user", user, False, db, json)
 
 
 @users.command("enable")
 def enable_user(user: UserId, db: options.Db = None, json: options.Json = False) -> None:
-    """Allow a user writes and recalls again."""
-    _switch("user", user, True, db, json)
+    """Allow writes and recalls of a user again."""
+    _set_enabled("user", user, True, db, json)
 
 
 @users.command("zone")
 def set_zone(
     user: UserId,
-    zone: Annotated[str, typer.Argument(help="Like Asia/Shanghai.")],
+    zone: Annotated[str, typer.Argument(help="Time zone, such as Asia/Shanghai.")],
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
-    """Set where a user lives: "yesterday" is read in that time zone."""
-    options.run(_with_library(db, lambda library: library.store.owners.set_time_zone(user, zone)))
-    said = f"user {output.escape(user)} lives in {output.escape(zone)}"
-    _done(said, json, user_id=user, time_zone=zone)
+    """Set a user's time zone, in which "yesterday" is interpreted."""
+    options.with_library(lambda library: library.store.owners.set_time_zone(user, zone), db)
+    text = f"time zone of user {output.escape(user)} is {output.escape(zone)}"
+    output.print_outcome(text, {"user_id": user, "time_zone": zone}, json=json)
 
 
 @users.command("erase")
 def erase_user(
-    user: UserId, db: options.Db = None, yes: Yes = False, json: options.Json = False
+    user: UserId, db: options.Db = None, yes: options.Yes = False, json: options.Json = False
 ) -> None:
-    """Remove every row of a user, and what was derived from them."""
-    _confirm(f"everything of user {user}", yes)
-    erased = options.run(_with_library(db, lambda library: library.erase_user(user)))
-    _done(f"erased: {_counts(erased)}", json, user_id=user, **erased.as_dict())
+    """Erase all data of a user, derived data included."""
+    _confirm(f"all data of user {user}", yes)
+    erased = options.with_library(lambda library: library.erase_user(user), db)
+    fields = {"user_id": user, **erased.as_dict()}
+    output.print_outcome(_describe_erased(erased), fields, json=json)
 
 
 @sessions.command("list")
 def list_sessions(
     user: options.User,
     db: options.Db = None,
-    after: After = "",
+    after: options.After = "",
     limit: Limit = 100,
     json: options.Json = False,
 ) -> None:
     """List a user's sessions by id."""
-    work = _with_library(db, lambda library: library.store.owners.list_sessions(user, after, limit))
-    _list(options.run(work), "session_id", json)
+    page = options.with_library(lambda lib: lib.store.owners.list_sessions(user, after, limit), db)
+    _print_owners(page, "session_id", json)
 
 
 @sessions.command("end")
 def end_session(
     session: SessionId, user: options.User, db: options.Db = None, json: options.Json = False
 ) -> None:
-    """Close a session: its messages stay, new ones are refused."""
-    work = _with_library(db, lambda library: library.store.owners.end_session(user, session))
-    options.run(work)
-    said = f"session {output.escape(session)} has ended"
-    _done(said, json, user_id=user, session_id=session, ended=True)
+    """End a session: its messages stay, new ones are refused."""
+    options.with_library(lambda library: library.store.owners.end_session(user, session), db)
+    fields = {"user_id": user, "session_id": session, "ended": True}
+    output.print_outcome(f"session {output.escape(session)} has ended", fields, json=json)
 
 
 @sessions.command("erase")
@@ -167,27 +182,169 @@ def erase_session(
     session: SessionId,
     user: options.User,
     db: options.Db = None,
-    yes: Yes = False,
+    yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
-    """Remove a session with its messages."""
+    """Erase a session with its messages."""
     _confirm(f"session {session} of user {user}", yes)
-    erased = options.run(_with_library(db, lambda library: library.erase_session(user, session)))
-    facts = {"user_id": user, "session_id": session, **erased.as_dict()}
-    _done(f"erased: {_counts(erased)}", json, **facts)
+    erased = options.with_library(lambda library: library.erase_session(user, session), db)
+    fields = {"user_id": user, "session_id": session, **erased.as_dict()}
+    output.print_outcome(_describe_erased(erased), fields, json=json)
 
 
-def _switch(kind: str, name: str, enabled: bool, db: str | None, json: bool) -> None:
-    def work(library: Any) -> Awaitable[None]:
-        owners = library.store.owners
-        switch = owners.set_agent_enabled if kind == "agent" else owners.set_user_enabled
-        result: Awaitable[None] = switch(name, enabled)
-        return result
+@dataclass(frozen=True, slots=True)
+class _NewKey:
+    """A new key with the facts to warn about."""
 
-    options.run(_with_library(db, work))
-    state = "enabled" if enabled else "disabled"
-    _done(f"{kind} {output.escape(name)} is {state}", json, **{f"{kind}_id": name, state: True})
+    key: Any
+    text: str
+    is_first: bool
+    unknown_users: list[str]
 
 
-def _counts(erased: Any) -> str:
-    return ", ".join(f"{count} {name}" for name, count in erased.as_dict().items())
+@keys.command("create")
+def create_key(
+    user: Annotated[
+        list[str] | None, typer.Option("--user", help="User that the key opens; repeatable.")
+    ] = None,
+    all_users: Annotated[
+        bool, typer.Option("--all-users", help="Open every user's data: for a trusted back end.")
+    ] = False,
+    agent: options.Agent = None,
+    read_only: options.ReadOnly = False,
+    allow_sensitive: options.AllowSensitive = False,
+    allow_knowledge: Annotated[
+        bool, typer.Option("--allow-knowledge", help="Allow changes to the shared knowledge base.")
+    ] = False,
+    operator: Annotated[
+        bool,
+        typer.Option(
+            "--operator", help="Allow metrics, workspaces, dump, backup, restore; needs no user."
+        ),
+    ] = False,
+    expires: Annotated[
+        str | None, typer.Option("--expires", help="Lifetime (90m, 12h, 30d, 8w) or end time.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Label for listings.")] = "",
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """Create a key and print it once. Only its hash is stored."""
+    from memrecall.scope import Permission
+    from memrecall.store import Grant
+
+    flags = {
+        Permission.SENSITIVE: allow_sensitive,
+        Permission.KNOWLEDGE: allow_knowledge,
+        Permission.OPERATOR: operator,
+    }
+    permissions = frozenset(permission for permission, is_set in flags.items() if is_set)
+    grant = Grant(_read_users(user or [], all_users, operator), agent, read_only, permissions)
+    expires_at = read_expiry(expires)
+
+    async def create(library: Any) -> _NewKey:
+        store = library.store
+        is_first = not await store.keys.exist()
+        key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
+        checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
+        unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
+        return _NewKey(key, text, is_first, unknown)
+
+    new = options.with_library(create, db, create=True)
+    if json:
+        output.print_json({"key": new.text, **new.key.as_dict()})
+        return
+    typer.echo(new.text)
+    _explain_key(new)
+
+
+def _explain_key(new: _NewKey) -> None:
+    terminal, key_id = output.console(errors=True), new.key.key_id
+    terminal.print(f"[dim]{_describe_key(new.key)}. It is not shown again.[/dim]")
+    terminal.print(f"[dim]Its id is {key_id}: `memrecall keys revoke {key_id}` revokes it.[/dim]")
+    if new.is_first:
+        terminal.print(
+            "This is the first key. Until now the service was open to every program on this"
+            " machine; from now on every request needs a key."
+        )
+    if new.unknown_users:
+        names = output.escape(", ".join(new.unknown_users))
+        terminal.print(f"[yellow]warning[/yellow]: nothing is stored yet for {names}")
+
+
+def _read_users(names: list[str], all_users: bool, operator: bool) -> frozenset[str] | None:
+    if names and all_users:
+        raise InvalidArgument("--user and --all-users are mutually exclusive", hint="Drop one")
+    if not names and not all_users and not operator:
+        raise InvalidArgument(
+            "the key would open nothing", hint="Give --user, --all-users or --operator"
+        )
+    return None if all_users else frozenset(names)
+
+
+def read_expiry(text: str | None) -> datetime | None:
+    """Parse `--expires`: a duration from now, or a time."""
+    if text is None:
+        return None
+    duration = _DURATION.fullmatch(text.strip())
+    if duration is None:
+        try:
+            return options.read_time("--expires", text)
+        except InvalidArgument as error:
+            raise InvalidArgument(
+                error.message, hint="Write 90m, 12h, 30d or 8w, or a time: 2027-01-26T10:47:00Z"
+            ) from None
+    try:
+        return datetime.now(UTC) + timedelta(**{_UNITS[duration[2]]: int(duration[1])})
+    except OverflowError:
+        raise InvalidArgument(f"--expires {text} is too far in the future") from None
+
+
+@keys.command("list")
+def list_keys(
+    db: options.Db = None, after: options.After = "", limit: Limit = 100, json: options.Json = False
+) -> None:
+    """List keys, oldest first, revoked and expired ones included."""
+    page = options.with_library(lambda library: library.store.keys.list(after, limit), db)
+    if json:
+        items = [key.as_dict() for key in page.items]
+        output.print_json({"items": items, "next_after": page.next_after})
+        return
+    for key in page.items:
+        created = output.format_minute(key.created_at)
+        output.console().print(f"{key.key_id}  [dim]{created}[/dim]  {_describe_key(key)}")
+    if not page.items:
+        output.console().print("none")
+    output.print_next_page("--after", page.next_after)
+
+
+@keys.command("revoke")
+def revoke_key(
+    key: Annotated[str, typer.Argument(help="The key's id, mr_<id>, or the whole key.")],
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """Revoke a key permanently, with immediate effect."""
+    revoked = options.with_library(lambda library: library.store.keys.revoke(key), db)
+    output.print_outcome(f"key {revoked.key_id} is revoked", revoked.as_dict(), json=json)
+
+
+def _describe_key(key: Any) -> str:
+    if key.users is None:
+        names = "all users"
+    elif not key.users:
+        names = "no user"
+    else:
+        names = ", ".join(sorted(key.users)[:3]) + (" …" if len(key.users) > 3 else "")
+    parts = [output.escape(names)]
+    if key.agent_id:
+        parts.append(f"agent {output.escape(key.agent_id)}")
+    parts.append("read only" if key.read_only else "read and write")
+    parts.extend(sorted(key.permissions))
+    if key.revoked_at:
+        parts.append(f"revoked {output.format_minute(key.revoked_at)}")
+    elif key.expires_at:
+        verb = "expired" if key.expires_at <= datetime.now(UTC) else "until"
+        parts.append(f"{verb} {output.format_minute(key.expires_at)}")
+    label = f"{output.escape(key.name)}: " if key.name else ""
+    return label + "; ".join(parts)

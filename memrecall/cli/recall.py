@@ -1,121 +1,60 @@
-"""`recall`."""
+"""`recall`, and the `trace` commands that show stored recalls."""
 
-import json
-import sys
+import json as json_module
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from memrecall.cli import options, output
-from memrecall.errors import InvalidArgument
-
-
-def read_messages(file: str) -> list[Any]:
-    """The messages of a file, or of standard input for "-"; what is wrong is named by line."""
-    where = "standard input" if file == "-" else file
-    items = list(_items(_read(file), where))
-    found = [said for place, item in items for said in _check(item, place)]
-    if not found:
-        raise InvalidArgument(f"{where} has no message", hint=_SHAPE)
-    return found
-
-
-_SHAPE = 'Write messages like {"role": "user", "content": "…"}, one a line or in one list'
-
-
-def _read(file: str) -> str:
-    try:
-        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-        return data.decode("utf-8-sig")
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise InvalidArgument(f"the file {file} cannot be read: {reason}") from None
-    except UnicodeDecodeError as error:
-        line = error.object.count(b"\n", 0, error.start) + 1
-        raise InvalidArgument(f"{file} line {line}: not UTF-8", hint=_SHAPE) from None
-
-
-def _items(text: str, where: str) -> Iterator[tuple[str, Any]]:
-    """Each message with the words that say where it stands."""
-    if text.lstrip().startswith("["):
-        for number, item in enumerate(_load(text, where, 1), 1):
-            yield f"{where} message {number}", item
-        return
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            yield f"{where} line {number}", _load(line, where, number)
-
-
-def _load(text: str, where: str, first_line: int) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise InvalidArgument(f"{where} line {line}: not JSON ({error.msg})", hint=_SHAPE) from None
-    except RecursionError:
-        raise InvalidArgument(f"{where} line {first_line}: nested too deep", hint=_SHAPE) from None
-
-
-def _check(item: Any, place: str) -> tuple[Any, ...]:
-    """Return the message as recall takes it, or nothing for one without text."""
-    from memrecall.messages import parse_message
-
-    if not isinstance(item, str | dict):
-        raise InvalidArgument(f"{place}: not an object", hint=_SHAPE)
-    for name in ("role", "content"):
-        if isinstance(item, dict) and name not in item:
-            raise InvalidArgument(f"{place}: {name} is missing", hint=_SHAPE)
-    try:
-        message = parse_message(item)
-    except InvalidArgument as error:
-        raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
-    return (message,) if message.text.strip() else ()
-
+from memrecall.errors import InvalidArgument, NotFound
 
 EXIT_NOT_SEARCHED = 1
+_QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
+_TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
+
+traces = typer.Typer(help="List, show and purge the traces of recalls.")
 
 
 def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
+    """Add the commands of this module."""
     app.command("recall")(recall)
+    app.add_typer(traces, name="trace")
 
 
 @dataclass(frozen=True, slots=True)
-class Tape:
-    """Where the model's calls are recorded to, or replayed from."""
+class CassetteOptions:
+    """The file that model calls are recorded to or replayed from."""
 
     record: Path | None = None
     replay: Path | None = None
     overwrite: bool = False
 
     def check(self) -> None:
-        """Refuse what cannot be meant, before anything is opened."""
+        """Reject contradictory options before anything is opened."""
         if self.record and self.replay:
-            raise InvalidArgument(
-                "--record and --replay exclude each other", hint="Leave one of them out"
-            )
+            raise InvalidArgument("--record and --replay are mutually exclusive", hint="Drop one")
         if self.overwrite and not self.record:
-            raise InvalidArgument("--overwrite belongs to --record")
+            raise InvalidArgument("--overwrite requires --record", hint="Add --record FILE")
         if self.record and self.record.exists() and not self.overwrite:
             raise InvalidArgument(
-                f"the cassette {self.record} exists already", hint="Pass --overwrite to replace it"
+                f"cassette {self.record} already exists", hint="Pass --overwrite to replace it"
             )
 
 
 @dataclass(frozen=True, slots=True)
 class RecallTime:
-    """The time that a recall counts from; `bounds` means that nothing said later is seen."""
+    """The reference time of a recall; `bounds` hides everything later."""
 
     now: datetime
     bounds: bool
 
     def as_dict(self) -> dict[str, Any]:
-        """What a cassette keeps of it."""
+        """Return the fields that a cassette stores."""
         from memrecall.types import format_time
 
         return {"now": format_time(self.now), "as_of": self.bounds}
@@ -124,94 +63,88 @@ class RecallTime:
 def recall(
     user: options.User,
     query: Annotated[
-        str | None, typer.Argument(help="What the user says now; refers to something earlier.")
+        str | None, typer.Argument(help="The user's message that refers to something earlier.")
     ] = None,
     db: options.Db = None,
-    session: Annotated[
-        str | None, typer.Option("--session", help="The session it is said in.")
-    ] = None,
+    session: options.CurrentSession = None,
     agent: options.Agent = None,
     messages: Annotated[
         str | None,
-        typer.Option("--messages", help="The conversation so far: a file of JSON, - is stdin."),
+        typer.Option("--messages", help="The conversation so far: a JSON file, or - for stdin."),
     ] = None,
-    allow_sensitive: Annotated[
-        bool, typer.Option("--allow-sensitive", help="Also recall memories marked as sensitive.")
-    ] = False,
+    allow_sensitive: options.AllowSensitive = False,
     now: Annotated[
-        str | None, typer.Option("--now", help="As if it were then: nothing said later is seen.")
+        str | None, typer.Option("--now", help="Recall as of this time; hide what came later.")
     ] = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Write every call of the model to this file.")
+        Path | None, typer.Option("--record", help="Record the model's calls to this cassette.")
     ] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="Answer from such a file, without a model.")
+        Path | None, typer.Option("--replay", help="Replay a cassette instead of a model.")
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Record onto a file that exists.")
+        bool, typer.Option("--overwrite", help="Let --record replace an existing file.")
     ] = False,
     max_iterations: Annotated[
-        int | None, typer.Option("--max-iterations", help="Windows at most (3).")
+        int | None, typer.Option("--max-iterations", help="Maximum number of windows (3).")
     ] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Time at most (60).")] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", help="Time limit (60).")] = None,
     json: options.Json = False,
 ) -> None:
-    """Find what a message refers to, and show how: tool calls, evidence, confidence.
+    """Find what a message refers to; show tool calls, evidence and confidence.
 
-    By the model of the settings, or by rules where none is set.
+    Uses the configured model, or the offline rules if none is configured.
 
-    Exit code 0: also when nothing was found; 1: nothing could be searched.
+    Exit code 0: the search ran, even if it found nothing; 1: nothing could be searched.
     """
-    tape = Tape(record, replay, overwrite)
-    tape.check()
-    asked = read_request(query, messages)
-    given = options.read_time("--now", now)
-    moment = RecallTime(given or datetime.now(UTC), bounds=given is not None)
+    cassette = CassetteOptions(record, replay, overwrite)
+    cassette.check()
+    conversation = _read_request(query, messages)
+    bound = options.read_time("--now", now)
+    moment = RecallTime(bound or datetime.now(UTC), bounds=bound is not None)
     limits = {"iterations": max_iterations, "seconds": seconds}
-    scope = _scope(user, agent, session, allow_sensitive)
-    with watching(quiet=json) as observer:
-        result = options.run(_recall(asked, scope, db, moment, tape, limits, observer))
+    scope = options.build_scope(user, agent, session, sensitive=allow_sensitive)
+    with _observe(quiet=json) as observer:
+        result = options.with_library(
+            lambda library: _recall(
+                library, conversation, scope, moment, cassette, limits, observer
+            ),
+            db,
+        )
     if json:
         output.print_json(result.model_dump(mode="json"))
     else:
-        print_result(result)
+        _print_lines(_recall_view().render_result(result))
     if not result.handoff.success:
         raise typer.Exit(EXIT_NOT_SEARCHED)
 
 
-def read_request(query: str | None, file: str | None) -> list[Any]:
-    """The conversation: the file's messages, then the query as the user's last one."""
+def _read_request(query: str | None, file: str | None) -> list[Any]:
+    """Return the file's messages, followed by the query as the user's last message."""
     if query is not None and not query.strip():
-        raise InvalidArgument("the request is empty", hint="Say what is to be recalled")
-    asked = [{"role": "user", "content": query}] if query is not None else []
+        raise InvalidArgument("the query is empty", hint="Pass the user's message")
+    last = [{"role": "user", "content": query}] if query is not None else []
     if file is None:
-        if not asked:
-            raise InvalidArgument("nothing is asked", hint="Give a request, or --messages")
-        return asked
-    from memrecall.cli.recall import read_messages
+        if not last:
+            raise InvalidArgument("there is no query", hint="Pass a query, or --messages FILE")
+        return last
+    from memrecall.cli.conversation_files import read_messages
 
-    said = read_messages(file)
-    if not asked and said[-1].role != "user":
+    messages = read_messages(file)
+    if not last and messages[-1].role != "user":
         raise InvalidArgument(
-            f"the last message of {file} is not the user's but the {said[-1].role}'s",
-            hint="Give the request as an argument",
+            f"the last message of {file} has role {messages[-1].role}, not user",
+            hint="Pass the query as an argument",
         )
-    return [*said, *asked]
-
-
-def _scope(user: str, agent: str | None, session: str | None, sensitive: bool) -> Any:
-    from memrecall.scope import Permission, Scope
-
-    granted = frozenset({Permission.SENSITIVE}) if sensitive else frozenset()
-    return Scope(user, agent, session, granted)
+    return [*messages, *last]
 
 
 async def _recall(
-    asked: list[Any],
+    library: Any,
+    conversation: list[Any],
     scope: Any,
-    db: str | None,
     moment: RecallTime,
-    tape: Tape,
+    cassette: CassetteOptions,
     limits: dict[str, Any],
     observer: Callable[[Any], None] | None,
 ) -> Any:
@@ -219,81 +152,213 @@ async def _recall(
     from memrecall.budget import Limits
 
     bounds = Limits(**{name: value for name, value in limits.items() if value is not None})
-    async with await options.open_library(db) as library:
-        chosen = RecallOptions(limits=bounds, keep_traces_days=library.settings.trace_days)
-        client, moment = open_client(library.settings, moment, tape)
-        try:
-            recaller = Recaller(library, scope, client, chosen, clock=lambda: moment.now)
-            as_of = moment.now if moment.bounds else None
-            result = await recaller.recall(asked, as_of=as_of, observer=observer)
-            if tape.replay:
-                client.assert_exhausted()
-            return result
-        finally:
-            await client.close()
+    settings = RecallOptions(limits=bounds, keep_traces_days=library.settings.trace_days)
+    client, moment = _open_client(library.settings, moment, cassette)
+    try:
+        recaller = Recaller(library, scope, client, settings, clock=lambda: moment.now)
+        as_of = moment.now if moment.bounds else None
+        result = await recaller.recall(conversation, as_of=as_of, observer=observer)
+        if cassette.replay:
+            client.assert_exhausted()
+        return result
+    finally:
+        await client.close()
 
 
-def open_client(settings: Any, moment: RecallTime, tape: Tape) -> tuple[Any, RecallTime]:
-    """The model, recorded or replayed if that was asked for, and the time that it counts from."""
+def _open_client(
+    settings: Any, moment: RecallTime, cassette: CassetteOptions
+) -> tuple[Any, RecallTime]:
+    """Return the model client, recorded or replayed, and the recall's reference time."""
     from memrecall.agent import offline_client
     from memrecall.memory import client_of
     from memrecall.model import RecordingClient, ReplayClient
 
-    if tape.replay:
-        replayed = ReplayClient(tape.replay)
-        return replayed, _recorded_moment(replayed.about, moment, tape.replay)
+    if cassette.replay:
+        replayed = ReplayClient(cassette.replay)
+        return replayed, _recorded_time(replayed.about, moment, cassette.replay)
     client = client_of(settings) or offline_client()
-    if tape.record:
+    if cassette.record:
         about = moment.as_dict()
-        client = RecordingClient(client, tape.record, overwrite=tape.overwrite, about=about)
+        client = RecordingClient(client, cassette.record, overwrite=cassette.overwrite, about=about)
     return client, moment
 
 
-def _recorded_moment(about: Any, moment: RecallTime, file: Path) -> RecallTime:
-    """The time of the recording: another one would ask the model something else."""
+def _recorded_time(about: Any, moment: RecallTime, file: Path) -> RecallTime:
+    """Return the time of the recording: another one would change the model's requests."""
     from memrecall.types import parse_time
 
     if "now" not in about:
         return moment
     recorded = RecallTime(parse_time(about["now"], "the cassette's now"), bool(about.get("as_of")))
     if moment.bounds and moment != recorded:
-        raise InvalidArgument(
-            f"{file} was recorded with now = {about['now']}", hint="Leave out --now"
-        )
+        raise InvalidArgument(f"{file} was recorded with now = {about['now']}", hint="Drop --now")
     return recorded
 
 
+def _recall_view(*, brief: bool = False) -> Any:
+    from memrecall.cli.views.recall import RecallView
+
+    return RecallView(output.usable_width(output.console().width), brief=brief)
+
+
+def _print_lines(lines: list[Any]) -> None:
+    for line in lines:
+        output.console().print(line)
+
+
 @contextmanager
-def watching(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
-    """An observer that draws each event at once; on a terminal also what is going on."""
+def _observe(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
+    """Yield an observer that prints every event; on a terminal also a status line."""
     if quiet:
         yield None
         return
-    from memrecall.cli.output import usable_width
-    from memrecall.cli.views.recall import Drawing
-
-    terminal = output.console()
-    drawing = Drawing(usable_width(terminal.width))
-    status = terminal.status("opening", spinner="dots") if terminal.is_terminal else None
-
-    def draw(event: Any) -> None:
-        for line in drawing.event(event):
-            terminal.print(line)
-        if status:
-            status.update(f"[dim]{drawing.waiting_for(event)}[/dim]")
-
-    if status is None:
-        yield draw
+    terminal, view = output.console(), _recall_view()
+    if not terminal.is_terminal:
+        yield lambda event: _print_lines(view.render_event(event))
         return
-    with status:
-        yield draw
+    with terminal.status("opening", spinner="dots") as status:
+
+        def show(event: Any) -> None:
+            _print_lines(view.render_event(event))
+            status.update(f"[dim]{view.describe_wait(event)}[/dim]")
+
+        yield show
 
 
-def print_result(result: Any) -> None:
-    """What a recall came to, after its events."""
-    from memrecall.cli.output import usable_width
-    from memrecall.cli.views.recall import Drawing
+@traces.command("show")
+def show_trace(
+    trace_id: Annotated[str | None, typer.Argument(help="Trace id.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="User of the recall.")] = None,
+    db: options.Db = None,
+    last: Annotated[bool, typer.Option("--last", help="Show the user's latest recall.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--file", help="Output of `memrecall recall --json`.")
+    ] = None,
+    agent: options.Agent = None,
+    brief: Annotated[bool, typer.Option("--brief", help="One line per tool call.")] = False,
+    json: options.Json = False,
+) -> None:
+    """Show a stored recall as it was shown when it ran."""
+    if sum((trace_id is not None, last, file is not None)) != 1:
+        raise InvalidArgument(
+            "exactly one of TRACE_ID, --last and --file is required", hint="Choose one"
+        )
+    if file is not None:
+        body, place = _read_trace_file(file), str(file)
+    elif user is None:
+        raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
+    else:
+        scope = options.build_scope(user, agent)
+        trace = options.with_library(lambda library: _get_trace(library, scope, trace_id), db)
+        body, place = trace.body, f"trace {trace.trace_id}"
+    if json:
+        output.print_json(body)
+        return
+    result, view = _read_result(body, place), _recall_view(brief=brief)
+    for event in result.trace.events:
+        _print_lines(view.render_event(event))
+    _print_lines(view.render_result(result))
+
+
+async def _get_trace(library: Any, scope: Any, trace_id: str | None) -> Any:
+    repository = library.store.traces(scope)
+    if trace_id is None:
+        page = await repository.page(1)
+        if not page.items:
+            raise NotFound(
+                f"no recall of user {scope.user_id!r} is stored", hint="See `memrecall trace list`"
+            )
+        trace_id = page.items[0].trace_id
+    return await repository.get(trace_id)
+
+
+def _read_trace_file(file: Path) -> Any:
+    try:
+        return json_module.loads(file.read_bytes())
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgument(f"{file} is not JSON", hint=_TRACE_FILE_HINT) from None
+
+
+def _read_result(body: Any, place: str) -> Any:
+    """Parse a stored result; the error names the first invalid field."""
+    from pydantic import ValidationError
+
+    from memrecall.agent import RecallResult, Trace
+    from memrecall.types import describe_validation_error
+
+    try:
+        return RecallResult.model_validate({**body, "trace": Trace.from_dict(body["trace"])})
+    except ValidationError as error:
+        problem = describe_validation_error(error)
+    except (KeyError, TypeError, ValueError) as error:
+        problem = f"its trace is missing or incomplete ({error})"
+    raise InvalidArgument(f"{place} is not a recall result: {problem}", hint=_TRACE_FILE_HINT)
+
+
+@traces.command("list")
+def list_traces(
+    user: options.User,
+    db: options.Db = None,
+    agent: options.Agent = None,
+    limit: Annotated[int, typer.Option("--limit", help="Traces per page, at most 200.")] = 50,
+    cursor: options.Cursor = None,
+    json: options.Json = False,
+) -> None:
+    """List a user's recalls, newest first."""
+    scope = options.build_scope(user, agent)
+    page = options.with_library(lambda library: library.store.traces(scope).page(limit, cursor), db)
+    if json:
+        items = [asdict(item) for item in page.items]
+        output.print_json({"items": items, "next_cursor": page.next_cursor})
+    else:
+        _print_traces(page)
+
+
+def _print_traces(page: Any) -> None:
+    from rich.text import Text
+
+    from memrecall.cli.views.tools import score_style
 
     terminal = output.console()
-    for line in Drawing(usable_width(terminal.width)).result(result):
-        terminal.print(line)
+    for item in page.items:
+        query = output.truncate(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
+        confidence = "none" if item.abstained else f"{item.confidence:.2f}"
+        terminal.print(
+            Text.assemble(
+                (f"{output.format_minute(item.created_at)}  ", "dim"),
+                (confidence, "dim" if item.abstained else score_style(item.confidence)),
+                f"  {output.pad(query, _QUERY_WIDTH)}  ",
+                (item.trace_id, "dim"),
+            )
+        )
+    if not page.items:
+        terminal.print("none")
+    output.print_next_page("--cursor", page.next_cursor)
+
+
+@traces.command("purge")
+def purge_traces(
+    older_than: Annotated[
+        int, typer.Option("--older-than", help="Age in days; applies to all users.")
+    ],
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """Erase old traces of all users."""
+    from memrecall.store.traces import MAX_DAYS
+
+    if not 0 <= older_than <= MAX_DAYS:
+        raise InvalidArgument(
+            f"--older-than {older_than} is out of range", hint=f"Use 0 to {MAX_DAYS} days"
+        )
+    before = datetime.now(UTC) - timedelta(days=older_than)
+
+    async def purge(library: Any) -> int:
+        with output.spinner("purging traces"):
+            return int(await library.store.owners.purge_traces(before))
+
+    purged = options.with_library(purge, db)
+    text = f"{output.count_noun(purged, 'trace')} purged"
+    output.print_outcome(text, {"purged": purged, "before": before}, json=json)

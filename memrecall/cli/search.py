@@ -1,4 +1,4 @@
-"""`search`."""
+"""`search` and `graph`: queries over a user's data."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -7,89 +7,78 @@ from typing import Annotated, Any
 import typer
 
 from memrecall.cli import options, output
+from memrecall.errors import InvalidArgument
 
-_SENSIBLE = 0.5  # not calibrated: a hint for the reader, never a filter
+_WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 
 def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
+    """Add the commands of this module."""
     app.command("search")(search)
+    app.command("graph")(graph)
 
 
 def search(
-    query: Annotated[str, typer.Argument(help="What to look for.")],
+    query: Annotated[str, typer.Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
     mode: Annotated[str, typer.Option("--mode", help="keyword, semantic or hybrid.")] = "hybrid",
-    limit: Annotated[int, typer.Option("--limit", help="Results, at most 200.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", help="Number of results, at most 200.")] = 10,
     since: options.Since = None,
     until: options.Until = None,
     role: options.RoleName = None,
     kind: Annotated[str | None, typer.Option("--kind", help="message or memory.")] = None,
     memory_type: Annotated[
-        list[str] | None, typer.Option("--type", help="Memory type; may be repeated.")
+        list[str] | None, typer.Option("--type", help="Memory type; repeatable.")
     ] = None,
     session: options.Session = None,
     agent: options.Agent = None,
     keyword: Annotated[
         list[str] | None,
-        typer.Option("--keyword", help="At least one of these must be said; may be repeated."),
+        typer.Option("--keyword", help="Require at least one of these words; repeatable."),
     ] = None,
     syntax: Annotated[
         str,
         typer.Option("--syntax", help='plain, or query: words, "phrases", AND, OR, NOT, (), a*.'),
     ] = "plain",
     min_score: Annotated[
-        float, typer.Option("--min-score", help="Leave out what scores less, 0 to 1.")
+        float, typer.Option("--min-score", help="Lowest score to show, 0 to 1.")
     ] = 0.0,
-    allow_sensitive: Annotated[
-        bool, typer.Option("--allow-sensitive", help="Also find memories marked as sensitive.")
-    ] = False,
+    allow_sensitive: options.AllowSensitive = False,
     now: Annotated[
-        str | None, typer.Option("--now", help='The time that "yesterday" is counted from.')
+        str | None, typer.Option("--now", help='Reference time for "yesterday" and the like.')
     ] = None,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """Search a user's messages and memories."""
-    request = {
-        "query": query,
-        "mode": mode,
-        "syntax": syntax,
-        "limit": limit,
-        "threshold": min_score,
-        "since": options.read_time("--since", since),
-        "until": options.read_time("--until", until),
-        "role": options.read_role(role),
-        "kind": kind,
-        "memory_types": tuple(memory_type or ()),
-        "session_id": session,
-        "keywords": tuple(keyword or ()),
-        "now": options.read_time("--now", now),
-        "cursor": cursor,
-    }
-    page = options.run(_search(user, agent, allow_sensitive, db, request))
-    if json:
-        output.print_json(page_fields(page))
-    else:
-        print_page(page, _asked_words(query, syntax))
-
-
-async def _search(
-    user: str, agent: str | None, sensitive: bool, db: str | None, request: dict[str, Any]
-) -> Any:
-    from memrecall.scope import Permission, Scope
     from memrecall.search import SearchRequest
 
-    permissions = frozenset({Permission.SENSITIVE}) if sensitive else frozenset()
-    scope = Scope(user, agent, permissions=permissions)
-    wanted = SearchRequest(**request)
-    async with await options.open_library(db) as library:
-        return await library.search(scope, wanted)
+    request = SearchRequest(
+        query=query,
+        mode=mode,  # type: ignore[arg-type]  # checked by SearchRequest, with an error of its own
+        syntax=syntax,  # type: ignore[arg-type]
+        limit=limit,
+        threshold=min_score,
+        since=options.read_time("--since", since),
+        until=options.read_time("--until", until),
+        role=options.read_role(role),
+        kind=kind,  # type: ignore[arg-type]
+        memory_types=tuple(memory_type or ()),
+        session_id=session,
+        keywords=tuple(keyword or ()),
+        now=options.read_time("--now", now),
+        cursor=cursor,
+    )
+    scope = options.build_scope(user, agent, sensitive=allow_sensitive)
+    page = options.with_library(lambda library: library.search(scope, request), db)
+    if json:
+        output.print_json(_page_fields(page))
+    else:
+        _print_page(page, _highlight_words(query, syntax))
 
 
-def page_fields(page: Any) -> dict[str, Any]:
-    """A page as one JSON object."""
+def _page_fields(page: Any) -> dict[str, Any]:
     return {
         "total_found": page.total_found,
         "results": [asdict(hit) for hit in page.results],
@@ -99,42 +88,41 @@ def page_fields(page: Any) -> dict[str, Any]:
     }
 
 
-def _asked_words(query: str, syntax: str) -> list[str]:
-    """What to show in colour: not the operators of a query, nor what it excludes."""
+def _highlight_words(query: str, syntax: str) -> list[str]:
+    """Return the words to highlight, without the operators and exclusions of a query."""
     from memrecall.text.query import parse_query, positive_words
 
     return positive_words(parse_query(query)) if syntax == "query" else [query]
 
 
-def print_page(page: Any, words: Sequence[str]) -> None:
-    """A page as a person reads it: the words first, then why they are there."""
+def _print_page(page: Any, words: Sequence[str]) -> None:
     terminal = output.console()
     for number, hit in enumerate(page.results, 1):
-        who = hit.speaker or hit.role or hit.memory_type
-        head = f"[bold]{number:>2}[/bold]  [green]{hit.score:.2f}[/green]"
-        where = f"{output.short_time(hit.ts)}  [bold]{output.escape(who)}[/bold]"
+        speaker = output.escape(hit.speaker or hit.role or hit.memory_type)
         terminal.print(
-            f"{head}  [dim]{hit.kind}[/dim] {where}  [dim]{output.escape(hit.key)}[/dim]"
+            f"[bold]{number:>2}[/bold]  [green]{hit.score:.2f}[/green]  [dim]{hit.kind}[/dim] "
+            f"{output.format_minute(hit.ts)}  [bold]{speaker}[/bold]  "
+            f"[dim]{output.escape(hit.key)}[/dim]"
         )
         terminal.print(f"    {_passage(hit, words)}")
         terminal.print(f"    [dim]{_reasons(hit.why)}[/dim]")
     if page.results:
         more = "; --limit shows more" if page.next_cursor else ""
         terminal.print(f"[dim]{len(page.results)} of {page.total_found} found{more}[/dim]")
-        if page.results[0].score < _SENSIBLE:
-            terminal.print(f"nothing reaches {_SENSIBLE}: perhaps never said")
+        if page.results[0].score < _WEAK_SCORE:
+            terminal.print(f"no score reaches {_WEAK_SCORE}: the answer may not be stored")
     if page.message:
         terminal.print(output.escape(page.message))
 
 
 def _passage(hit: Any, words: Sequence[str]) -> str:
-    """The part of a hit that answers, with the words that were asked for in colour."""
+    """Return the best passage of a hit, with the query's words highlighted."""
     from memrecall.text.snippets import snippets
 
-    # Marks that cannot occur in clean text stand in for the colours until it is escaped.
+    # Control characters, which clean text cannot contain, mark the words until it is escaped.
     start, end = "\x02", "\x03"
-    found = snippets(hit.content or hit.summary, words, limit=1, before=start, after=end)
-    text = " ".join(found).replace("\n", " ")
+    passages = snippets(hit.content or hit.summary, words, limit=1, before=start, after=end)
+    text = " ".join(passages).replace("\n", " ")
     pieces = text.replace(end, start).split(start)
     styled = [
         f"[yellow]{output.escape(piece)}[/yellow]" if at % 2 else output.escape(piece)
@@ -150,5 +138,59 @@ def _reasons(why: Any) -> str:
         "neighbours": why.neighbours,
         "time": why.time,
     }
-    told = [f"{name} {value:+.1f}" for name, value in parts.items() if value >= 0.05]
-    return "why: " + (", ".join(told) or "the rest fits less")
+    positive = [f"{name} {value:+.1f}" for name, value in parts.items() if value >= 0.05]
+    return "why: " + (", ".join(positive) or "the other candidates match less")
+
+
+def graph(
+    user: options.User,
+    entity: Annotated[
+        str | None, typer.Argument(help="Entity whose relations to show; default: all entities.")
+    ] = None,
+    to: Annotated[
+        str | None, typer.Option("--to", help="Show the shortest paths to this entity.")
+    ] = None,
+    depth: Annotated[int | None, typer.Option("--depth", help="Number of steps, max. 6.")] = None,
+    as_of: options.AsOf = None,
+    limit: Annotated[int, typer.Option("--limit", help="Number of rows, at most 1000.")] = 100,
+    cursor: options.Cursor = None,
+    agent: options.Agent = None,
+    db: options.Db = None,
+    json: options.Json = False,
+) -> None:
+    """Show a user's knowledge graph: entities, relations, paths."""
+    if to is not None and entity is None:
+        raise InvalidArgument("--to requires an entity to start from", hint="Name it before --to")
+    result = options.with_memory(
+        lambda memory: memory.graph(
+            entity, to=to, depth=depth, as_of=as_of, limit=limit, cursor=cursor
+        ),
+        db,
+        user,
+        agent,
+    )
+    if json:
+        output.print_json(result)
+    else:
+        _print_graph(result)
+
+
+def _print_graph(result: dict[str, Any]) -> None:
+    terminal = output.console()
+    for item in result.get("entities", ()):
+        aliases = [name for name in item["aliases"] if name != item["name"]]
+        names = f" = {', '.join(aliases)}" if aliases else ""
+        terminal.print(f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]")
+    for relation in result.get("relations", ()):
+        terminal.print(_relation(relation))
+    for path in result.get("paths", ()):
+        terminal.print(", ".join(map(_relation, path)))
+    if not any(result.get(name) for name in ("entities", "relations", "paths")):
+        terminal.print("nothing found")
+    output.print_next_page("--cursor", result.get("next_cursor"))
+
+
+def _relation(item: dict[str, Any]) -> str:
+    until = f" until {item['valid_to'][:10]}" if item["valid_to"] else ""
+    line = f"{item['source']} —{item['relationship']}→ {item['destination']}"
+    return f"{output.escape(line)}[dim]{until}[/dim]"

@@ -1,6 +1,7 @@
-"""`serve`."""
+"""`serve`, `rpc` and `mcp`: the service processes."""
 
 import shlex
+from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -9,119 +10,107 @@ import typer
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
-
-def register_rpc(app: typer.Typer) -> None:
-    """Add this family's commands."""
-    app.command("rpc")(rpc)
-
+_SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
+_MCP_PACKAGES = ("mcp", "mcp_types")
 
 Workspaces = Annotated[
     str | None,
-    typer.Option("--workspaces", help="Folder of workspaces (beside the database)."),
+    typer.Option("--workspaces", help="Folder of workspaces; default: beside the database."),
 ]
 Backups = Annotated[
-    str | None, typer.Option("--backups", help="Folder of backups (beside the database).")
+    str | None, typer.Option("--backups", help="Folder of backups; default: beside the database.")
 ]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("serve")(serve)
+    app.command("rpc")(rpc)
+    app.command("mcp")(mcp)
 
 
 def rpc(
     db: options.Db = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Whose knowledge base (default).")
+        str | None, typer.Option("--agent", help="Agent whose knowledge base is served (default).")
     ] = None,
     workspaces: Workspaces = None,
     backups: Backups = None,
 ) -> None:
-    """Serve the memory tools as JSON-RPC 2.0 on standard input and output, a message a line.
+    """Serve the memory tools as JSON-RPC 2.0 on stdin and stdout, one message per line.
 
-    Whoever can write to the input is an operator: every tool is theirs.
+    The process that writes to stdin is trusted as an operator and may call every method.
     """
     folders = {"workspaces_dir": workspaces, "backups_dir": backups}
     options.run(_serve_rpc(db, agent, folders))
 
 
 async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str | None]) -> None:
+    from memrecall.agent.tools.context import ToolContext
     from memrecall.memory import Library
+    from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
     from memrecall.server.runner import log_to_stderr
-    from memrecall.server.tools import ToolService, dispatcher
     from memrecall.settings import load_settings
 
     log_to_stderr()
     settings = load_settings({"db": db, **folders}).settings
     async with await Library.open(settings) as library:
-        desk = ToolService(library, agent)
-        await desk.recover()
-        await StdioServer(dispatcher(desk, trusted=True)).run()
-
-
-def register_mcp(app: typer.Typer) -> None:
-    """Add this family's commands."""
-    app.command("mcp")(mcp)
+        context = ToolContext.for_operator(library, agent)
+        await context.recover()
+        await StdioServer(dispatcher(context)).run()
 
 
 def mcp(
     user: Annotated[
-        str, typer.Option("--user", help="Whose memories the tools see.", show_default=False)
+        str, typer.Option("--user", help="User that the tools are bound to.", show_default=False)
     ],
     db: options.Db = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Only what this agent has to do with.")
-    ] = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="No writing.")] = False,
-    allow_sensitive: Annotated[
-        bool, typer.Option("--allow-sensitive", help="Also memories marked as sensitive.")
-    ] = False,
+    agent: options.Agent = None,
+    read_only: options.ReadOnly = False,
+    allow_sensitive: options.AllowSensitive = False,
     allow_knowledge: Annotated[
-        bool, typer.Option("--allow-knowledge", help="May change the knowledge base.")
+        bool, typer.Option("--allow-knowledge", help="Allow changes to the knowledge base.")
     ] = False,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Also workspaces, dump, backup and restore.")
+        bool, typer.Option("--operator", help="Add workspaces, dump, backup and restore.")
     ] = False,
     workspaces: Workspaces = None,
     backups: Backups = None,
 ) -> None:
-    """Serve memories and tools to an MCP client on standard input and output.
+    """Serve memories and tools to an MCP client on stdin and stdout.
 
-    A client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md has the lines
-    for its settings.
+    The client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md shows its
+    configuration.
     """
-    from memrecall.scope import Permission
+    from memrecall.scope import Permission, Scope
 
-    granted = {Permission.SENSITIVE} if allow_sensitive else set()
     rights = {
-        "may_write": not read_only,
-        "may_change_knowledge": allow_knowledge,
-        "is_operator": operator,
+        Permission.SENSITIVE: allow_sensitive,
+        Permission.KNOWLEDGE: allow_knowledge,
+        Permission.OPERATOR: operator,
     }
     arguments = {"db": db, "workspaces_dir": workspaces, "backups_dir": backups}
-    options.run(_serve_mcp(arguments, user, agent, frozenset(granted), rights))
+    scope = Scope(user, agent, permissions=frozenset(name for name in rights if rights[name]))
+    options.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
-async def _serve_mcp(
-    arguments: dict[str, str | None],
-    user: str,
-    agent: str | None,
-    permissions: frozenset[Any],
-    rights: dict[str, bool],
-) -> None:
+async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write: bool) -> None:
     from memrecall.memory import Library, client_of
-    from memrecall.scope import Scope
+    from memrecall.scope import Permission
     from memrecall.server.runner import log_to_stderr
-    from memrecall.server.tools import ToolService
     from memrecall.settings import load_settings
 
-    guest_class, serve_stdio = _load_mcp()
+    make_context, serve_stdio = _load_mcp()
     log_to_stderr()
     settings = load_settings(arguments).settings
-    scope = Scope(user, agent, permissions=permissions)
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
-            desk = ToolService(library, agent, **rights)
-            if desk.is_operator:
-                await desk.recover()
-            await serve_stdio(guest_class(desk, scope, client, trusted=True))
+            context = make_context(library, scope, client, can_write=can_write, is_trusted=True)
+            if scope.allows(Permission.OPERATOR):
+                await context.recover()
+            await serve_stdio(context)
     finally:
         if client is not None:
             await client.close()
@@ -129,78 +118,79 @@ async def _serve_mcp(
 
 def _load_mcp() -> tuple[Any, Any]:
     try:
-        from memrecall.server.mcp.server import serve_stdio
-        from memrecall.server.mcp.tools import Guest
+        from memrecall.server.mcp.server import make_context, serve_stdio
     except ModuleNotFoundError as error:
-        if error.name not in ("mcp", "mcp_types"):
-            raise
-        raise InvalidArgument(
-            f"MCP needs {error.name}, which is not installed", hint="pip install 'memrecall[mcp]'"
-        ) from None
-    return Guest, serve_stdio
+        raise _missing_extra(error, "mcp", _MCP_PACKAGES) from None
+    return make_context, serve_stdio
 
 
-_EXTRA = ("fastapi", "prometheus_client", "starlette", "uvicorn")
-
-
-def register(app: typer.Typer) -> None:
-    """Add this family's commands."""
-    app.command("serve")(serve)
+def _missing_extra(
+    error: ModuleNotFoundError, extra: str, packages: tuple[str, ...]
+) -> InvalidArgument | ModuleNotFoundError:
+    """Return an error that names the extra to install, if one of its packages is missing."""
+    if error.name not in packages:
+        return error
+    return InvalidArgument(
+        f"memrecall {'serve' if extra == 'server' else extra} requires {error.name}, "
+        "which is not installed",
+        hint=f"pip install 'memrecall[{extra}]'",
+    )
 
 
 def serve(
     host: Annotated[
-        str | None, typer.Option("--host", help="Where to listen (127.0.0.1).", show_default=False)
+        str | None, typer.Option("--host", help="Address to bind (127.0.0.1).", show_default=False)
     ] = None,
     port: Annotated[
         int | None,
         typer.Option(
-            "--port", min=0, max=65535, help="0: any free one (8765).", show_default=False
+            "--port", min=0, max=65535, help="Port (8765); 0: any free port.", show_default=False
         ),
     ] = None,
     telemetry: Annotated[
         bool | None,
-        typer.Option("--telemetry", help="Send OpenTelemetry spans, as OTEL_* say."),
+        typer.Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*."),
     ] = None,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
     """Serve messages, search and recall over HTTP, until Ctrl-C.
 
-    Requests carry a key (`memrecall keys create`). As long as there is none, the service is open
-    to this machine, and to no other.
+    Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
+    this machine and to no other.
     """
     from memrecall.settings import load_settings
 
     arguments = {"host": host, "port": port or None, "db": db, "telemetry": telemetry}
     settings = load_settings(arguments).settings
     if port == 0:
-        from dataclasses import replace
-
         settings = replace(settings, port=0)
-    run_server, log_to_stderr = _load()
+    run_server, log_to_stderr = _load_server()
     log_to_stderr()
     run_server(settings, _announce_json if json else _announce)
 
 
-def _load() -> tuple[Any, Any]:
+def _load_server() -> tuple[Any, Any]:
     try:
         from memrecall.server import run_server
         from memrecall.server.runner import log_to_stderr
     except ModuleNotFoundError as error:
-        if error.name not in _EXTRA:
-            raise
-        raise InvalidArgument(
-            f"the service needs {error.name}, which is not installed",
-            hint="pip install 'memrecall[server]'",
-        ) from None
+        raise _missing_extra(error, "server", _SERVER_PACKAGES) from None
     return run_server, log_to_stderr
 
 
 def _announce_json(listening: Any) -> None:
-    facts = {"url": listening.url, "docs": f"{listening.url}/docs", "open": listening.is_open}
-    facts["dashboard"] = f"{listening.url}/" if listening.has_dashboard else None
-    output.print_json({**facts, "database": listening.database, "try": try_it(listening)})
+    dashboard = f"{listening.url}/" if listening.has_dashboard else None
+    output.print_json(
+        {
+            "url": listening.url,
+            "docs": f"{listening.url}/docs",
+            "open": listening.is_open,
+            "dashboard": dashboard,
+            "database": listening.database,
+            "try": example_request(listening),
+        }
+    )
 
 
 def _announce(listening: Any) -> None:
@@ -210,17 +200,17 @@ def _announce(listening: Any) -> None:
     terminal.print(f"docs      {listening.url}/docs")
     if listening.has_dashboard:
         terminal.print(f"dashboard {listening.url}/")
-    typer.echo(f"try       {try_it(listening)}")
+    typer.echo(f"try       {example_request(listening)}")
     if listening.is_open:
         terminal.print(
-            "[bold red]OPEN[/bold red]: there is no key, so every program on this machine can read"
-            " and write everybody's data.\n          `memrecall keys create --user USER` makes a"
+            "[bold red]OPEN[/bold red]: no key exists, so every program on this machine can read"
+            " and write all users' data.\n          `memrecall keys create --user USER` creates a"
             " key and closes the service at once."
         )
 
 
-def try_it(listening: Any) -> str:
-    """A command that works as it stands; where there are keys, with one of them for KEY."""
+def example_request(listening: Any) -> str:
+    """Return a curl command that works as it is, or with a key in place of KEY."""
     key = "" if listening.is_open else ' -H "Authorization: Bearer KEY"'
     if listening.sample_user is not None:
         path = f"/v1/users/{quote(listening.sample_user, safe='')}/messages?page_size=3"

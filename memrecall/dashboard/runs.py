@@ -16,7 +16,7 @@ from memrecall.evaluation.compare import (
     question_metrics,
     require_same_questions,
 )
-from memrecall.evaluation.metrics import MAIN, summarise
+from memrecall.evaluation.metrics import MAIN_METRICS, summarize
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunState, find_runs
 
 FileVersion = tuple[Path, int, int]
@@ -58,7 +58,7 @@ async def read_changes(page: Page, first: str, second: str) -> list[Change]:
 
 def main_metric(state: RunState) -> str:
     """Return the most important metric of a run's mode."""
-    return MAIN[state.plan.mode][0]
+    return MAIN_METRICS[state.plan.mode][0]
 
 
 def _folder(page: Page) -> Path:
@@ -82,7 +82,7 @@ def _version(path: Path) -> FileVersion:
 @lru_cache(maxsize=16)
 def _read(version: FileVersion) -> tuple[EvaluationRun, dict[str, Any]]:
     run = RunFolder(version[0]).read()
-    metrics = run.state.metrics or summarise(run.questions, run.answers, run.seconds)
+    metrics = run.state.metrics or summarize(run.questions, run.answers, run.seconds)
     return run, metrics
 
 
@@ -96,7 +96,7 @@ def _compare(versions: tuple[FileVersion, ...], metric: str) -> RunComparison:
     first, second = (_read(version)[0] for version in versions)
     require_same_questions(first, second)
     metrics = question_metrics(first, second)
-    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN[mode]]
+    defaults = [name for mode in (second.state.plan.mode, "search") for name in MAIN_METRICS[mode]]
     choices = [metric, *defaults, *metrics]
     selected = next(name for name in choices if name in metrics)
     questions = question_changes(first, second, selected)

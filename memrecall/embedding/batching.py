@@ -1,4 +1,4 @@
-"""Embedders that compute in this process, beside the event loop and not on it."""
+"""Base classes of embedders: batches, checks, and a worker thread beside the event loop."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if TYPE_CHECKING:
     from memrecall.embedding.protocol import Vectors
 
 # The cost of a text is linear in its length (80 ms for this many characters with the local model),
-# and the sense of a message is in its beginning.
+# and the topic of a message is in its beginning.
 TEXT_CHARACTERS = 2_000
 
 # Measured with the local model: 1 text a batch costs 4.4 ms a text, 16 cost 2.9, 64 and more 2.5.
 BATCH_SIZE = 64
 
-# Stands in for a text when only the number of dimensions is wanted.
+# Embedded when only the number of dimensions is needed.
 PROBE = "dimensions"
 
 
 class BatchedEmbedder(ABC):
-    """Keeps an Embedder's promises; a subclass only turns one batch of texts into rows.
+    """Implements `Embedder`; a subclass only turns one batch of texts into rows.
 
-    `source` is what error messages call the place where the vectors come from.
+    `source` names the origin of the vectors in error messages.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class BatchedEmbedder(ABC):
 
     @property
     def model(self) -> str:
-        """The stable name stored beside the vectors."""
+        """The name stored with the vectors."""
         return self._model
 
     @property
@@ -68,39 +68,39 @@ class BatchedEmbedder(ABC):
         """The length of a row, known at the latest after `await embed([])`."""
         if self._dimensions is None:
             raise EmbedderFailed(
-                f"The dimensions of {self._model} are not known yet", hint="Await embed([]) first"
+                f"the dimensions of {self._model} are not known yet", hint="Await embed([]) first"
             )
         return self._dimensions
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """Give one row for each text, in the given order; no texts give shape (0, dimensions)."""
+        """Return one row for each text, in order; shape (0, dimensions) without texts."""
         if isinstance(texts, str):
             raise InvalidArgument("embed takes a list of texts, not one text", hint="Put it in []")
         import numpy as np
 
         prepared = [_prepare(text) for text in texts]
-        # A library pads a batch to its longest text, so neighbours in length cost least together.
-        worded = sorted(
+        # Libraries pad a batch to its longest text: texts of similar length are cheapest together.
+        nonblank = sorted(
             (i for i, text in enumerate(prepared) if text), key=lambda i: len(prepared[i])
         )
-        done = [
+        results = [
             (batch, await self._embed_checked([prepared[i] for i in batch]))
-            for batch in self._batches(prepared, worded)
+            for batch in self._batches(prepared, nonblank)
         ]
         if self._dimensions is None:
             await self._embed_checked([PROBE])
         vectors = np.zeros((len(prepared), self.dimensions), dtype=np.float32)
-        for batch, rows in done:
+        for batch, rows in results:
             vectors[batch] = rows
         return vectors
 
     async def close(self) -> None:
-        """Refuse further texts."""
+        """Reject further texts."""
         self._closed = True
 
     @abstractmethod
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
-        """Give one row for each text, of any length above zero; no text is blank."""
+        """Return one row of any positive length for each text; no text is blank."""
 
     def _batches(self, texts: list[str], positions: list[int]) -> Iterator[list[int]]:
         """Split positions so that no batch has too many texts or characters."""
@@ -116,14 +116,14 @@ class BatchedEmbedder(ABC):
             yield batch
 
     async def _embed_checked(self, texts: list[str]) -> Vectors:
-        """Embed one batch and let nothing through but unit rows of one length."""
+        """Embed one batch; accept only rows of unit length and equal size."""
         if self._closed:
-            raise EmbedderFailed(f"The embedder {self._model} is closed", hint="Make a new one")
+            raise EmbedderFailed(f"the embedder {self._model} is closed", hint="Make a new one")
         rows = await self._embed_batch(texts)
         try:
             vectors = _unit_rows(rows, (len(texts), self._dimensions))
         except (TypeError, ValueError) as error:
-            raise EmbedderFailed(f"{self._source} gave no usable vectors: {error}") from error
+            raise EmbedderFailed(f"{self._source} returned no usable vectors: {error}") from error
         self._dimensions = vectors.shape[1]
         return vectors
 
@@ -134,24 +134,24 @@ def _check_positive(name: str, value: int | None) -> None:
 
 
 def _prepare(text: str) -> str:
-    """Cut a text to its beginning; a blank text becomes "".
+    """Truncate a text to its beginning; a blank text becomes "".
 
-    Whoever changes this changes the vectors, and must change the name of the local model.
+    A change here changes the vectors: the name of the local model must change with it.
     """
     beginning = text.strip()[:TEXT_CHARACTERS]
-    # Half a surrogate pair cannot be encoded: no tokenizer and no JSON would take it.
+    # Half of a surrogate pair cannot be encoded: neither tokenizers nor JSON accept it.
     return beginning.encode(errors="replace").decode()
 
 
 def _unit_rows(rows: npt.ArrayLike, expected: tuple[int, int | None]) -> Vectors:
-    """Return the rows with unit length; a ValueError says why that cannot be."""
+    """Return the rows with unit length; ValueError if that is impossible."""
     import numpy as np
 
     exact = np.asarray(rows, dtype=np.float64)
     count, dimensions = expected
     if exact.ndim != 2 or len(exact) != count or exact.shape[1] != (dimensions or exact.shape[1]):
-        wanted = f"({count}, {dimensions or 'any'})"
-        raise ValueError(f"their shape is {exact.shape} and not {wanted}")
+        shape = f"({count}, {dimensions or 'any'})"
+        raise ValueError(f"their shape is {exact.shape} and not {shape}")
     with np.errstate(over="ignore"):
         lengths = np.linalg.norm(exact, axis=1, keepdims=True)
     if not np.isfinite(lengths).all():
@@ -162,15 +162,12 @@ def _unit_rows(rows: npt.ArrayLike, expected: tuple[int, int | None]) -> Vectors
     return vectors
 
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
 Encode: TypeAlias = "Callable[[list[str]], npt.ArrayLike]"
 
-# About a third of a second with the local model: so long may a query wait behind a backfill.
+# About a third of a second with the local model: the longest wait of a query behind a backfill.
 BATCH_CHARACTERS = 8_000
 
-# What model files that are missing, broken or too large raise in the libraries used here.
+# The errors of the libraries for model files that are missing, damaged or too large.
 LOAD_FAILURES = (
     OSError,
     EOFError,
@@ -186,9 +183,9 @@ ENCODE_FAILURES = (OSError, RuntimeError, MemoryError)
 
 
 class ThreadedEmbedder(BatchedEmbedder):
-    """Loads a model at first use and runs it in one worker thread of its own.
+    """Loads a model at first use and runs it in one worker thread.
 
-    Nothing here belongs to an event loop, so that calls may come from several.
+    Nothing here is bound to an event loop: calls may come from several.
     """
 
     install_hint: ClassVar[str]
@@ -202,7 +199,7 @@ class ThreadedEmbedder(BatchedEmbedder):
         self._encode: Encode | None = None
 
     async def close(self) -> None:
-        """Finish the batch under way, end the worker thread and forget the model."""
+        """Finish the current batch, end the worker thread and release the model."""
         await super().close()
         await asyncio.to_thread(self._worker.shutdown)
         self._encode = None
@@ -212,15 +209,15 @@ class ThreadedEmbedder(BatchedEmbedder):
         """Import and load the model; called in the worker thread."""
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
-        # A caller that goes away leaves the batch to finish unheard; its next is never submitted.
+        # If the caller is cancelled, the batch still finishes; no further one is submitted.
         try:
-            working = self._worker.submit(self._work, texts)
-        except RuntimeError as error:  # it was closed, or the interpreter is ending
-            raise EmbedderFailed(f"{self._source} works no longer: {error}") from error
-        return await asyncio.wrap_future(working)
+            future = self._worker.submit(self._work, texts)
+        except RuntimeError as error:  # It is closed, or the interpreter is shutting down.
+            raise EmbedderFailed(f"{self._source} is closed: {error}") from error
+        return await asyncio.wrap_future(future)
 
     def _work(self, texts: list[str]) -> npt.ArrayLike:
-        # Only the one worker thread comes here: it is the lock that makes loading happen once.
+        # Only the one worker thread runs this, so the model is loaded once.
         if self._encode is None:
             self._encode = self._load_or_explain()
         try:

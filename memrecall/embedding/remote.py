@@ -1,4 +1,4 @@
-"""An embedder behind HTTP: any server that speaks OpenAI's /embeddings."""
+"""An embedder over HTTP: any server with OpenAI's /embeddings endpoint."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class _Answer(BaseModel):
     data: list[_Item]
 
 
-class _MayPass(EmbedderFailed):
-    """A failure worth another attempt, after `pause` seconds if the server named them."""
+class _Transient(EmbedderFailed):
+    """A failure worth a retry, after `pause` seconds if the server requests them."""
 
     def __init__(self, message: str, *, hint: str = "", pause: float | None = None) -> None:
         super().__init__(message, hint=hint)
@@ -47,10 +47,10 @@ class _MayPass(EmbedderFailed):
 
 
 class RemoteEmbedder(BatchedEmbedder):
-    """Embeds through any OpenAI-compatible server, trying three times before it gives up.
+    """Embeds through any OpenAI-compatible server, with up to three attempts.
 
-    The stored name is "openai:" and the model's, with "@" and the dimensions if they were asked
-    for. The host is no part of it, so that a server can move and its vectors stay. The API key
+    The stored name is "openai:" and the model's, with "@" and the dimensions if they are given. It
+    does not contain the host, so that a server can move and its vectors stay valid. The API key
     appears in no message and no repr. `timeout` bounds one attempt, in seconds.
     """
 
@@ -76,11 +76,11 @@ class RemoteEmbedder(BatchedEmbedder):
         self._tls: ssl.SSLContext | None = None
 
     async def _embed_batch(self, texts: list[str]) -> npt.ArrayLike:
-        # A client of httpx belongs to one event loop, so each batch has its own; the TLS context,
-        # which is what makes a client dear (30 ms), is shared.
+        # An httpx client is bound to one event loop, so each batch has its own; the TLS context,
+        # which takes 30 ms to create, is shared.
         async with self._make_client() as client:
-            answer = await self._ask(client, {**self._request, "input": texts})
-        return self._read(answer, len(texts))
+            body = await self._post(client, {**self._request, "input": texts})
+        return self._parse(body, len(texts))
 
     def _make_client(self) -> httpx.AsyncClient:
         import httpx
@@ -91,28 +91,28 @@ class RemoteEmbedder(BatchedEmbedder):
             return httpx.AsyncClient(headers=headers, verify=self._tls, timeout=self._timeout)
         except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
             hint = "Check the environment's settings for proxies and certificates"
-            raise EmbedderFailed(f"{self._url} cannot be asked: {error}", hint=hint) from error
+            raise EmbedderFailed(f"{self._url} cannot be used: {error}", hint=hint) from error
 
-    async def _ask(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
+    async def _post(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
         for pause in PAUSES:
             try:
-                return await self._ask_once(client, body)
-            except _MayPass as failure:
+                return await self._post_once(client, body)
+            except _Transient as failure:
                 await asyncio.sleep(pause if failure.pause is None else failure.pause)
-        return await self._ask_once(client, body)
+        return await self._post_once(client, body)
 
-    async def _ask_once(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
+    async def _post_once(self, client: httpx.AsyncClient, body: dict[str, Any]) -> bytes:
         import httpx
 
         try:
             async with asyncio.timeout(self._timeout):  # httpx bounds each read, not their sum
                 response = await client.post(self._url, json=body)
         except (TimeoutError, httpx.TimeoutException) as error:
-            raise _MayPass(f"{self._url} did not answer in {self._timeout:g} seconds") from error
+            raise _Transient(f"{self._url} did not answer in {self._timeout:g} seconds") from error
         except httpx.TransportError as error:
             problem = f"{type(error).__name__}: {error}"
             hint = "Check base_url and whether the server runs"
-            raise _MayPass(f"{self._url} cannot be reached: {problem}", hint=hint) from error
+            raise _Transient(f"{self._url} cannot be reached: {problem}", hint=hint) from error
         except (httpx.DecodingError, httpx.InvalidURL) as error:
             raise EmbedderFailed(f"{self._url} cannot be read: {error}") from error
         if response.is_success:
@@ -124,32 +124,32 @@ class RemoteEmbedder(BatchedEmbedder):
         message = f"{self._url} answered with status {status}"
         if status == 429 or status >= 500:
             pause = _read_retry_after(response.headers.get("retry-after", ""))
-            return _MayPass(message, hint="Try again later", pause=pause)
+            return _Transient(message, hint="Try again later", pause=pause)
         if status in (401, 403):
             return EmbedderFailed(message, hint="Check the API key")
         hint = "Check base_url and the model's name"
         return EmbedderFailed(f"{message}: {self._excerpt(response.text)}", hint=hint)
 
     def _excerpt(self, text: str) -> str:
-        """Give the beginning of a server's answer, without the key that some servers repeat."""
-        shown = text.replace(self._key, "***") if self._key else text
-        return single_line(shown, EXCERPT_LENGTH) or "no reason given"
+        """Return the beginning of a response, without the key that some servers repeat."""
+        redacted = text.replace(self._key, "***") if self._key else text
+        return single_line(redacted, EXCERPT_LENGTH) or "no reason given"
 
-    def _read(self, answer: bytes, count: int) -> list[list[float]]:
+    def _parse(self, body: bytes, count: int) -> list[list[float]]:
         try:
-            items = sorted(_Answer.model_validate_json(answer).data, key=lambda item: item.index)
+            items = sorted(_Answer.model_validate_json(body).data, key=lambda item: item.index)
         except ValidationError as error:
-            # Its own text would repeat the answer.
+            # The error's own text would repeat the response.
             problem = error.errors(include_input=False, include_url=False)[0]["msg"]
-            raise EmbedderFailed(f"{self._url} gave a malformed answer: {problem}") from None
+            raise EmbedderFailed(f"{self._url} returned a malformed answer: {problem}") from None
         if [item.index for item in items] != list(range(count)):
-            indexes = f"{len(items)} vectors that do not match the {count} texts sent"
-            raise EmbedderFailed(f"{self._url} gave a malformed answer: {indexes}")
+            problem = f"{len(items)} vectors that do not match the {count} texts sent"
+            raise EmbedderFailed(f"{self._url} returned a malformed answer: {problem}")
         return [item.embedding for item in items]
 
 
 def _read_retry_after(value: str) -> float | None:
-    """Read a Retry-After header, seconds or a date, as seconds to wait; None if unreadable."""
+    """Return the seconds of a Retry-After header (seconds or a date); None if it is invalid."""
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", value):
         seconds = float(value)
     else:

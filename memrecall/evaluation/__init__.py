@@ -1,4 +1,4 @@
-"""Evaluation: labelled questions asked through the production path, and what the answers are worth.
+"""Evaluation: ask labelled questions through the production code path and measure the results.
 
-Import what you need from the rooms of this package: some of them load numpy, some the agent.
+Import from the modules of this package: some of them load numpy, some the agent.
 """

@@ -1,26 +1,30 @@
-"""What a recall hands off, beside a search that is cut at a number of keys.
+"""Comparison of runs: metric by metric, question by question, and with a baseline."""
 
-A search gives a list, a recall gives an answer. To be worth its calls it must choose keys at least
-as well as the best single cut of that list does, which nobody knows beforehand.
-"""
-
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.metrics import LOWER_IS_BETTER, categories, measure
+from memrecall.evaluation.metrics import LOWER_IS_BETTER, MAIN_METRICS, categories, measure
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import EvaluationRun, QuestionResult
-from memrecall.evaluation.statistics import Rows, Table, paired_intervals
+from memrecall.evaluation.statistics import Floats, MetricTable, Rows, paired_intervals
 
 OVERALL = "overall"
+DEEPEST_CUT = 20
+BASELINE_FORMAT = 1
+MIN_CATEGORY_SIZE = 20  # smaller categories are too noisy to check on their own
+_BASELINE_DIGITS = 4
+_BASELINE_HINT = "`memrecall eval baseline` writes one"
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One figure in both runs, and the interval of its difference."""
+    """One metric in both runs, and the interval of its difference."""
 
     metric: str
     category: str
@@ -32,23 +36,23 @@ class Change:
 
     @property
     def difference(self) -> float:
-        """What was gained; below 0: lost."""
+        """The gain; negative for a loss."""
         return self.after - self.before
 
     @property
-    def is_sure(self) -> bool:
-        """Whether the interval leaves no doubt about the direction."""
+    def is_significant(self) -> bool:
+        """True if the interval does not contain 0."""
         return self.low > 0 or self.high < 0
 
     @property
     def is_better(self) -> bool:
-        """Whether it went the way that one wants."""
+        """True if the metric improved."""
         return (self.difference > 0) != (self.metric in LOWER_IS_BETTER)
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionChange:
-    """A question in both runs; `loss` is how much worse it did, below 0 how much better."""
+    """One question in both runs; a negative `loss` is a gain."""
 
     query_id: str
     category: str
@@ -59,7 +63,7 @@ class QuestionChange:
 
 
 class MetricChanges(list[Change]):
-    """The figures that two runs share; a notebook shows them with what got worse."""
+    """The metrics that two runs share, with a notebook display."""
 
     def __init__(
         self, first: EvaluationRun, second: EvaluationRun, changes: Iterable[Change]
@@ -69,62 +73,62 @@ class MetricChanges(list[Change]):
         self.second = second
 
     def __repr__(self) -> str:
-        return f"<Changes {self.first.name} → {self.second.name}: {len(self)} figures>"
+        return f"<Changes {self.first.name} → {self.second.name}: {len(self)} metrics>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from memrecall.evaluation.display import changes_html
+        """Return the notebook display."""
+        from memrecall.evaluation.report import render_changes
 
-        return changes_html(self)
+        return render_changes(self)
 
 
 def require_same_questions(first: EvaluationRun, second: EvaluationRun) -> None:
-    """Refuse two runs that were asked different things."""
-    asked = [[question.query_id for question in run.questions] for run in (first, second)]
+    """Reject runs over different questions."""
+    ids = [[question.query_id for question in run.questions] for run in (first, second)]
     plans = [run.state.plan for run in (first, second)]
     if plans[0].queries_sha256 != plans[1].queries_sha256:
-        differ = "were asked different questions"
+        difference = "have different questions"
     elif plans[0].corpus_sha256 != plans[1].corpus_sha256:
-        differ = "are about different corpora"
-    elif asked[0] != asked[1]:
-        differ = f"have {len(asked[0])} and {len(asked[1])} answers"
-    elif not asked[0]:
-        differ = "have no answer yet"
+        difference = "have different corpora"
+    elif ids[0] != ids[1]:
+        difference = f"have {len(ids[0])} and {len(ids[1])} answers"
+    elif not ids[0]:
+        difference = "have no answers yet"
     else:
         return
     raise InvalidArgument(
-        f"{first.name} and {second.name} {differ}",
-        hint="Compare complete runs of the same files and the same --max-questions",
+        f"{first.name} and {second.name} {difference}",
+        hint="Compare complete runs of the same files with the same --max-questions",
     )
 
 
 def compare(
     first: EvaluationRun, second: EvaluationRun, *, by_category: bool = True
 ) -> MetricChanges:
-    """Every figure that both runs have, over all questions and by category."""
+    """Compare all metrics that both runs have, overall and by category."""
     require_same_questions(first, second)
     before, after = _shared_tables(first, second)
     groups = {OVERALL: np.arange(before.size)}
     if by_category:
         groups |= categories(first.questions)
     changes = (
-        change for name, rows in groups.items() for change in changes_of(before, after, name, rows)
+        change for name, rows in groups.items() for change in _changes(before, after, name, rows)
     )
     return MetricChanges(first, second, changes)
 
 
-def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[Table, Table]:
+def _shared_tables(first: EvaluationRun, second: EvaluationRun) -> tuple[MetricTable, MetricTable]:
     tables = [measure(run.questions, run.answers) for run in (first, second)]
-    # Of results in a search, of answers in a recall: the same word, but not the same thing.
-    apart = {"ece"} if first.state.plan.mode != second.state.plan.mode else set()
-    shared = [name for name in tables[0].all_names if name in {*tables[1].all_names} - apart]
-    return tables[0].only(shared), tables[1].only(shared)
+    # Calibration error is about results in a search, but about handoffs in a recall.
+    excluded = {"ece"} if first.state.plan.mode != second.state.plan.mode else set()
+    shared = [name for name in tables[0].all_names if name in {*tables[1].all_names} - excluded]
+    return tables[0].select(shared), tables[1].select(shared)
 
 
-def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[Change]:
-    """The figures of two tables over some questions; those that have no meaning are left out."""
+def _changes(before: MetricTable, after: MetricTable, category: str, rows: Rows) -> list[Change]:
+    """Return the changes of all metrics that are defined for the questions in `rows`."""
     low, high = paired_intervals(before, after, rows)
-    figures = zip(
+    metrics = zip(
         before.all_names,
         before.counts(rows),
         before.values(rows),
@@ -134,8 +138,8 @@ def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[C
         strict=True,
     )
     return [
-        Change(name, category, count, float(a), float(b), float(least), float(most))
-        for name, count, a, b, least, most in figures
+        Change(name, category, count, float(a), float(b), float(bottom), float(top))
+        for name, count, a, b, bottom, top in metrics
         if not np.isnan(b - a)
     ]
 
@@ -143,14 +147,14 @@ def changes_of(before: Table, after: Table, category: str, rows: Rows) -> list[C
 def question_changes(
     first: EvaluationRun, second: EvaluationRun, metric: str
 ) -> list[QuestionChange]:
-    """All questions by a figure, those that lost most of it first."""
+    """Return all questions by their loss of a metric, largest loss first."""
     before, after = _shared_tables(first, second)
     if metric not in before.names:
         raise InvalidArgument(
-            f"metric {metric!r} is not one that both runs have for single questions",
+            f"metric {metric!r} does not exist for single questions of both runs",
             hint=f"Use one of {', '.join(before.names)}",
         )
-    losses = before.each(metric) - after.each(metric)
+    losses = before.per_question(metric) - after.per_question(metric)
     if metric in LOWER_IS_BETTER:
         losses = -losses
     order = [int(at) for at in np.argsort(-losses, kind="stable") if not np.isnan(losses[at])]
@@ -159,8 +163,8 @@ def question_changes(
             query_id=first.questions[at].query_id,
             category=first.questions[at].category,
             query=first.questions[at].query,
-            before=float(before.each(metric)[at]),
-            after=float(after.each(metric)[at]),
+            before=float(before.per_question(metric)[at]),
+            after=float(after.per_question(metric)[at]),
             loss=float(losses[at]),
         )
         for at in order
@@ -168,84 +172,83 @@ def question_changes(
 
 
 def question_metrics(first: EvaluationRun, second: EvaluationRun) -> list[str]:
-    """The figures that both runs have for single questions."""
+    """Return the metrics that both runs have for single questions."""
     return list(_shared_tables(first, second)[0].names)
 
 
-def worsened(
-    first: EvaluationRun, second: EvaluationRun, metric: str, most: int
+def worst_question_changes(
+    first: EvaluationRun, second: EvaluationRun, metric: str, limit: int
 ) -> list[QuestionChange]:
-    """The questions that lost most of a figure."""
+    """Return the questions with the largest losses of a metric."""
     changes = question_changes(first, second, metric)
-    return [change for change in changes if change.loss > 0][:most]
+    return [change for change in changes if change.loss > 0][:limit]
 
-
-DEEPEST_CUT = 20
 
 _Pair = tuple[Question, QuestionResult, frozenset[str]]
 
 
 @dataclass(frozen=True, slots=True)
-class HandedOff:
+class HandoffComparison:
     """Keys of a recall against the first keys of a search, over the answerable questions.
 
-    Nothing handed off counts as nothing found, on both sides of `recall`.
+    A search returns a list, a recall an answer. To be worth its calls, a recall must choose keys at
+    least as well as the best fixed cut of that list. An empty handoff counts as nothing found.
     """
 
     questions: int
-    keys: float  # handed off, on average
-    empty: float  # the share of these questions for which nothing was handed off
+    keys: float  # average number handed off
+    empty: float  # share of the questions with an empty handoff
     f1: float
-    search_f1: float  # cut at `best_cut`, which is the same for every question
+    search_f1: float  # cut at `best_cut` for every question
     best_cut: int
     recall: float
-    search_recall: float  # cut, question by question, at as many keys as the recall handed off
+    search_recall: float  # cut, per question, at the number of keys handed off
 
 
-def hand_off_figures(search: EvaluationRun, recall: EvaluationRun) -> HandedOff:
-    """Hold a recall run against a search run of the same questions."""
+def compare_handoffs(search: EvaluationRun, recall: EvaluationRun) -> HandoffComparison:
+    """Compare a recall run with a search run over the same questions."""
     modes = (search.state.plan.mode, recall.state.plan.mode)
     if modes != ("search", "recall"):
         raise InvalidArgument(
             f"{search.name} is a {modes[0]} run and {recall.name} a {modes[1]} run",
-            hint="Give a search run first, then a recall run",
+            hint="Pass a search run first, then a recall run",
         )
     require_same_questions(search, recall)
     pairs = [
-        (question, found, frozenset(given.recalled.relevant_memory_keys))
-        for question, found, given in zip(
+        (question, searched, frozenset(recalled.recalled.relevant_memory_keys))
+        for question, searched, recalled in zip(
             search.questions, search.answers, recall.answers, strict=True
         )
-        if question.answerable and given.recalled
+        if question.answerable and recalled.recalled
     ]
     if not pairs:
-        raise InvalidArgument(f"no question of {search.name} has an answer")
+        raise InvalidArgument(f"no question of {search.name} is answerable")
     cuts = [_mean(pairs, _cut_f1(cut)) for cut in range(1, DEEPEST_CUT + 1)]
     best = int(np.argmax(cuts))
-    return HandedOff(
+    return HandoffComparison(
         questions=len(pairs),
-        keys=_mean(pairs, lambda question, found, keys: len(keys)),
-        empty=_mean(pairs, lambda question, found, keys: not keys),
-        f1=_mean(pairs, lambda question, found, keys: _f1(keys, question.evidence)),
+        keys=_mean(pairs, lambda question, searched, keys: len(keys)),
+        empty=_mean(pairs, lambda question, searched, keys: not keys),
+        f1=_mean(pairs, lambda question, searched, keys: _f1(keys, question.evidence)),
         search_f1=cuts[best],
         best_cut=best + 1,
-        recall=_mean(pairs, lambda question, found, keys: _recall(keys, question.evidence)),
+        recall=_mean(pairs, lambda question, searched, keys: _recall(keys, question.evidence)),
         search_recall=_mean(pairs, _search_recall),
     )
 
 
 def _cut_f1(cut: int) -> Callable[[Question, QuestionResult, frozenset[str]], float]:
-    return lambda question, found, keys: _f1(frozenset(found.keys[:cut]), question.evidence)
+    return lambda question, searched, keys: _f1(frozenset(searched.keys[:cut]), question.evidence)
 
 
-def _search_recall(question: Question, found: QuestionResult, keys: frozenset[str]) -> float:
-    return _recall(frozenset(found.keys[: len(keys)]), question.evidence)
+def _search_recall(question: Question, searched: QuestionResult, keys: frozenset[str]) -> float:
+    return _recall(frozenset(searched.keys[: len(keys)]), question.evidence)
 
 
 def _mean(
-    pairs: Sequence[_Pair], figure: Callable[[Question, QuestionResult, frozenset[str]], float]
+    pairs: Sequence[_Pair], metric: Callable[[Question, QuestionResult, frozenset[str]], float]
 ) -> float:
-    return round(float(np.mean([figure(*pair) for pair in pairs])), 6)
+    return round(float(np.mean([metric(*pair) for pair in pairs])), 6)
 
 
 def _f1(keys: frozenset[str], evidence: Sequence[str]) -> float:
@@ -254,3 +257,103 @@ def _f1(keys: frozenset[str], evidence: Sequence[str]) -> float:
 
 def _recall(keys: frozenset[str], evidence: Sequence[str]) -> float:
     return len(keys.intersection(evidence)) / len(evidence)
+
+
+def render_baseline(run: EvaluationRun) -> str:
+    """Return the main scores of a complete run as JSON, with one line per question."""
+    _require_complete(run)
+    plan, metrics = run.state.plan, MAIN_METRICS[run.state.plan.mode]
+    table = measure(run.questions, run.answers)
+    columns = [table.per_question(name) for name in metrics]
+    header = {
+        "format": BASELINE_FORMAT,
+        "mode": plan.mode,
+        "metrics": list(metrics),
+        "corpus_sha256": plan.corpus_sha256,
+        "queries_sha256": plan.queries_sha256,
+    }
+    opening = json.dumps(header, ensure_ascii=False)[:-1]
+    scores = [
+        f"{json.dumps(question.query_id, ensure_ascii=False)}: {json.dumps(_row(columns, at))}"
+        for at, question in enumerate(run.questions)
+    ]
+    body = ",\n".join(scores)
+    return f'{opening}, "scores": {{\n{body}\n}}}}\n'
+
+
+def _row(columns: list[Floats], at: int) -> list[float | None]:
+    values = [float(column[at]) for column in columns]
+    return [None if np.isnan(value) else round(value, _BASELINE_DIGITS) for value in values]
+
+
+def _require_complete(run: EvaluationRun) -> None:
+    if not run.state.complete:
+        raise InvalidArgument(
+            f"{run.name} is not complete: {len(run.answers)} questions are answered",
+            hint="Repeat its `memrecall eval run` to continue",
+        )
+
+
+def compare_with_baseline(run: EvaluationRun, path: Path) -> list[Change]:
+    """Compare a run's main scores with a baseline, overall and by larger category."""
+    _require_complete(run)
+    baseline = _read_baseline(path)
+    _require_matching(run, baseline, path)
+    names = baseline["metrics"]
+    table = measure(run.questions, run.answers)
+    # Rounded as in the baseline, so that equal runs are equal.
+    rounded = [np.round(table.per_question(name), _BASELINE_DIGITS) for name in names]
+    after = _score_table(names, np.stack(rounded))
+    scores = [baseline["scores"][question.query_id] for question in run.questions]
+    before = _score_table(names, np.array(scores, dtype=np.float64).T)
+    groups = {OVERALL: np.arange(after.size), **categories(run.questions)}
+    return [
+        change
+        for category, rows in groups.items()
+        for change in _changes(before, after, category, rows)
+        if category == OVERALL or change.questions >= MIN_CATEGORY_SIZE
+    ]
+
+
+def is_regression(change: Change) -> bool:
+    """Return True if a score is significantly below its baseline."""
+    return change.high < 0
+
+
+def _score_table(names: list[str], scores: Floats) -> MetricTable:
+    is_defined = ~np.isnan(scores)
+    numerators = np.where(is_defined, scores, 0.0)
+    return MetricTable(tuple(names), numerators, is_defined.astype(np.float64))
+
+
+def _read_baseline(path: Path) -> dict[str, Any]:
+    try:
+        baseline: dict[str, Any] = json.loads(path.read_bytes())
+        is_readable = baseline["format"] == BASELINE_FORMAT
+        is_readable = is_readable and isinstance(baseline["scores"], dict)
+    except OSError as error:
+        raise InvalidArgument(
+            f"cannot read {path}: {error.strerror}", hint=_BASELINE_HINT
+        ) from None
+    except (ValueError, KeyError, TypeError) as error:
+        raise InvalidArgument(f"{path} is not a baseline: {error}", hint=_BASELINE_HINT) from None
+    if not is_readable:
+        raise InvalidArgument(f"{path} has another baseline format", hint=_BASELINE_HINT)
+    return baseline
+
+
+def _require_matching(run: EvaluationRun, baseline: dict[str, Any], path: Path) -> None:
+    plan = run.state.plan
+    ids = {question.query_id for question in run.questions}
+    mode = baseline.get("mode")
+    differences = {
+        f"has mode {mode}, not {plan.mode}": mode != plan.mode,
+        "has different questions": baseline.get("queries_sha256") != plan.queries_sha256,
+        "has a different corpus": baseline.get("corpus_sha256") != plan.corpus_sha256,
+        "has scores of other questions": baseline["scores"].keys() != ids,
+    }
+    for difference, is_present in differences.items():
+        if is_present:
+            raise InvalidArgument(
+                f"baseline {path} {difference}", hint="Rewrite it with `memrecall eval baseline`"
+            )

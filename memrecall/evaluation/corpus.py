@@ -1,4 +1,4 @@
-"""The corpus of an evaluation: messages and memories, and how they get into a store."""
+"""The corpus of an evaluation: messages and memories to import before the questions."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ ReadMessage = Callable[[bytes], ScopedMessage]
 
 @dataclass(frozen=True, slots=True)
 class CorpusMemory:
-    """A memory of the corpus, with its scope."""
+    """A memory of the corpus with its scope."""
 
     scope: Scope
     memory: NewMemory
@@ -41,65 +41,65 @@ class CorpusMemory:
 
 @dataclass(slots=True)
 class Corpus:
-    """What the questions are about."""
+    """The messages and memories that the questions are about, by line number."""
 
     path: Path
     sha256: str
-    messages: list[tuple[int, ScopedMessage]] = field(
-        default_factory=list
-    )  # with their line numbers
+    messages: list[tuple[int, ScopedMessage]] = field(default_factory=list)
     memories: list[tuple[int, CorpusMemory]] = field(default_factory=list)
-    # Of each user: every key with the time since when it is known, None for a memory without one.
+    # For each user, the time from which each key is known; None for a memory without valid_from.
     keys: dict[str, dict[str, datetime | None]] = field(default_factory=dict)
-    last_said: dict[str, datetime] = field(default_factory=dict)
+    latest: dict[str, datetime] = field(default_factory=dict)
 
     @property
     def size(self) -> int:
-        """How many lines are to be stored."""
+        """Number of rows to import."""
         return len(self.messages) + len(self.memories)
 
     def now(self, user_id: str) -> datetime:
-        """When a question that names no time is asked: a minute after the user's last message.
+        """Return the time of questions without `as_of`: a minute after the latest message.
 
-        A user who is only remembered is asked about after everybody's last message.
+        For a user without dated rows, that is the latest message of all users.
         """
-        last = self.last_said.get(user_id) or max(self.last_said.values(), default=None)
-        return datetime.now(UTC) if last is None else last + timedelta(minutes=1)
+        latest = self.latest.get(user_id) or max(self.latest.values(), default=None)
+        return datetime.now(UTC) if latest is None else latest + timedelta(minutes=1)
 
 
 def read_corpus(path: Path, read_message: ReadMessage) -> Corpus:
-    """Read messages as an import does, and lines with a `memory_key` as memories."""
+    """Read a corpus: lines with a `memory_key` are memories, all others messages."""
     data = read_bytes(path)
     corpus = Corpus(path, digest(data))
-    places: dict[tuple[str, str], int] = {}
+    lines: dict[tuple[str, str], int] = {}
     for number, line in numbered_lines(data):
         try:
-            user, key = _take(corpus, number, line, read_message)
-            if (user, key) in places:
-                raise InvalidArgument(f"{key!r} of {user!r} is on line {places[user, key]} already")
+            user, key = _add_line(corpus, number, line, read_message)
+            if (user, key) in lines:
+                raise InvalidArgument(f"{key!r} of {user!r} repeats line {lines[user, key]}")
         except (CallerError, ValidationError) as error:
             raise at_line(path, number, error) from None
-        places[user, key] = number
+        lines[user, key] = number
     if not corpus.keys:
-        raise InvalidArgument(f"{path} has no message")
+        raise InvalidArgument(f"{path} contains no message")
     return corpus
 
 
-def _take(corpus: Corpus, number: int, line: bytes, read_message: ReadMessage) -> tuple[str, str]:
-    """Put one line where it belongs; tells whose it is and its key."""
+def _add_line(
+    corpus: Corpus, number: int, line: bytes, read_message: ReadMessage
+) -> tuple[str, str]:
+    """Add one line to the corpus; return its user and key."""
     data = read_object(line) if b'"memory_key"' in line else {}
     if data.get("memory_key") is None:
         entry = read_message(line)
         corpus.messages.append((number, entry))
         user, key, moment = entry.scope.user_id, str(entry.message.message_id), entry.message.ts
     else:
-        found = _read_memory(data)
-        corpus.memories.append((number, found))
-        user, key = found.scope.user_id, str(found.memory.memory_key)
-        moment = found.memory.valid_from
+        item = _read_memory(data)
+        corpus.memories.append((number, item))
+        user, key = item.scope.user_id, str(item.memory.memory_key)
+        moment = item.memory.valid_from
     corpus.keys.setdefault(user, {}).setdefault(key, moment)
     if moment is not None:
-        corpus.last_said[user] = max(moment, corpus.last_said.get(user, moment))
+        corpus.latest[user] = max(moment, corpus.latest.get(user, moment))
     return user, key
 
 
@@ -110,33 +110,33 @@ def _read_memory(data: dict[str, Any]) -> CorpusMemory:
             raise InvalidArgument(f"{name} {value!r} is not a string")
     if user is None:
         raise InvalidArgument("user_id is missing")
-    given = {name: data[name] for name in _MEMORY_FIELDS & data.keys() if data[name] is not None}
+    fields = {name: data[name] for name in _MEMORY_FIELDS & data.keys() if data[name] is not None}
     scope = Scope(user, agent, session, frozenset({Permission.SENSITIVE}))
-    return CorpusMemory(scope, NewMemory.model_validate(given))
+    return CorpusMemory(scope, NewMemory.model_validate(fields))
 
 
-def check_labels(asked: QuestionSet, corpus: Corpus) -> None:
-    """Refuse questions about nobody, or with evidence that the corpus has not."""
-    for number, question in zip(asked.numbers, asked.questions, strict=True):
+def check_labels(question_set: QuestionSet, corpus: Corpus) -> None:
+    """Reject questions whose user or evidence is not in the corpus."""
+    for number, question in zip(question_set.numbers, question_set.questions, strict=True):
         keys = corpus.keys.get(question.user_id)
         if keys is None:
-            unknown = InvalidArgument(f"user {question.user_id!r} is not in {corpus.path}")
-            raise at_line(asked.path, number, unknown)
+            problem = InvalidArgument(f"user {question.user_id!r} is not in {corpus.path}")
+            raise at_line(question_set.path, number, problem)
         missing = [key for key in question.evidence if key not in keys]
         if missing:
-            lacking = InvalidArgument(
+            problem = InvalidArgument(
                 f"evidence {missing[0]!r} of {question.user_id!r} is not in {corpus.path}"
             )
-            raise at_line(asked.path, number, lacking)
+            raise at_line(question_set.path, number, problem)
 
 
-def count_hidden(asked: QuestionSet, corpus: Corpus, stored_at: datetime) -> int:
-    """How many questions have evidence that is later than their `as_of`, and so out of reach.
+def count_hidden(question_set: QuestionSet, corpus: Corpus, stored_at: datetime) -> int:
+    """Count questions with evidence later than their `as_of`, which they cannot find.
 
-    A memory that does not say since when it holds is known from when the evaluation is run.
+    A memory without `valid_from` counts from `stored_at`, the time of the evaluation.
     """
     hidden = 0
-    for question in asked.questions:
+    for question in question_set.questions:
         horizon, keys = question.horizon, corpus.keys[question.user_id]
         if horizon is not None:
             moments = [keys[key] or stored_at for key in question.evidence]
@@ -144,33 +144,33 @@ def count_hidden(asked: QuestionSet, corpus: Corpus, stored_at: datetime) -> int
     return hidden
 
 
-async def fill(library: Library, corpus: Corpus, advance: Callable[[int], None]) -> None:
-    """Store the corpus and make its vectors. Can be done again after it was stopped."""
+async def import_corpus(library: Library, corpus: Corpus, advance: Callable[[int], None]) -> None:
+    """Store and embed the corpus. Repeating it after an interruption is safe."""
     for start in range(0, len(corpus.messages), BATCH):
-        part = corpus.messages[start : start + BATCH]
+        batch = corpus.messages[start : start + BATCH]
         try:
-            await library.add_entries([entry for _, entry in part])
+            await library.add_entries([entry for _, entry in batch])
         except CallerError as error:
-            raise _placed(corpus.path, [number for number, _ in part], error) from None
-        advance(len(part))
+            raise _at_lines(corpus.path, [number for number, _ in batch], error) from None
+        advance(len(batch))
     for scope, group in groupby(corpus.memories, key=lambda item: item[1].scope):
-        some = list(group)
-        batch = [remembered.memory for _, remembered in some]
+        items = list(group)
+        memories = [item.memory for _, item in items]
         try:
-            await library.add_memories(scope, batch, origin=Origin.IMPORT, actor=ACTOR)
+            await library.add_memories(scope, memories, origin=Origin.IMPORT, actor=ACTOR)
         except CallerError as error:
-            raise _placed(corpus.path, [number for number, _ in some], error) from None
-        advance(len(some))
-    await library.vectors.embed_left_over(corpus.keys)
+            raise _at_lines(corpus.path, [number for number, _ in items], error) from None
+        advance(len(items))
+    await library.vectors.embed_pending(corpus.keys)
     if library.vectors.failure:
         raise EmbedderFailed(
             f"the corpus could not be embedded: {library.vectors.failure}",
-            hint="Mend that, or set MEMRECALL_EMBEDDER to none to measure keywords alone",
+            hint="Fix the embedder, or set MEMRECALL_EMBEDDER=none to measure keyword search",
         )
 
 
-def _placed(path: Path, numbers: list[int], error: CallerError) -> InvalidArgument:
-    """The store's complaint about some lines; it names the first by its position, or none."""
+def _at_lines(path: Path, numbers: list[int], error: CallerError) -> InvalidArgument:
+    """Add the line number, or the range of lines, to an error of the store."""
     faults: dict[int, str] = error.details.get("faults", {})
     if faults:
         position = min(faults)

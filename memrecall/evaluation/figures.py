@@ -1,4 +1,4 @@
-"""The figures of some runs: what each shows, and its plot."""
+"""The figures of one or more runs: data, heading, caption and plot."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ import numpy as np
 
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.metrics import (
-    judged_confidence,
-    judged_results,
-    summarise,
-    trade_off,
+    abstention_curve,
+    confidence_outcomes,
+    result_outcomes,
+    summarize,
 )
 from memrecall.evaluation.plots import (
     Axis,
@@ -19,59 +19,56 @@ from memrecall.evaluation.plots import (
     Whisker,
     line_chart,
     log_axis,
+    render_image,
     share_axis,
     whisker_chart,
 )
 from memrecall.evaluation.runs import EvaluationRun
 from memrecall.evaluation.statistics import calibration_bins
 
-DEEPEST = 50
+MAX_DEPTH = 50
+MAX_RUNS = 8  # the palette has eight distinguishable colours
 
 
 def recall_by_depth(run: EvaluationRun) -> list[float]:
-    """The share of a question's evidence among the first 1, 2, … keys."""
-    depth = min(run.state.plan.depth, DEEPEST)
-    found = np.zeros((len(run.answers), depth))
-    asked = [len(question.evidence) for question in run.questions]
-    for at, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
-        for place, key in enumerate(answer.keys[:depth]):
-            found[at, place] = key in question.evidence
-    counts = np.array(asked)
-    known = counts > 0
-    if not known.any():
+    """Return the share of the evidence among the first 1, 2, … keys."""
+    depth = min(run.state.plan.depth, MAX_DEPTH)
+    is_hit = np.zeros((len(run.answers), depth))
+    for row, (question, answer) in enumerate(zip(run.questions, run.answers, strict=True)):
+        for rank, key in enumerate(answer.keys[:depth]):
+            is_hit[row, rank] = key in question.evidence
+    counts = np.array([len(question.evidence) for question in run.questions])
+    has_evidence = counts > 0
+    if not has_evidence.any():
         return [0.0] * depth
-    shares = found[known].cumsum(axis=1) / counts[known, None]
+    shares = is_hit[has_evidence].cumsum(axis=1) / counts[has_evidence, None]
     return [float(value) for value in shares.mean(axis=0)]
 
 
 def calibration(run: EvaluationRun) -> tuple[str, list[tuple[float, float, int]]]:
-    """What was predicted, and in bins: the prediction, how often it came true, of how many."""
+    """Return the kind of prediction, and its bins: mean prediction, share true, size."""
     pairs = list(zip(run.questions, run.answers, strict=True))
     if run.state.plan.mode == "recall":
-        kind, (predicted, true) = "confidence", judged_confidence(pairs)
+        kind, (predicted, true) = "confidence", confidence_outcomes(pairs)
     elif all(answer.probabilities is not None for answer in run.answers):
         kind = "probability"
-        predicted, true = judged_results(pairs, lambda answer: answer.probabilities or ())
+        predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
     else:
         kind = "relevance score"
-        predicted, true = judged_results(pairs, lambda answer: [s for _, s in answer.retrieved])
-    known = ~np.isnan(predicted)
-    return kind, calibration_bins(predicted[known], true[known])
+        predicted, true = result_outcomes(pairs, lambda answer: [s for _, s in answer.retrieved])
+    is_present = ~np.isnan(predicted)
+    return kind, calibration_bins(predicted[is_present], true[is_present])
 
 
 def latency_shares(run: EvaluationRun) -> list[tuple[float, float]]:
-    """Milliseconds, and the share of the questions that took at most so long."""
-    took = sorted(1000 * seconds for seconds in run.seconds)
-    return [(ms, number / len(took)) for number, ms in enumerate(took, 1)]
-
-
-MOST_RUNS = 8  # so many colours can be told apart
-_DEEPEST = 50
+    """Return the latencies in milliseconds with their cumulative share of the questions."""
+    latencies = sorted(1000 * seconds for seconds in run.seconds)
+    return [(ms, number / len(latencies)) for number, ms in enumerate(latencies, 1)]
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
-    """A run with its name on the page, its colour and its figures."""
+class PlottedRun:
+    """A run with its label, colour and metrics in a report."""
 
     name: str
     colour: int
@@ -81,57 +78,57 @@ class Shown:
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot with its heading and what is to be said of it. A notebook shows it as an image."""
+    """A plot with heading and caption, displayed as an image in notebooks."""
 
     name: str
     heading: str
-    said: str
-    plot: str  # SVG whose colours are classes
-    shown: Sequence[Shown]
+    caption: str
+    plot: str  # SVG with CSS classes for its colours
+    runs: Sequence[PlottedRun]
 
     def __repr__(self) -> str:
         return f"<Figure {self.name}: {self.heading}>"
 
     def _repr_svg_(self) -> str:
-        """How a notebook shows it."""
-        from memrecall.evaluation.plots import image_of
-
-        runs = [(each.name, each.colour) for each in self.shown]
-        return image_of(self.heading, self.said, runs, self.plot)
+        """Return the notebook display."""
+        legend = [(run.name, run.colour) for run in self.runs]
+        return render_image(self.heading, self.caption, legend, self.plot)
 
 
 def figures_of(*runs: EvaluationRun) -> dict[str, Figure]:
-    """The figures of up to eight runs, by name: `recall_by_depth`, `by_category`, …"""
-    return {figure.name: figure for figure in draw_figures(shown_runs(runs))}
+    """Return the figures of up to eight runs, by name: `recall_by_depth`, `by_category`, …"""
+    return {figure.name: figure for figure in draw_figures(prepare_runs(runs))}
 
 
-def shown_runs(runs: Sequence[EvaluationRun]) -> list[Shown]:
-    """Runs with names and colours that tell them apart; refuses runs without an answer."""
-    if len(runs) > MOST_RUNS:
-        raise InvalidArgument(f"{len(runs)} runs do not fit one report", hint="Give at most 8")
+def prepare_runs(runs: Sequence[EvaluationRun]) -> list[PlottedRun]:
+    """Give runs distinct labels and colours; reject runs without results."""
+    if len(runs) > MAX_RUNS:
+        raise InvalidArgument(
+            f"{len(runs)} runs do not fit one report", hint=f"Pass at most {MAX_RUNS}"
+        )
     for run in runs:
         if not run.answers:
-            raise InvalidArgument(f"{run.name} has no answer yet", hint="Run it first")
+            raise InvalidArgument(f"{run.name} has no answers yet", hint="Run it first")
     return [
-        Shown(name, at, run, summarise(run.questions, run.answers, run.seconds))
+        PlottedRun(name, at, run, summarize(run.questions, run.answers, run.seconds))
         for at, (name, run) in enumerate(zip(unique_names(runs), runs, strict=True))
     ]
 
 
-def draw_figures(shown: Sequence[Shown]) -> list[Figure]:
-    """Every figure that these runs have."""
+def draw_figures(runs: Sequence[PlottedRun]) -> list[Figure]:
+    """Return all figures that are defined for these runs."""
     return [
-        _recall_by_depth(shown),
-        _by_category(shown, "by_category", "recall@10", "evidence recall at 10"),
-        *_handed_off(shown),
-        *_abstention(shown),
-        _calibration(shown),
-        _latency(shown),
+        _recall_by_depth(runs),
+        _by_category(runs, "by_category", "recall@10", "evidence recall at 10"),
+        *_handed_off(runs),
+        *_abstention(runs),
+        _calibration(runs),
+        _latency(runs),
     ]
 
 
 def unique_names(runs: Sequence[EvaluationRun]) -> list[str]:
-    """What the runs are called; runs of one name are numbered."""
+    """Return the names of the runs; equal names are numbered."""
     names = [run.name for run in runs]
     return [
         name if names.count(name) == 1 else f"{name} ({names[: at + 1].count(name)})"
@@ -139,92 +136,88 @@ def unique_names(runs: Sequence[EvaluationRun]) -> list[str]:
     ]
 
 
-def _recall_by_depth(shown: Sequence[Shown]) -> Figure:
+def _recall_by_depth(runs: Sequence[PlottedRun]) -> Figure:
     heading = "Evidence recall against k"
     series = [
-        Series(each.name, each.colour, list(enumerate(recall_by_depth(each.run), 1)))
-        for each in shown
+        Series(run.name, run.colour, list(enumerate(recall_by_depth(run.run), 1))) for run in runs
     ]
-    deepest = max(len(each.points) for each in series)
+    deepest = max(len(line.points) for line in series)
     ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
     axis = Axis("k", 1, max(deepest, 2), ticks)
     plot = line_chart(heading, axis, share_axis("share of the evidence"), series)
     return Figure(
         "recall_by_depth",
         heading,
-        "Share of a question's evidence among the first k keys.",
+        "Share of the evidence among the first k keys.",
         plot,
-        shown,
+        runs,
     )
 
 
-def _by_category(shown: Sequence[Shown], name: str, metric: str, label: str) -> Figure:
-    kinds = sorted({kind for each in shown for kind in each.metrics["categories"]})
-    rows = [("overall", [(each, each.metrics["overall"]) for each in shown])]
+def _by_category(runs: Sequence[PlottedRun], name: str, metric: str, label: str) -> Figure:
+    kinds = sorted({kind for run in runs for kind in run.metrics["categories"]})
+    rows = [("overall", [(run, run.metrics["overall"]) for run in runs])]
     rows += [
-        (kind, [(each, each.metrics["categories"].get(kind, {})) for each in shown])
-        for kind in kinds
+        (kind, [(run, run.metrics["categories"].get(kind, {})) for run in runs]) for kind in kinds
     ]
     groups = [
-        (kind, [_whisker(each, told[metric]) for each, told in figures if metric in told])
-        for kind, figures in rows
+        (kind, [_whisker(run, metrics[metric]) for run, metrics in group if metric in metrics])
+        for kind, group in rows
     ]
     heading = f"{label[0].upper()}{label[1:]} by category"
     plot = whisker_chart(heading, label, [group for group in groups if group[1]])
-    return Figure(name, heading, "With 95 % intervals.", plot, shown)
+    return Figure(name, heading, "With 95 % intervals.", plot, runs)
 
 
-def _whisker(each: Shown, told: dict[str, float]) -> Whisker:
-    return Whisker(each.name, each.colour, told["value"], told["low"], told["high"])
+def _whisker(run: PlottedRun, metric: dict[str, float]) -> Whisker:
+    return Whisker(run.name, run.colour, metric["value"], metric["low"], metric["high"])
 
 
-def _handed_off(shown: Sequence[Shown]) -> list[Figure]:
-    if not any(each.run.state.plan.mode == "recall" for each in shown):
+def _handed_off(runs: Sequence[PlottedRun]) -> list[Figure]:
+    if not any(run.run.state.plan.mode == "recall" for run in runs):
         return []
-    return [_by_category(shown, "handed_off", "f1", "F1 of the keys handed off")]
+    return [_by_category(runs, "handed_off", "f1", "F1 of the keys handed off")]
 
 
-def _abstention(shown: Sequence[Shown]) -> list[Figure]:
-    """Where a threshold of the confidence may lie, if some questions have no answer."""
+def _abstention(runs: Sequence[PlottedRun]) -> list[Figure]:
+    """Return the abstention curve, if some questions are unanswerable."""
     heading = "Abstaining below a confidence"
     series = [
-        Series(each.name, each.colour, points)
-        for each in shown
-        if each.run.state.plan.mode == "recall"
-        and (points := trade_off(list(zip(each.run.questions, each.run.answers, strict=True))))
+        Series(run.name, run.colour, points)
+        for run in runs
+        if run.run.state.plan.mode == "recall"
+        and (points := abstention_curve(list(zip(run.run.questions, run.run.answers, strict=True))))
     ]
     if not series:
         return []
-    across = share_axis("answerable questions left unanswered")
-    up = share_axis("unanswerable questions noticed")
+    across = share_axis("share of answerable questions unanswered")
+    up = share_axis("share of unanswerable questions detected")
     plot = line_chart(heading, across, up, series, diagonal=True)
-    said = "Each point is a threshold; on the diagonal nothing is told apart."
-    return [Figure("abstention", heading, said, plot, shown)]
+    caption = "Each point is a threshold; the diagonal is chance."
+    return [Figure("abstention", heading, caption, plot, runs)]
 
 
-def _calibration(shown: Sequence[Shown]) -> Figure:
+def _calibration(runs: Sequence[PlottedRun]) -> Figure:
     heading = "Calibration"
     series, kinds = [], []
-    for each in shown:
-        kind, bins = calibration(each.run)
+    for run in runs:
+        kind, bins = calibration(run.run)
         kinds.append(kind)
-        points = [(said, came) for said, came, _ in bins]
-        series.append(Series(f"{each.name}, {kind}", each.colour, points, dots=True))
+        points = [(mean, share) for mean, share, _ in bins]
+        series.append(Series(f"{run.name}, {kind}", run.colour, points, dots=True))
     across = share_axis(" or ".join(dict.fromkeys(kinds)))
     plot = line_chart(heading, across, share_axis("share that is evidence"), series, diagonal=True)
-    said = (
-        "Ten bins of equal size. A confidence is right if any evidence was handed off, a "
+    caption = (
+        "Ten bins of equal size. A confidence is correct if any evidence was handed off, a "
         "probability or score if the result is evidence (first 20). A score only ranks: "
         "it need not lie on the diagonal."
     )
-    return Figure("calibration", heading, said, plot, shown)
+    return Figure("calibration", heading, caption, plot, runs)
 
 
-def _latency(shown: Sequence[Shown]) -> Figure:
+def _latency(runs: Sequence[PlottedRun]) -> Figure:
     heading = "Latency"
-    series = [Series(each.name, each.colour, latency_shares(each.run)) for each in shown]
-    axis = log_axis("milliseconds", [ms for each in series for ms, _ in each.points])
+    series = [Series(run.name, run.colour, latency_shares(run.run)) for run in runs]
+    axis = log_axis("milliseconds", [ms for line in series for ms, _ in line.points])
     plot = line_chart(heading, axis, share_axis("share of the questions"), series)
-    return Figure(
-        "latency", heading, "Share of the questions that took at most so long.", plot, shown
-    )
+    return Figure("latency", heading, "Cumulative share of the questions.", plot, runs)

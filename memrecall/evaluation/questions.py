@@ -1,4 +1,4 @@
-"""The questions of an evaluation: what is asked, by whom, when, and what is evidence for it."""
+"""The labelled questions of an evaluation, and helpers to read JSON lines."""
 
 import hashlib
 import json
@@ -18,29 +18,29 @@ from memrecall.types import CleanText, Id, Name, describe_validation_error, pars
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's contents; an error if it cannot be read."""
+    """Return a file's contents; raise `InvalidArgument` if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise InvalidArgument(
-            f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+            f"cannot read {path}: {error.strerror}", hint="Pass a file of JSON lines"
         ) from None
 
 
 def digest(data: bytes) -> str:
-    """What tells one file's contents from another's."""
+    """Return the SHA-256 of a file's contents."""
     return hashlib.sha256(data).hexdigest()
 
 
 def numbered_lines(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """The lines that are not blank, counted from 1."""
+    """Yield the lines that are not blank, numbered from 1."""
     for number, line in enumerate(data.split(b"\n"), 1):
         if line.strip():
             yield number, line
 
 
 def read_object(line: bytes) -> dict[str, Any]:
-    """One line as a JSON object."""
+    """Parse one line as a JSON object."""
     try:
         data = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
@@ -48,14 +48,16 @@ def read_object(line: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"not JSON: {error}") from None
     if not isinstance(data, dict):
-        raise InvalidArgument("JSON, but not an object")
+        raise InvalidArgument("not a JSON object")
     return data
 
 
 def at_line(path: Path, number: int, error: Exception) -> InvalidArgument:
-    """The same complaint, with the place that it is about."""
-    said = describe_validation_error(error) if isinstance(error, ValidationError) else str(error)
-    return InvalidArgument(f"{path} line {number}: {said}", line=number)
+    """Return the error with its file and line."""
+    problem = str(error)
+    if isinstance(error, ValidationError):
+        problem = describe_validation_error(error)
+    return InvalidArgument(f"{path} line {number}: {problem}", line=number)
 
 
 UNANSWERABLE = frozenset({"adversarial", "unanswerable"})  # categories
@@ -69,14 +71,14 @@ Label = Annotated[
 
 
 class Question(BaseModel):
-    """One line of a file of questions; fields with other names are left alone."""
+    """One line of a file of questions; other fields are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
     query_id: Annotated[Name, StringConstraints(min_length=1)]
     user_id: Id
     query: CleanText
-    evidence: tuple[Id, ...]  # of messages or memories; none: the question has no answer
+    evidence: tuple[Id, ...]  # message or memory keys; empty: the question has no answer
     category: Label = ""
     as_of: str | None = None
     time_zone: str | None = None
@@ -84,36 +86,36 @@ class Question(BaseModel):
 
     @property
     def answerable(self) -> bool:
-        """Whether what is asked was ever said.
+        """True if the corpus contains the answer.
 
-        Adversarial questions name evidence too: what was said of something, or somebody, else.
+        Adversarial questions have evidence too, but about another subject or person.
         """
         return bool(self.evidence) and self.category.casefold() not in UNANSWERABLE
 
     @property
     def zone(self) -> ZoneInfo:
-        """Where the user is."""
+        """The user's time zone."""
         return ZoneInfo(self.time_zone or "UTC")
 
     @property
     def horizon(self) -> datetime | None:
-        """The last moment that may be seen; None: everything may."""
+        """The latest visible moment; None: everything is visible."""
         return None if self.as_of is None else last_moment(self.as_of, self.zone)
 
     @property
     def conversation(self) -> list[dict[str, str]]:
-        """One message a line, speakers in turn, the user's last."""
-        said = [line.strip() for line in self.query.split("\n") if line.strip()]
+        """One message per line of the query, roles alternating, the user's message last."""
+        lines = [line.strip() for line in self.query.split("\n") if line.strip()]
         roles = ("user", "assistant")
         return [
-            {"role": roles[(len(said) - 1 - at) % 2], "content": text}
-            for at, text in enumerate(said)
+            {"role": roles[(len(lines) - 1 - at) % 2], "content": text}
+            for at, text in enumerate(lines)
         ]
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionSet:
-    """The questions of a file, perhaps only its first; `lines` are those lines as they stand."""
+    """The questions of a file, or its first ones, with their line numbers and raw lines."""
 
     path: Path
     sha256: str
@@ -122,26 +124,26 @@ class QuestionSet:
     lines: bytes
 
 
-def read_questions(path: Path, most: int | None = None) -> QuestionSet:
-    """Read a file of questions, at most so many; anything wrong is an error with its line."""
+def read_questions(path: Path, limit: int | None = None) -> QuestionSet:
+    """Read a file of questions, at most `limit`; errors name the line."""
     data = read_bytes(path)
-    found: dict[str, tuple[int, Question, bytes]] = {}
+    questions: dict[str, tuple[int, Question, bytes]] = {}
     for number, line in numbered_lines(data):
-        if most is not None and len(found) >= most:
+        if limit is not None and len(questions) >= limit:
             break
         try:
             question = _read(line)
         except (InvalidArgument, ValidationError) as error:
             raise at_line(path, number, error) from None
-        if question.query_id in found:
-            first = found[question.query_id][0]
-            twice = InvalidArgument(f"query_id {question.query_id!r} is on line {first} already")
-            raise at_line(path, number, twice)
-        found[question.query_id] = (number, question, line.strip() + b"\n")
-    if not found:
-        raise InvalidArgument(f"{path} has no question")
-    numbers, questions, lines = zip(*found.values(), strict=True)
-    return QuestionSet(path, digest(data), questions, numbers, b"".join(lines))
+        if question.query_id in questions:
+            first = questions[question.query_id][0]
+            repeated = InvalidArgument(f"query_id {question.query_id!r} repeats line {first}")
+            raise at_line(path, number, repeated)
+        questions[question.query_id] = (number, question, line.strip() + b"\n")
+    if not questions:
+        raise InvalidArgument(f"{path} contains no question")
+    numbers, parsed, lines = zip(*questions.values(), strict=True)
+    return QuestionSet(path, digest(data), parsed, numbers, b"".join(lines))
 
 
 def _read(line: bytes) -> Question:
@@ -149,12 +151,12 @@ def _read(line: bytes) -> Question:
     if isinstance(data.get("evidence"), list):
         data["evidence"] = _without_repeats(data["evidence"])
     question = Question.model_validate(data)
-    SearchRequest(question.query)  # refuses what cannot be searched for
+    SearchRequest(question.query)  # rejects queries that cannot be searched for
     try:
         zone = question.zone
     except (ZoneInfoNotFoundError, ValueError, OSError):
         raise InvalidArgument(
-            f"time_zone {question.time_zone!r} is not known", hint="Write it like Asia/Shanghai"
+            f"unknown time_zone {question.time_zone!r}", hint="Write it like Asia/Shanghai"
         ) from None
     if question.as_of is not None:
         last_moment(question.as_of, zone)
@@ -166,7 +168,7 @@ def _without_repeats(keys: list[Any]) -> list[Any]:
 
 
 def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
-    """The last moment of a month (2025-01) or a day (2025-01-07) in that zone; a time is itself."""
+    """Return the last moment of a month (2025-01) or day (2025-01-07); a time is unchanged."""
     try:
         if month := _MONTH.fullmatch(as_of):
             first = datetime(int(month[1]), int(month[2]), 1, tzinfo=zone)

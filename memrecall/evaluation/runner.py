@@ -1,5 +1,6 @@
-"""A whole run in one call, as a notebook wants it."""
+"""The runner of an evaluation, and `evaluate`, which does a whole run in one call."""
 
+import asyncio
 import platform
 import time
 from collections.abc import Callable
@@ -11,81 +12,85 @@ import numpy as np
 
 from memrecall import __version__
 from memrecall.errors import InvalidArgument
-from memrecall.evaluation.askers import Asker, RecallAsker, SearchAsker
-from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, fill
-from memrecall.evaluation.metrics import summarise
+from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
+from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
+from memrecall.evaluation.metrics import summarize
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
 from memrecall.progress import Progress, progress_bar
 from memrecall.search.request import Mode
+from memrecall.settings import Settings
 from memrecall.types import format_time
 
 Advance = Callable[[int], None]
 
 
 class Runner:
-    """Carries one run on from wherever it stands."""
+    """Starts or continues one run."""
 
     def __init__(
-        self, folder: RunFolder, state: RunState, corpus: Corpus, asked: QuestionSet
+        self, folder: RunFolder, state: RunState, corpus: Corpus, question_set: QuestionSet
     ) -> None:
         self.folder = folder
         self.state = state
         self.corpus = corpus
-        self._asked = asked
+        self._question_set = question_set
         self._zones: dict[str, str] = {}
 
     @property
     def questions(self) -> int:
-        """How many are to be asked in all."""
-        return len(self._asked.questions)
+        """Number of questions in all."""
+        return len(self._question_set.questions)
 
-    async def store_corpus(self, library: Library, advance: Advance) -> None:
-        """Store the corpus, unless this run has done so already."""
+    async def import_corpus(self, library: Library, advance: Advance) -> None:
+        """Import the corpus, unless this run has imported it already."""
         database = library.store.facts.database_id
         if self.state.database_id != database:
             await _require_empty(library)
             self.state.database_id, self.state.imported = database, False
             self.folder.save(self.state)
         if not self.state.imported:
-            await fill(library, self.corpus, advance)
+            await import_corpus(library, self.corpus, advance)
             self.state.imported = True
             self.folder.save(self.state)
 
-    async def use_stored(self, library: Library) -> None:
-        """Ask what an earlier run stored; a database with more or less in it is refused."""
+    async def require_corpus(self, library: Library) -> None:
+        """Use the corpus that an earlier run imported; reject a database with other rows."""
         counts = await library.store.count()
-        held = (counts["messages"], counts["memories"])
-        wanted = (len(self.corpus.messages), len(self.corpus.memories))
-        if held != wanted:
+        stored = (counts["messages"], counts["memories"])
+        expected = (len(self.corpus.messages), len(self.corpus.memories))
+        if stored != expected:
             raise InvalidArgument(
-                f"{library.store.location} holds {held[0]} messages and {held[1]} memories, "
-                f"the corpus {wanted[0]} and {wanted[1]}",
-                hint="Leave out stored, with a database of its own",
+                f"{library.store.location} holds {stored[0]} messages and {stored[1]} memories, "
+                f"the corpus {expected[0]} and {expected[1]}",
+                hint="Drop stored=True and use an empty database",
             )
         self.state.database_id, self.state.imported = library.store.facts.database_id, True
         self.folder.save(self.state)
 
-    async def ask_all(self, library: Library, asker: Asker, advance: Advance) -> None:
-        """Ask what has not been asked."""
-        done = self.folder.mend()
-        advance(done)
-        for question in self._asked.questions[done:]:
-            await self._set_zone(library, question)
+    async def ask_all(self, library: Library, evaluator: Evaluator, advance: Advance) -> None:
+        """Ask the questions that have no result yet."""
+        answered = self.folder.repair()
+        advance(answered)
+        for question in self._question_set.questions[answered:]:
+            await self._set_time_zone(library, question)
             started = time.perf_counter()
-            answer = await asker.ask(question)
-            self.folder.append(answer, time.perf_counter() - started)
+            result = await evaluator.ask(question)
+            self.folder.append(result, time.perf_counter() - started)
             advance(1)
+            # A question may be answered without suspending. A pending Ctrl-C must be raised here:
+            # after the last question it would otherwise interrupt the closing of the database.
+            await asyncio.sleep(0)
 
-    def sum_up(self) -> EvaluationRun:
-        """Write the summary of what there is, also of a run that was stopped."""
-        self.folder.mend()
+    def summarize(self) -> EvaluationRun:
+        """Write the summary of the results so far, also of an interrupted run."""
+        self.folder.repair()
         run = self.folder.read()
         state = self.state
-        state.complete = len(run.answers) == len(self._asked.questions)
+        state.complete = len(run.answers) == len(self._question_set.questions)
         state.counts = self._count(run)
-        state.metrics = summarise(run.questions, run.answers, run.seconds)
+        state.metrics = summarize(run.questions, run.answers, run.seconds)
         self.folder.save(state)
         if state.complete:
             self.folder.drop_database()
@@ -97,15 +102,16 @@ class Runner:
             "messages": len(self.corpus.messages),
             "memories": len(self.corpus.memories),
             "users": len(self.corpus.keys),
-            "questions": len(self._asked.questions),
+            "questions": len(self._question_set.questions),
             "answered": len(run.answers),
             "unanswerable": sum(not question.answerable for question in run.questions),
-            "evidence_hidden_by_as_of": count_hidden(self._asked, self.corpus, datetime.now(UTC)),
+            "evidence_hidden_by_as_of": count_hidden(
+                self._question_set, self.corpus, datetime.now(UTC)
+            ),
             "fallbacks": sum(result.fallback is not None for result in recalled),
         }
 
-    async def _set_zone(self, library: Library, question: Question) -> None:
-        """Let the question's user live where the question says."""
+    async def _set_time_zone(self, library: Library, question: Question) -> None:
         zone = question.time_zone or "UTC"
         if self._zones.get(question.user_id) != zone:
             await library.store.owners.set_time_zone(question.user_id, zone)
@@ -118,14 +124,14 @@ async def _require_empty(library: Library) -> None:
         raise InvalidArgument(
             f"{library.store.location} is not empty: it holds {counts['messages']} messages "
             f"and {counts['memories']} memories",
-            hint="An evaluation needs a database of its own",
+            hint="An evaluation needs an empty database",
         )
 
 
 async def evaluate(
     library: Library,
     corpus: Corpus,
-    asked: QuestionSet,
+    question_set: QuestionSet,
     out: Path | str,
     *,
     mode: Literal["search", "recall"] = "search",
@@ -135,48 +141,59 @@ async def evaluate(
     stored: bool = False,
     progress: Progress = None,
 ) -> EvaluationRun:
-    """Store a corpus in an empty library, ask every question, and measure what comes back.
+    """Import a corpus into an empty library, ask every question and measure the results.
 
-    `out` is the run's folder. Called again with the same, it goes on where it was stopped. With
-    `stored` the library holds the corpus already, from a run with other settings. A recall is
-    driven by the `model_client`, or else by the rules. `progress` is told how many questions were
-    answered; without it, a notebook shows a bar.
+    `out` is the run's folder; a second call with the same folder continues an interrupted run. With
+    `stored` the library holds the corpus already, from a run with other settings. A recall uses
+    `model_client`, or the offline rules. `progress` is called with the number of questions
+    answered; without it, a notebook shows a progress bar.
     """
     if mode not in ("search", "recall"):
-        raise InvalidArgument(f"mode {mode!r} is not known", hint="Use search or recall")
-    check_labels(asked, corpus)
-    plan = RunPlan(
+        raise InvalidArgument(f"unknown mode {mode!r}", hint="Use search or recall")
+    check_labels(question_set, corpus)
+    plan = build_plan(
+        corpus,
+        question_set,
+        library.settings,
         mode=mode,
         depth=depth,
         max_questions=None,
-        corpus_sha256=corpus.sha256,
-        queries_sha256=asked.sha256,
-        embedder=library.settings.embedder,
         model=str(getattr(model_client, "model", "")) if mode == "recall" else "",
-        tool_calls=library.settings.tool_calls,
         replayed=False,
-        version=__version__,
         retrieval=retrieval,
     )
     folder = RunFolder(Path(out))
-    with folder.held():
-        state = folder.begin(new_state(plan, corpus.path, asked.path), asked.lines)
-        runner = Runner(folder, state, corpus, asked)
+    with folder.lock():
+        state = folder.begin(new_state(plan, corpus.path, question_set.path), question_set.lines)
+        runner = Runner(folder, state, corpus, question_set)
         try:
-            if folder.mend() < runner.questions:
-                await _store(runner, library, stored, progress)
-                asker = _asker(library, runner, model_client)
-                with progress_bar(
-                    progress, "asking", runner.questions, unit="questions"
-                ) as advance:
-                    await runner.ask_all(library, asker, advance)
+            if folder.repair() < runner.questions:
+                await _prepare_library(runner, library, stored, progress)
+                evaluator = _build_evaluator(library, runner, model_client)
+                total = runner.questions
+                with progress_bar(progress, "asking", total, unit="questions") as advance:
+                    await runner.ask_all(library, evaluator, advance)
         finally:
-            run = runner.sum_up()
+            run = runner.summarize()
     return run
 
 
+def build_plan(
+    corpus: Corpus, question_set: QuestionSet, settings: Settings, **choices: Any
+) -> RunPlan:
+    """Return the plan of a run over these files, with these settings and choices."""
+    return RunPlan(
+        corpus_sha256=corpus.sha256,
+        queries_sha256=question_set.sha256,
+        embedder=settings.embedder,
+        tool_calls=settings.tool_calls,
+        version=__version__,
+        **choices,
+    )
+
+
 def new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
-    """The state of a run that begins now."""
+    """Return the state of a run that starts now."""
     return RunState(
         plan=plan,
         corpus=f"{corpus.resolve().parent.name}/{corpus.name}",
@@ -190,20 +207,22 @@ def new_state(plan: RunPlan, corpus: Path, queries: Path) -> RunState:
     )
 
 
-def _asker(library: Library, runner: Runner, model_client: Any) -> Asker:
+def _build_evaluator(library: Library, runner: Runner, model_client: Any) -> Evaluator:
     plan, corpus = runner.state.plan, runner.corpus
     if plan.mode == "search":
-        return SearchAsker(library, corpus, plan.depth, plan.retrieval)
+        return SearchEvaluator(library, corpus, plan.depth, plan.retrieval)
     from memrecall.agent import offline_client
 
-    return RecallAsker(library, corpus, plan.depth, model_client or offline_client())
+    return RecallEvaluator(library, corpus, plan.depth, model_client or offline_client())
 
 
-async def _store(runner: Runner, library: Library, stored: bool, progress: Progress) -> None:
+async def _prepare_library(
+    runner: Runner, library: Library, stored: bool, progress: Progress
+) -> None:
     if stored:
-        await runner.use_stored(library)
+        await runner.require_corpus(library)
         return
-    # Whoever gave a function wants to be told of answers, not of lines.
-    about_lines = None if callable(progress) else progress
-    with progress_bar(about_lines, "importing", runner.corpus.size, unit="lines") as advance:
-        await runner.store_corpus(library, advance)
+    # A callback counts answered questions, not imported lines.
+    import_progress = None if callable(progress) else progress
+    with progress_bar(import_progress, "importing", runner.corpus.size, unit="lines") as advance:
+        await runner.import_corpus(library, advance)

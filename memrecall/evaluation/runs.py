@@ -1,7 +1,7 @@
-"""The folder of a run: what was asked, what came of it, how long it took, what it comes to.
+"""The folder of a run: questions, results, timings and summary.
 
-A run that was stopped, even in the midst of a line, leaves a folder that can be read and gone on
-with: a question counts as asked when its line of the results ends.
+An interrupted run leaves a folder that can be read and continued: a question counts as answered
+when its line in the results is complete.
 """
 
 import fcntl
@@ -27,7 +27,7 @@ from memrecall.search.request import Mode
 
 @dataclass(frozen=True, slots=True)
 class RecallRecord:
-    """What a recall handed off, and what it took."""
+    """The handoff of a recall and its cost."""
 
     relevant_memory_keys: tuple[str, ...]
     confidence: float
@@ -38,26 +38,26 @@ class RecallRecord:
     tool_calls: int
     model_calls: int
     prompt_characters: int
-    fallback: str | None = None  # why the rules had to stand in for the model
+    fallback: str | None = None  # why the offline rules replaced the model
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionResult:
-    """The keys found for one question, the best first; the same for every run of the same thing."""
+    """The keys retrieved for one question, best first; equal for equal runs."""
 
     query_id: str
     category: str
     retrieved: tuple[tuple[str, float | None], ...]
-    probabilities: tuple[float, ...] | None = None  # of `retrieved`, where the search gives them
+    probabilities: tuple[float, ...] | None = None  # of `retrieved`, if the search returns them
     recalled: RecallRecord | None = None
 
     @property
     def keys(self) -> list[str]:
-        """The keys alone, in their order."""
+        """The retrieved keys without their scores."""
         return [key for key, _ in self.retrieved]
 
     def to_line(self) -> str:
-        """One line of JSON."""
+        """Return the result as one line of JSON."""
         fields: dict[str, Any] = {
             "query_id": self.query_id,
             "category": self.category,
@@ -71,11 +71,11 @@ class QuestionResult:
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
-        """The inverse of `to_line`."""
+        """Parse the fields of a line written by `to_line`."""
         data = dict(fields)
         query_id, category = data.pop("query_id"), data.pop("category")
         retrieved = tuple((key, score) for key, score in data.pop("retrieved"))
-        chances = data.pop("probabilities", None)
+        probabilities = data.pop("probabilities", None)
         for name in ("relevant_memory_keys", "windows"):
             if name in data:
                 data[name] = tuple(data[name])
@@ -83,7 +83,7 @@ class QuestionResult:
             query_id=query_id,
             category=category,
             retrieved=retrieved,
-            probabilities=None if chances is None else tuple(chances),
+            probabilities=None if probabilities is None else tuple(probabilities),
             recalled=RecallRecord(**data) if data else None,
         )
 
@@ -94,7 +94,7 @@ _DATABASE = "store.db"
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What makes two runs the same run: data, mode, and the settings that change results."""
+    """The identity of a run: data, mode, and the settings that change results."""
 
     mode: str
     depth: int
@@ -106,16 +106,16 @@ class RunPlan:
     tool_calls: str
     replayed: bool
     version: str
-    without: tuple[str, ...] = ()  # parts of a recall that were switched off
-    retrieval: Mode = "hybrid"  # how a search finds: by words, by meaning, by both
+    without: tuple[str, ...] = ()  # disabled parts of a recall
+    retrieval: Mode = "hybrid"  # of a search
 
 
 @dataclass(slots=True)
 class RunState:
-    """How far a run has come, and what is known about it besides."""
+    """The progress of a run, with its counts and metrics."""
 
     plan: RunPlan
-    corpus: str  # the names of the files
+    corpus: str  # file name, like queries
     queries: str
     started_at: str
     database_id: str = ""
@@ -128,7 +128,7 @@ class RunState:
 
 @dataclass(frozen=True, slots=True)
 class EvaluationRun:
-    """A run that was read: as many questions as have been answered."""
+    """A run as read from its folder: the answered questions and their results."""
 
     name: str
     state: RunState
@@ -137,18 +137,18 @@ class EvaluationRun:
     seconds: tuple[float, ...]
 
     def __repr__(self) -> str:
-        asked = len(self.questions)
-        return f"<Run {self.name}: {self.state.plan.mode}, {asked} questions answered>"
+        mode, count = self.state.plan.mode, len(self.questions)
+        return f"<Run {self.name}: {mode}, {count} questions answered>"
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
-        from memrecall.evaluation.display import run_html
+        """Return the notebook display."""
+        from memrecall.evaluation.report import render_run
 
-        return run_html(self)
+        return render_run(self)
 
 
 class RunFolder:
-    """One run's files."""
+    """The files of one run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -160,12 +160,12 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """Whether a run has been begun here."""
+        """True if a run was started here."""
         return self._summary.exists()
 
     @contextmanager
-    def held(self) -> Iterator[None]:
-        """Hold the folder while a run writes into it; two at once would mix their answers."""
+    def lock(self) -> Iterator[None]:
+        """Lock the folder while a run writes into it: two writers would mix their results."""
         if self.path.exists() and not self.path.is_dir():
             raise InvalidArgument(f"{self.path} is not a folder", hint="Choose another --out")
         self.path.mkdir(parents=True, exist_ok=True)
@@ -182,15 +182,16 @@ class RunFolder:
             os.close(folder)
 
     def begin(self, fresh: RunState, lines: bytes) -> RunState:
-        """Begin a run, or find one of the same plan; one of another is refused once it has answers.
+        """Start a run, or return the state of the run with the same plan.
 
-        What failed before its first answer is begun anew: most likely its files were mended.
+        A run with another plan is rejected if it has results. A run that failed before its first
+        result is restarted, since its input files were probably corrected.
         """
         if self.exists:
             state = self.read_state()
             if state.plan == fresh.plan:
                 return state
-            self._require_unanswered(state.plan, fresh.plan)
+            self._require_no_results(state.plan, fresh.plan)
             self.drop_database()
         elif self.path.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
             raise InvalidArgument(
@@ -203,18 +204,18 @@ class RunFolder:
         self.save(fresh)
         return fresh
 
-    def _require_unanswered(self, known: RunPlan, given: RunPlan) -> None:
+    def _require_no_results(self, existing: RunPlan, requested: RunPlan) -> None:
         if not _whole_lines(self._results):
             return
-        before, now = asdict(known), asdict(given)
-        name = next(name for name in now if before[name] != now[name])
+        before, after = asdict(existing), asdict(requested)
+        name = next(name for name in after if before[name] != after[name])
         raise InvalidArgument(
-            f"{self.path} holds a run with {name} = {before[name]}, not {now[name]}",
-            hint="Choose another --out, or remove that folder",
+            f"{self.path} holds a run with {name} = {before[name]}, not {after[name]}",
+            hint="Choose another --out, or remove the folder",
         )
 
     def read_state(self) -> RunState:
-        """The summary as it stands."""
+        """Read the summary."""
         try:
             data = json.loads(self._summary.read_bytes())
             if data.pop("format") != FORMAT:
@@ -227,13 +228,13 @@ class RunFolder:
         except FileNotFoundError:
             raise NotFound(
                 f"{self.path} is not a run: it has no summary.json",
-                hint="`memrecall eval list` shows the runs there are",
+                hint="`memrecall eval list` shows the existing runs",
             ) from None
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise InvalidArgument(f"{self._summary} cannot be read: {error}") from None
 
-    def counted_state(self) -> RunState:
-        """The summary, with the answers counted anew: a run that was killed could not count."""
+    def count_state(self) -> RunState:
+        """Read the summary and recount the results, which a killed run could not count."""
         state = self.read_state()
         if not state.complete:
             state.counts["answered"] = len(_whole_lines(self._results))
@@ -241,56 +242,56 @@ class RunFolder:
         return state
 
     def save(self, state: RunState) -> None:
-        """Write the summary, whole or not at all."""
+        """Write the summary atomically."""
         text = json.dumps({"format": FORMAT, **asdict(state)}, ensure_ascii=False, indent=2)
-        aside = self._summary.with_suffix(".part")
-        aside.write_text(text + "\n", "utf-8")
-        os.replace(aside, self._summary)
+        temporary = self._summary.with_suffix(".part")
+        temporary.write_text(text + "\n", "utf-8")
+        os.replace(temporary, self._summary)
 
-    def append(self, answer: QuestionResult, seconds: float) -> None:
-        """Write down one answer; its time goes first, so that no answer lacks one."""
-        timing = {"query_id": answer.query_id, "seconds": round(seconds, 6)}
+    def append(self, result: QuestionResult, seconds: float) -> None:
+        """Append one result; the timing is written first, so that no result lacks one."""
+        timing = {"query_id": result.query_id, "seconds": round(seconds, 6)}
         with self._timings.open("a", encoding="utf-8") as file:
             file.write(json.dumps(timing, ensure_ascii=False) + "\n")
         with self._results.open("a", encoding="utf-8") as file:
-            file.write(answer.to_line())
+            file.write(result.to_line())
 
-    def mend(self) -> int:
-        """Cut off what a stopped run left half written; tells how many answers there are."""
-        done = _cut(self._results)
-        _cut(self._timings, done)
-        return done
+    def repair(self) -> int:
+        """Remove incomplete lines of an interrupted run; return the number of results."""
+        count = _keep_whole_lines(self._results)
+        _keep_whole_lines(self._timings, count)
+        return count
 
     def read(self) -> EvaluationRun:
-        """The run as far as it has come."""
+        """Read the run as far as it has got."""
         state = self.read_state()
-        asked = read_questions(self._queries).questions
-        answers = [self._answer(number, line) for number, line in _whole_lines(self._results)]
+        questions = read_questions(self._queries).questions
+        answers = [self._read_result(number, line) for number, line in _whole_lines(self._results)]
         seconds = [float(read_object(line)["seconds"]) for _, line in _whole_lines(self._timings)]
-        given = [question.query_id for question in asked[: len(answers)]]
-        if given != [answer.query_id for answer in answers] or len(seconds) < len(answers):
-            raise InvalidArgument(
-                f"{self.path} is damaged: its answers are not those of its questions",
-                hint="Remove that folder and run the evaluation again",
-            )
         count = len(answers)
+        expected = [question.query_id for question in questions[:count]]
+        if expected != [answer.query_id for answer in answers] or len(seconds) < count:
+            raise InvalidArgument(
+                f"{self.path} is damaged: its results do not match its questions",
+                hint="Remove the folder and run the evaluation again",
+            )
         name = self.path.resolve().name
-        return EvaluationRun(name, state, asked[:count], tuple(answers), tuple(seconds[:count]))
+        return EvaluationRun(name, state, questions[:count], tuple(answers), tuple(seconds[:count]))
 
-    def _answer(self, number: int, line: bytes) -> QuestionResult:
+    def _read_result(self, number: int, line: bytes) -> QuestionResult:
         try:
             return QuestionResult.from_dict(read_object(line))
         except (InvalidArgument, KeyError, TypeError, ValueError) as error:
             raise at_line(self._results, number, error) from None
 
     def drop_database(self) -> None:
-        """Remove the temporary store, which nothing needs any more."""
+        """Remove the temporary database."""
         for part in self.path.glob(f"{_DATABASE}*"):
             shutil.rmtree(part) if part.is_dir() else part.unlink()
 
 
 def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
-    """The lines that have an end."""
+    """Return the numbered lines that end with a newline."""
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -298,18 +299,18 @@ def _whole_lines(path: Path) -> list[tuple[int, bytes]]:
     return list(numbered_lines(data[: data.rfind(b"\n") + 1]))
 
 
-def _cut(path: Path, most: int | None = None) -> int:
-    lines = [line for _, line in _whole_lines(path)][:most]
+def _keep_whole_lines(path: Path, limit: int | None = None) -> int:
+    lines = [line for _, line in _whole_lines(path)][:limit]
     path.write_bytes(b"".join(line + b"\n" for line in lines))
     return len(lines)
 
 
 def find_runs(folder: Path) -> list[tuple[Path, RunState]]:
-    """The runs of a folder, the latest first; what cannot be read is not a run."""
-    found = []
+    """Return the runs of a folder, newest first; unreadable folders are skipped."""
+    runs = []
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         try:
-            found.append((path, RunFolder(path).counted_state()))
+            runs.append((path, RunFolder(path).count_state()))
         except (InvalidArgument, NotFound):
             continue
-    return sorted(found, key=lambda run: run[1].started_at, reverse=True)
+    return sorted(runs, key=lambda run: run[1].started_at, reverse=True)

@@ -1,7 +1,7 @@
-"""Figures over questions, and how sure they are: bootstrap intervals, paired or not.
+"""Metrics over questions with bootstrap intervals, paired or unpaired.
 
-A `Table` has a column for every question. Most figures are ratios of two sums over questions, a
-mean being the simplest; the others are computed from pairs of a prediction and what came true.
+A `MetricTable` has a column for every question. Most metrics are ratios of two sums over questions,
+with the mean as the simplest case; the others compare predictions with outcomes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -20,132 +20,136 @@ _TAILS = (2.5, 97.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Pooled:
-    """Predictions (questions × places, NaN where there is none) and what came true of them."""
+class PooledMetric:
+    """Predictions (questions × ranks, NaN where missing) and their outcomes."""
 
     predicted: Floats
     true: Floats
     measure: Callable[[Floats, Floats], float]
 
     def value(self, rows: Rows) -> float:
-        """The measure over some questions."""
+        """Return the metric over the questions in `rows`."""
         predicted, true = self.predicted[rows].ravel(), self.true[rows].ravel()
-        known = ~np.isnan(predicted)
-        return self.measure(predicted[known], true[known])
+        is_present = ~np.isnan(predicted)
+        return self.measure(predicted[is_present], true[is_present])
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """Figures by name: sums above and below the line, one column a question; pooled ones apart."""
+class MetricTable:
+    """Metrics by name: numerators and denominators per question, and pooled metrics."""
 
     names: tuple[str, ...]
-    above: Floats
-    below: Floats
-    pooled: Mapping[str, Pooled] = field(default_factory=dict)
+    numerators: Floats
+    denominators: Floats
+    pooled: Mapping[str, PooledMetric] = field(default_factory=dict)
 
     @classmethod
     def of(
-        cls, ratios: Mapping[str, tuple[Floats, Floats]], pooled: Mapping[str, Pooled]
-    ) -> "Table":
-        """A table of ratios, each given as what stands above and below the line."""
-        above = np.stack([pair[0] for pair in ratios.values()])
-        below = np.stack([pair[1] for pair in ratios.values()])
-        return cls(tuple(ratios), above, below, pooled)
+        cls, ratios: Mapping[str, tuple[Floats, Floats]], pooled: Mapping[str, PooledMetric]
+    ) -> "MetricTable":
+        """Build a table from pairs of numerators and denominators."""
+        numerators = np.stack([pair[0] for pair in ratios.values()])
+        denominators = np.stack([pair[1] for pair in ratios.values()])
+        return cls(tuple(ratios), numerators, denominators, pooled)
 
     @property
     def size(self) -> int:
-        """How many questions there are."""
-        return int(self.above.shape[1])
+        """Number of questions."""
+        return int(self.numerators.shape[1])
 
     @property
     def all_names(self) -> tuple[str, ...]:
-        """The figures in the order of `values`."""
+        """Names of all metrics, in the order of `values`."""
         return (*self.names, *self.pooled)
 
-    def only(self, names: Sequence[str]) -> "Table":
-        """The same questions with some of the figures."""
-        kept = [at for at, name in enumerate(self.names) if name in names]
-        pooled = {name: figure for name, figure in self.pooled.items() if name in names}
-        shown = tuple(self.names[at] for at in kept)
-        return Table(shown, self.above[kept], self.below[kept], pooled)
+    def select(self, names: Sequence[str]) -> "MetricTable":
+        """Return the same questions with a subset of the metrics."""
+        at = [index for index, name in enumerate(self.names) if name in names]
+        pooled = {name: metric for name, metric in self.pooled.items() if name in names}
+        selected = tuple(self.names[index] for index in at)
+        return MetricTable(selected, self.numerators[at], self.denominators[at], pooled)
 
     def values(self, rows: Rows) -> Floats:
-        """Every figure over some questions; NaN where it has no meaning."""
-        ratios = divide(self.above[:, rows].sum(axis=1), self.below[:, rows].sum(axis=1))
-        return np.append(ratios, [figure.value(rows) for figure in self.pooled.values()])
+        """Return every metric over the questions in `rows`; NaN where undefined."""
+        numerators = self.numerators[:, rows].sum(axis=1)
+        ratios = divide(numerators, self.denominators[:, rows].sum(axis=1))
+        return np.append(ratios, [metric.value(rows) for metric in self.pooled.values()])
 
     def counts(self, rows: Rows) -> list[int]:
-        """How many of some questions each figure is about."""
-        ratios = [int(count) for count in (self.below[:, rows] > 0).sum(axis=1)]
+        """Return the number of questions in `rows` that each metric covers."""
+        ratios = [int(count) for count in (self.denominators[:, rows] > 0).sum(axis=1)]
         pooled = [
-            int((~np.isnan(figure.predicted[rows])).any(axis=1).sum())
-            for figure in self.pooled.values()
+            int((~np.isnan(metric.predicted[rows])).any(axis=1).sum())
+            for metric in self.pooled.values()
         ]
         return ratios + pooled
 
-    def each(self, name: str) -> Floats:
-        """One ratio question by question; NaN where it has no meaning."""
+    def per_question(self, name: str) -> Floats:
+        """Return one ratio for every question; NaN where undefined."""
         at = self.names.index(name)
-        return divide(self.above[at], self.below[at])
+        return divide(self.numerators[at], self.denominators[at])
 
 
-def divide(above: Floats, below: Floats) -> Floats:
-    """Above through below; NaN where there is nothing below."""
-    result = np.full(above.shape, np.nan)
-    np.divide(above, below, out=result, where=below > 0)
+def divide(numerators: Floats, denominators: Floats) -> Floats:
+    """Divide elementwise; NaN where the denominator is 0."""
+    result = np.full(numerators.shape, np.nan)
+    np.divide(numerators, denominators, out=result, where=denominators > 0)
     return result
 
 
-def intervals(table: Table, rows: Rows) -> tuple[Floats, Floats]:
-    """The 95 % bootstrap interval of every figure, the questions drawn again with replacement."""
-    return _tails(np.stack([table.values(drawn) for drawn in _draws(rows)]))
+def intervals(table: MetricTable, rows: Rows) -> tuple[Floats, Floats]:
+    """Return the 95 % bootstrap interval of every metric."""
+    return _tails(np.stack([table.values(sample) for sample in _resample(rows)]))
 
 
-def paired_intervals(first: Table, second: Table, rows: Rows) -> tuple[Floats, Floats]:
-    """The same of the differences second - first, both over the very same draws."""
-    draws = [second.values(drawn) - first.values(drawn) for drawn in _draws(rows)]
-    return _tails(np.stack(draws))
+def paired_intervals(first: MetricTable, second: MetricTable, rows: Rows) -> tuple[Floats, Floats]:
+    """Return the intervals of the differences second - first over the same samples."""
+    samples = _resample(rows)
+    return _tails(np.stack([second.values(sample) - first.values(sample) for sample in samples]))
 
 
-def _draws(rows: Rows) -> list[Rows]:
+def _resample(rows: Rows) -> list[Rows]:
     random = np.random.default_rng(SEED)
     return [rows[random.integers(0, len(rows), len(rows))] for _ in range(RESAMPLES)]
 
 
-def _tails(draws: Floats) -> tuple[Floats, Floats]:
-    low, high = np.full(draws.shape[1], np.nan), np.full(draws.shape[1], np.nan)
-    known = ~np.isnan(draws).all(axis=0)
-    if known.any():
-        low[known], high[known] = np.nanpercentile(draws[:, known], _TAILS, axis=0)
+def _tails(samples: Floats) -> tuple[Floats, Floats]:
+    low, high = np.full(samples.shape[1], np.nan), np.full(samples.shape[1], np.nan)
+    is_defined = ~np.isnan(samples).all(axis=0)
+    if is_defined.any():
+        low[is_defined], high[is_defined] = np.nanpercentile(samples[:, is_defined], _TAILS, axis=0)
     return low, high
 
 
 def area_under_roc(score: Floats, true: Floats) -> float:
-    """The chance that a true one scores above one that is not; a tie counts half."""
-    ups, downs = score[true > 0], np.sort(score[true <= 0])
-    if not len(ups) or not len(downs):
+    """Return the chance that a positive scores above a negative; a tie counts half."""
+    positives, negatives = score[true > 0], np.sort(score[true <= 0])
+    if not len(positives) or not len(negatives):
         return float("nan")
-    below = np.searchsorted(downs, ups, "left") + np.searchsorted(downs, ups, "right")
-    return float(below.mean() / 2 / len(downs))
+    left = np.searchsorted(negatives, positives, "left")
+    right = np.searchsorted(negatives, positives, "right")
+    return float((left + right).mean() / 2 / len(negatives))
 
 
 def calibration_bins(predicted: Floats, true: Floats) -> list[tuple[float, float, int]]:
-    """Ten bins of equal size, from the least to the surest: mean predicted, share true, size."""
-    order = np.lexsort((true, predicted))  # a tie must not depend on the questions' order
+    """Return ten bins of equal size by prediction: mean prediction, share true, size."""
+    order = np.lexsort(
+        (true, predicted)
+    )  # so that ties do not depend on the order of the questions
     parts = [part for part in np.array_split(order, BINS) if len(part)]
     return [(float(predicted[part].mean()), float(true[part].mean()), len(part)) for part in parts]
 
 
 def calibration_error(predicted: Floats, true: Floats) -> float:
-    """How far predictions lie from what came true, over ten bins of equal size."""
+    """Return the expected calibration error over ten bins of equal size."""
     if not len(predicted):
         return float("nan")
     bins = calibration_bins(predicted, true)
-    return sum(abs(said - came) * size for said, came, size in bins) / len(predicted)
+    return sum(abs(mean - share) * size for mean, share, size in bins) / len(predicted)
 
 
 def brier_skill(predicted: Floats, true: Floats) -> float:
-    """How much better than always saying the base rate: 1 is perfect, 0 no better."""
+    """Return the Brier skill score: 1 is perfect, 0 is no better than the base rate."""
     if not len(predicted) or not 0.0 < true.mean() < 1.0:
         return float("nan")
     return 1.0 - float(((predicted - true) ** 2).mean() / true.var())

@@ -1,4 +1,4 @@
-"""Files of everything that users have stored: written by `export`, taken back by `import`."""
+"""Import of the files that `export` writes: all data of one or more users."""
 
 import json
 from dataclasses import dataclass, field
@@ -9,12 +9,12 @@ from memrecall.errors import InvalidArgument
 from memrecall.importers.jsonl import read_lines
 from memrecall.library.library import Library
 
-_MARKS = {"format", "table", "row"}
+_EXPORT_FIELDS = {"format", "table", "row"}
 
 
 @dataclass(slots=True)
-class ExportImported:
-    """What the import of an export did."""
+class ExportReport:
+    """The counts of one import."""
 
     lines: int = 0
     users: tuple[str, ...] = ()
@@ -22,29 +22,30 @@ class ExportImported:
 
 
 def is_export(path: Path) -> bool:
-    """Whether a file begins as an export does; a file of messages does not."""
+    """Return True if the first line of a file is a record of an export."""
     for _, line in read_lines(path):
         try:
-            return isinstance(found := json.loads(line), dict) and found.keys() >= _MARKS
+            record = json.loads(line)
         except ValueError:
             return False
+        return isinstance(record, dict) and record.keys() >= _EXPORT_FIELDS
     return False
 
 
-async def import_export(library: Library, path: Path, user_id: str | None = None) -> ExportImported:
-    """Take an export into a database: each user whole or not at all, perhaps under another id.
+async def import_export(library: Library, path: Path, user_id: str | None = None) -> ExportReport:
+    """Import an export, each user's data completely or not at all, optionally as `user_id`.
 
-    The whole file is read before anything is stored. What is there under the same key stays.
+    The whole file is read before anything is stored. Existing rows with the same keys are kept.
     """
-    report = ExportImported()
+    report = ExportReport()
     records: dict[str, list[dict[str, Any]]] = {}
     for number, line in read_lines(path):
         report.lines += 1
-        record = _read(number, line)
+        record = _parse_record(number, line)
         records.setdefault(str(record["row"].get("user_id")), []).append(record)
     if user_id is not None and len(records) > 1:
         raise InvalidArgument(
-            f"{path} is of {len(records)} users, who cannot all be {user_id!r}",
+            f"{path} has the data of {len(records)} users, which cannot all be {user_id!r}",
             hint="Leave out the user",
         )
     for owner, rows in records.items():
@@ -55,13 +56,16 @@ async def import_export(library: Library, path: Path, user_id: str | None = None
     return report
 
 
-def _read(number: int, line: bytes) -> dict[str, Any]:
+def _parse_record(number: int, line: bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError as error:
-        raise InvalidArgument(f"line {number} is not JSON: {error}") from None
+        raise InvalidArgument(
+            f"line {number} is not JSON: {error}", hint="Pass a file written by export"
+        ) from None
     if not isinstance(record, dict) or not isinstance(record.get("row"), dict):
         raise InvalidArgument(
-            f"line {number} is not a line of an export", hint="Messages go in a file of their own"
+            f"line {number} is not a record of an export",
+            hint="Import messages from a separate file",
         )
     return record

@@ -1,4 +1,4 @@
-"""Messages from JSON lines: the good lines go in, batch by batch; the bad ones are told apart."""
+"""Import of messages from JSON lines: valid lines in batches, invalid ones reported."""
 
 import json
 import os
@@ -24,7 +24,7 @@ _REQUIRED = ("message_id", "ts", "role", "content")
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """A line that was not imported, and why."""
+    """A line that was not imported, and the reason."""
 
     line: int
     reason: str
@@ -32,24 +32,24 @@ class BadLine:
 
 @dataclass(slots=True)
 class ImportReport:
-    """What an import did."""
+    """The counts and invalid lines of one import."""
 
     lines: int = 0
     stored: int = 0
     repeated: int = 0
     users: set[str] = field(default_factory=set)
     bad: list[BadLine] = field(default_factory=list)
-    refused: bool = False  # strict, and something was wrong: nothing was imported
+    refused: bool = False  # in strict mode, a line was invalid and nothing was imported
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbered:
+class _NumberedEntry:
     line: int
     entry: ScopedMessage
 
 
 class Importer:
-    """Imports one file into a library."""
+    """An importer of message files into a library."""
 
     def __init__(self, library: Library, *, default_user: str | None = None) -> None:
         self._library = library
@@ -58,79 +58,79 @@ class Importer:
     async def run(
         self, path: Path, *, strict: bool = False, progress: Progress = None
     ) -> ImportReport:
-        """Import a file. Strict: all lines or none.
+        """Import a file; with `strict` all lines or none.
 
-        `progress` is told how many bytes were read; without it, a notebook shows a bar.
+        `progress` is called with the bytes read; without it, a notebook shows a progress bar.
         """
         with progress_bar(progress, "importing", file_size(path), unit="bytes") as advance:
             return await self._run(path, strict, advance)
 
     async def _run(self, path: Path, strict: bool, advance: Advance) -> ImportReport:
         report = ImportReport()
-        batch: list[_Numbered] = []
-        everything: list[_Numbered] = []
+        batch: list[_NumberedEntry] = []
+        all_entries: list[_NumberedEntry] = []
         for number, line in read_lines(path, advance):
             report.lines += 1
-            entry = self._read(number, line, report)
+            entry = self._parse(number, line, report)
             if entry is None:
                 continue
             if strict:
-                everything.append(entry)
+                all_entries.append(entry)
                 continue
             batch.append(entry)
             if len(batch) == BATCH:
                 await self._store(batch, report)
                 batch = []
         if strict:
-            await self._store_all(everything, report)
+            await self._store_all(all_entries, report)
         else:
             await self._store(batch, report)
         if report.repeated:
-            # An earlier import may have been stopped between rows and vectors.
-            await self._library.vectors.embed_left_over(report.users)
+            # An earlier import may have been interrupted before the vectors were stored.
+            await self._library.vectors.embed_pending(report.users)
         return report
 
-    def _read(self, number: int, line: bytes, report: ImportReport) -> _Numbered | None:
+    def _parse(self, number: int, line: bytes, report: ImportReport) -> _NumberedEntry | None:
         try:
-            return _Numbered(number, read_entry(line, self._default_user))
+            return _NumberedEntry(number, read_entry(line, self._default_user))
         except CallerError as error:
             report.bad.append(BadLine(number, str(error)))
             return None
 
-    async def _store(self, batch: list[_Numbered], report: ImportReport) -> None:
-        """Store a batch whole; if a line of it conflicts, the others without it."""
+    async def _store(self, batch: list[_NumberedEntry], report: ImportReport) -> None:
+        """Store a batch; if lines of it conflict, store the others without them."""
         while batch:
             try:
                 written = await self._library.add_entries([item.entry for item in batch])
             except CallerError as error:
-                faults = _faults(batch, error)
-                report.bad.extend(faults)
-                bad = {fault.line for fault in faults}
-                batch = [item for item in batch if item.line not in bad]
+                bad_lines = _bad_lines(batch, error)
+                report.bad.extend(bad_lines)
+                numbers = {bad_line.line for bad_line in bad_lines}
+                batch = [item for item in batch if item.line not in numbers]
                 continue
             self._count(batch, written.stored, report)
             return
 
-    async def _store_all(self, entries: list[_Numbered], report: ImportReport) -> None:
+    async def _store_all(self, entries: list[_NumberedEntry], report: ImportReport) -> None:
         if report.bad:
             report.refused = True
             return
         try:
             written = await self._library.add_entries([item.entry for item in entries])
         except CallerError as error:
-            report.bad.extend(_faults(entries, error))
+            report.bad.extend(_bad_lines(entries, error))
             report.refused = True
             return
         self._count(entries, written.stored, report)
 
-    def _count(self, batch: list[_Numbered], stored: int, report: ImportReport) -> None:
+    def _count(self, batch: list[_NumberedEntry], stored: int, report: ImportReport) -> None:
         report.stored += stored
         report.repeated += len(batch) - stored
         report.users.update(item.entry.scope.user_id for item in batch)
 
 
 def check_file(path: Path, default_user: str | None = None) -> ImportReport:
-    """Read a file without storing anything: the report names its bad lines, and says refused."""
+    """Return the report of a refused import: read a file and store nothing."""
     report = ImportReport(refused=True)
     for number, line in read_lines(path):
         report.lines += 1
@@ -141,27 +141,27 @@ def check_file(path: Path, default_user: str | None = None) -> ImportReport:
     return report
 
 
-def _faults(batch: list[_Numbered], error: CallerError) -> list[BadLine]:
-    """The lines that an error is about; all of them if it names none."""
-    told: dict[int, str] = error.details.get("faults", {})
-    if told:
-        return [BadLine(batch[position].line, said) for position, said in told.items()]
-    about = error.details
-    named = [
+def _bad_lines(batch: list[_NumberedEntry], error: CallerError) -> list[BadLine]:
+    """Return the lines that an error is about; all of them if it names none."""
+    faults: dict[int, str] = error.details.get("faults", {})
+    if faults:
+        return [BadLine(batch[position].line, reason) for position, reason in faults.items()]
+    details = error.details
+    matches = [
         item
         for item in batch
-        if about.get("message_id") in (None, item.entry.message.message_id)
-        and all(about.get(name) in (None, _owner(item, name)) for name in _SCOPE_FIELDS)
+        if details.get("message_id") in (None, item.entry.message.message_id)
+        and all(details.get(name) in (None, _scope_field(item, name)) for name in _SCOPE_FIELDS)
     ]
-    return [BadLine(item.line, str(error)) for item in named or batch]
+    return [BadLine(item.line, str(error)) for item in matches or batch]
 
 
-def _owner(item: _Numbered, name: str) -> str:
+def _scope_field(item: _NumberedEntry, name: str) -> str:
     return getattr(item.entry.scope, name) or DEFAULT_NAME
 
 
 def file_size(path: Path) -> int:
-    """How many bytes there are to import; an error if the file cannot be read."""
+    """Return the size of a file in bytes; raise InvalidArgument if it cannot be read."""
     try:
         with path.open("rb") as file:
             return os.fstat(file.fileno()).st_size
@@ -171,12 +171,12 @@ def file_size(path: Path) -> int:
 
 def _unreadable(path: Path, error: OSError) -> InvalidArgument:
     return InvalidArgument(
-        f"cannot read {path}: {error.strerror}", hint="Give a file of JSON lines"
+        f"cannot read {path}: {error.strerror}", hint="Pass a readable file of JSON lines"
     )
 
 
 def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tuple[int, bytes]]:
-    """The lines of a file that say something, with their numbers."""
+    """Yield the non-blank lines of a file with their numbers."""
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, 1):
@@ -188,13 +188,13 @@ def read_lines(path: Path, advance: Advance = lambda size: None) -> Iterator[tup
 
 
 def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
-    """One line as a message with its scope; a CallerError says what is wrong with it."""
-    data = _read_object(line)
+    """Return one line as a message with its scope; raise CallerError if it is invalid."""
+    data = _parse_object(line)
     scope = {name: data.get(name) or None for name in _SCOPE_FIELDS}
     scope["user_id"] = scope["user_id"] or default_user
     for name, value in scope.items():
         if value is not None and not isinstance(value, str):
-            raise InvalidArgument(f"{name} {value!r} is not a string")
+            raise InvalidArgument(f"{name} {value!r} is not a string", hint="Write it in quotes")
     missing = [name for name in _REQUIRED if data.get(name) is None]
     if not scope["user_id"]:
         missing.insert(0, "user_id")
@@ -210,19 +210,18 @@ def read_entry(line: bytes, default_user: str | None = None) -> ScopedMessage:
     )
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Two values under one name: whose message would it be?"""
+def _reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     data = dict(pairs)
     if len(data) != len(pairs):
         names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidArgument(f"{twice} is given twice")
+        duplicate = next(name for name in names if names.count(name) > 1)
+        raise InvalidArgument(f"{duplicate} is given twice")
     return data
 
 
-def _read_object(line: bytes) -> dict[str, Any]:
+def _parse_object(line: bytes) -> dict[str, Any]:
     try:
-        data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_without_repeats)
+        data = json.loads(line.decode("utf-8-sig"), object_pairs_hook=_reject_duplicates)
     except UnicodeDecodeError as error:
         raise InvalidArgument(f"not UTF-8 at byte {error.start}") from None
     except (ValueError, RecursionError) as error:

@@ -1,8 +1,8 @@
-"""An agent's knowledge base: entries found by their words and by their meaning.
+"""An agent's knowledge base, with lexical and semantic search.
 
-What a search gives must have to do with the question. The ranking compares entries with each
-other, and the best of three strangers is still a stranger: so an entry must also share telling
-words with the question, or lie nearer to it than unrelated texts do.
+The ranking compares entries with each other, and the best of three unrelated entries is still
+unrelated. So a result must also share significant words with the query, or be closer to it than
+unrelated texts are.
 """
 
 import logging
@@ -19,71 +19,71 @@ from memrecall.store import KnowledgeEntry, NewKnowledge, Store, knowledge_text
 log = logging.getLogger(__name__)
 
 _BATCH = 256
-_TOP_UP = 128  # entries left over that one search has embedded first
-_TELLING = 0.15  # of the weight of a question's words; less is a common word or two
-_JUDGED = 50  # the best of the ranking that are looked at
+_TOP_UP = 128  # pending entries that one search embeds first
+_MIN_COVERAGE = 0.15  # of the weight of the query's words; less is a common word or two
+_CANDIDATES = 50  # the best of the ranking, which are checked for relevance
 
 
 class KnowledgeBase:
-    """What a scope's agent knows; writing needs the permission `knowledge`."""
+    """The knowledge of a scope's agent; writing needs the permission `knowledge`."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
         self._library = library
         self._scope = scope
-        self._room = library.store.knowledge(scope)
+        self._entries = library.store.knowledge(scope)
 
     async def add(self, entry: NewKnowledge) -> str:
-        """Store an entry, or write it anew under its key; its key."""
-        row = entry.row()  # refused before it is embedded
+        """Store an entry, or replace the one of its key; return its key."""
+        row = entry.row()  # Validates it before it is embedded.
         text = knowledge_text(row["summary"], row["content"], row["tags"])
         await self._library.vectors.prepare()
         embedder = self._library.embedder
         if embedder is None:
-            return await self._room.add(entry)
+            return await self._entries.add(entry)
         try:
             (vector,) = await embedder.embed([text])
         except EmbedderFailed as error:
-            log.warning("an entry is stored but waits for its vector: %s", error)
-            return await self._room.add(entry)
+            log.warning("an entry is stored but not embedded yet: %s", error)
+            return await self._entries.add(entry)
         packed = self._library.store.knowledge_vectors(embedder.model).pack(vector)
-        return await self._room.add(entry, packed)
+        return await self._entries.add(entry, packed)
 
     async def get(self, key: str) -> KnowledgeEntry:
-        """The entry of that key; NotFound if the agent has none."""
-        return await self._room.get(key)
+        """Return the entry of a key; NotFound if the agent has none."""
+        return await self._entries.get(key)
 
     def all(self) -> AsyncIterator[KnowledgeEntry]:
-        """Every entry by its key, as of one moment."""
-        return self._room.all()
+        """Yield every entry by key, as of one moment."""
+        return self._entries.all()
 
     async def page(self, after: str = "", limit: int = 100) -> list[KnowledgeEntry]:
-        """Entries by their keys, those behind `after`."""
-        return await self._room.page(after, limit)
+        """Return entries by key, those that follow `after`."""
+        return await self._entries.page(after, limit)
 
     async def count(self) -> int:
-        """How many entries there are."""
-        return await self._room.count()
+        """Count the entries."""
+        return await self._entries.count()
 
     async def delete(self, key: str) -> None:
         """Hide an entry; NotFound if the agent has none."""
-        await self._room.delete(key)
+        await self._entries.delete(key)
 
     async def search(self, query: str, limit: int = 3) -> list[tuple[KnowledgeEntry, float]]:
-        """The best entries that have to do with a query, with their scores; perhaps none."""
-        request = SearchRequest(query, limit=limit, kind="knowledge")  # or refuses it
-        request = replace(request, limit=max(limit, _JUDGED))
+        """Return the best entries that are relevant to a query, with their scores."""
+        request = SearchRequest(query, limit=limit, kind="knowledge")  # Checks the limit.
+        request = replace(request, limit=max(limit, _CANDIDATES))
         page = await self._library.engine.search(self._scope, request)
-        if page.unembedded and await self.embed_left_over(_TOP_UP):
+        if page.unembedded and await self.embed_pending(_TOP_UP):
             page = await self._library.engine.search(self._scope, request)
         if not page.results:
             return []
-        floor = await self._library.engine.noise(query, page.searched)
-        good = [hit for hit in page.results if _is_relevant(hit, floor)][:limit]
-        entries = {e.knowledge_key: e for e in await self._room.get_many([h.key for h in good])}
-        return [(entries[hit.key], hit.score) for hit in good if hit.key in entries]
+        floor = await self._library.engine.noise_floor(query, page.searched)
+        hits = [hit for hit in page.results if _is_relevant(hit, floor)][:limit]
+        entries = {e.knowledge_key: e for e in await self._entries.get_many([h.key for h in hits])}
+        return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
 
-    async def embed_left_over(self, limit: int = _BATCH) -> int:
-        """Give vectors to entries that a restore or a failing embedder left without; how many."""
+    async def embed_pending(self, limit: int = _BATCH) -> int:
+        """Embed entries that a restore or a failing embedder left without; return how many."""
         embedder = self._library.embedder
         if embedder is None:
             return 0
@@ -95,21 +95,21 @@ class KnowledgeBase:
             await self._library.vectors.prepare()
             await vectors.write(pending, await embedder.embed([item.text for item in pending]))
         except (EmbedderFailed, StorageError) as error:
-            log.warning("entries wait for their vectors: %s", error)
+            log.warning("entries are not embedded yet: %s", error)
             return 0
         return len(pending)
 
 
 async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[int], None]) -> int:
-    """Embed every agent's entries that have no vector of this model; how many there were."""
-    vectors, done = store.knowledge_vectors(embedder.model), 0
+    """Embed every agent's entries that have no vector of this model; return how many."""
+    vectors, total = store.knowledge_vectors(embedder.model), 0
     while pending := await vectors.pending(_BATCH):
         matrix = await embedder.embed([item.text for item in pending])
         await vectors.write(pending, matrix)
-        done += len(pending)
+        total += len(pending)
         progress(len(pending))
-    return done
+    return total
 
 
 def _is_relevant(hit: Hit, floor: float) -> bool:
-    return hit.why.coverage >= _TELLING or hit.why.cosine >= floor
+    return hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= floor

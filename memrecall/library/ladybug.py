@@ -22,7 +22,7 @@ from memrecall.library.ladybug_queries import (
 )
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
-from memrecall.store.graph.relations import MOST_RELATIONS, check_name
+from memrecall.store.graph.relations import MAX_RELATIONS, check_name
 from memrecall.types import format_time, parse_time
 from memrecall.workers import run_to_completion
 
@@ -259,7 +259,7 @@ class LadybugScopedGraph:
         return await self._read(lambda file: cypher.page(file, self._only, limit, after))
 
     async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MOST_RELATIONS
+        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
         """The latest relations that hold and touch an entity: source id, destination id, it."""
         ids = list(entity_ids)

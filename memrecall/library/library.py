@@ -1,6 +1,6 @@
-"""The parts put together: a store, an embedder and a search engine over one database.
+"""One opened database: store, embedder, search, vectors and graphs.
 
-Layers above take a `Library` and need not know how it is made.
+Layers above take a `Library` and need not know how it is assembled.
 """
 
 from collections import Counter
@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from memrecall.embedding import Embedder, make_embedder
-from memrecall.errors import EmbedderFailed, NotFound
-from memrecall.library.external import make_graphs, make_vector_db
+from memrecall.errors import EmbedderFailed, InvalidArgument, NotFound
 from memrecall.library.vectors import VectorWriter
+from memrecall.plugins import require_plugin
 from memrecall.scope import Scope
 from memrecall.search import (
     ExternalVectors,
@@ -43,10 +43,44 @@ from memrecall.store import (
     ScopedMessage,
     Store,
     StoreGraphs,
+    UserVersion,
     WriteResult,
+    memory_text,
     table_of,
 )
 from memrecall.types import NewMemory, NewMessage, Origin
+
+GRAPH_CHOICES = ("store", "ladybug:FOLDER")
+VECTOR_CHOICES = ("memory", "pgvector")
+
+
+def make_graphs(spec: str, store: Store) -> GraphDB:
+    """Return the graph database that a setting names; "" and "store" mean the store's tables."""
+    name, _, argument = spec.partition(":")
+    if name in ("", "store"):
+        return StoreGraphs(store.database)
+    if name == "ladybug":
+        if not argument:
+            raise InvalidArgument("graph_db 'ladybug' names no folder", hint="ladybug:FOLDER")
+        from memrecall.library.ladybug import LadybugGraphs
+
+        return LadybugGraphs(Path(argument), store.facts.database_id)
+    make, rest = require_plugin("graph_dbs", spec, GRAPH_CHOICES)
+    graphs: GraphDB = make(rest, store)
+    return graphs
+
+
+async def make_vector_db(spec: str, store: Store) -> VectorDB | None:
+    """Return the vector database that a setting names; None if vectors are in memory only."""
+    if spec in ("", "memory"):
+        return None
+    if spec == "pgvector":
+        vectors = store.pgvector()
+        await vectors.prepare()  # Reports a server without the extension now.
+        return vectors
+    make, rest = require_plugin("vector_dbs", spec, VECTOR_CHOICES)
+    vector_db: VectorDB = make(rest, store)
+    return vector_db
 
 
 class Library:
@@ -67,17 +101,17 @@ class Library:
         model = embedder.model if embedder else None
         folder = _snapshot_folder(store, settings) if settings.snapshots else None
         budget = settings.index_memory_mb * 1024 * 1024
-        self._outside: ExternalVectors | None = None
+        self._external: ExternalVectors | None = None
         if vector_db is not None and model is not None:
-            self._outside = ExternalVectors(vector_db, store, model, settings.vector_db_rows)
-        self.cache = IndexCache(store, model, folder, budget, self._outside)
+            self._external = ExternalVectors(vector_db, store, model, settings.vector_db_rows)
+        self.cache = IndexCache(model, folder, budget, self._external)
         self.engine = SearchEngine(store, embedder, self.cache)
         self.message_search = MessageSearch(store, self.cache)
         self.vectors = VectorWriter(store, embedder)
 
     @classmethod
     async def open(cls, settings: Settings, *, create: bool = True) -> "Library":
-        """Open the database of the settings; its own folder is made if it is the default one."""
+        """Open the database of the settings; the default one's folder is created."""
         if create and Path(settings.db) == default_database():
             default_database().parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         embedder = make_embedder(
@@ -100,13 +134,13 @@ class Library:
         return cls(store, embedder, settings, graphs, vector_db)
 
     async def close(self) -> None:
-        """Finish what is under way and give everything back."""
+        """Finish pending work and close everything."""
         await self.vectors.settle()
         if self.embedder is not None:
             await self.embedder.close()
         await self.graphs.close()
-        if self._outside is not None:
-            await self._outside.close()
+        if self._external is not None:
+            await self._external.close()
         await self.store.close()
 
     async def __aenter__(self) -> "Library":
@@ -115,48 +149,68 @@ class Library:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
-        """Search a scope's messages and memories, what was just written here included."""
-        if request.mode != "keyword":
-            await self.vectors.settle(scope.user_id)
-        page = await self.engine.search(scope, request)
+    async def search(
+        self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
+    ) -> SearchPage:
+        """Search a scope's messages and memories, what was just written here included.
+
+        `user` is what `read_version` returned for this request, if the caller needed it.
+        """
+        if user is None:
+            await self._settle(scope, request)
+        page = await self.engine.search(scope, request, user)
         if page.unembedded:
             await self.vectors.top_up(scope.user_id)
         return page
 
+    async def read_version(self, scope: Scope, request: SearchRequest) -> UserVersion | None:
+        """Return the version that a search will see; None for an unknown user.
+
+        Raises Disabled if the user or the scope's agent is disabled.
+        """
+        await self._settle(scope, request)
+        user = await self.store.feed(scope.user_id).version()
+        if user is not None:
+            await self.store.require_active(user, scope)
+        return user
+
+    async def _settle(self, scope: Scope, request: SearchRequest) -> None:
+        if request.mode != "keyword":
+            await self.vectors.settle(scope.user_id)
+
     async def require_user(self, scope: Scope) -> None:
-        """Refuse a scope whose user is unknown, or may not be asked about now."""
-        mark = await self.store.feed(scope.user_id).version()
-        if mark is None:
+        """Raise NotFound if the scope's user is unknown, Disabled if disabled."""
+        user = await self.store.feed(scope.user_id).version()
+        if user is None:
             raise NotFound(f"there is no user {scope.user_id!r}")
-        await self.store.require_active(mark, scope)
+        await self.store.require_active(user, scope)
 
     async def find_messages(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
-        """A page of a scope's messages by their words, as of the first page."""
-        return await self.message_search.by_words(scope, query)
+        """Return a page of a scope's messages that match a query, as of the first page."""
+        return await self.message_search.search_lexical(scope, query)
 
     async def nearest_messages(self, scope: Scope, query: SemanticQuery) -> ScoredPage:
-        """A scope's messages that are closest in meaning, what was just written here included."""
+        """Return a scope's messages closest in meaning, what was just written here included."""
         if self.embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         if query.embedding is None:
-            vector = await self.engine.vector_of(str(query.text))
+            vector = await self.engine.embed_query(str(query.text))
         else:
             vector = unit_vector(query.embedding)
-            with suppress(EmbedderFailed):  # not yet known: then the stored vectors tell
+            with suppress(EmbedderFailed):  # Not known yet: the stored vectors decide.
                 check_dimensions(len(vector), self.embedder.dimensions)
         await self.vectors.settle(scope.user_id)
-        page = await self.message_search.by_meaning(scope, query, vector)
+        page = await self.message_search.search_semantic(scope, query, vector)
         if page.unembedded:
             await self.vectors.top_up(scope.user_id)
         return page
 
     async def add_messages(self, scope: Scope, batch: Sequence[NewMessage]) -> WriteResult:
-        """Store messages, all or nothing; their vectors follow."""
+        """Store messages, all or nothing; vectors are added in the background."""
         return await self.add_entries([ScopedMessage(scope, message) for message in batch])
 
     async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
-        """Store messages of several scopes, all or nothing; their vectors follow."""
+        """Store messages of several scopes, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
         written = await self.store.write_messages(list(entries))
         rows = [
@@ -170,12 +224,12 @@ class Library:
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> WriteResult:
-        """Store memories, all or nothing; their vectors follow."""
+        """Store memories, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
         written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         rows = [
             PendingText(
-                RowKey(scope.user_id, "memory", key), f"{memory.summary}\n{memory.content}".strip()
+                RowKey(scope.user_id, "memory", key), memory_text(memory.summary, memory.content)
             )
             for memory, key, fresh in zip(batch, written.ids, written.created, strict=True)
             if fresh
@@ -186,28 +240,31 @@ class Library:
     async def apply_plan(
         self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
     ) -> list[PlanOutcome]:
-        """Carry out steps on a scope's memories, all or nothing; vectors follow."""
+        """Apply steps to a scope's memories, all or nothing; vectors are added later."""
         await self.vectors.prepare()
         outcomes = await self.store.apply_plan(scope, steps, actor=actor)
         rows = [
-            PendingText(RowKey(scope.user_id, "memory", outcome.memory_key), outcome.text)
-            for outcome in outcomes
-            if outcome.event in ("ADD", "UPDATE") and outcome.memory_key is not None
+            PendingText(
+                RowKey(scope.user_id, "memory", outcome.memory_key),
+                memory_text(step.memory.summary, step.memory.content),
+            )
+            for step, outcome in zip(steps, outcomes, strict=True)
+            if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
         ]
         await self.vectors.submit(rows)
         return outcomes
 
     def graph(self, scope: Scope) -> ScopedGraph:
-        """The knowledge graph of one scope, wherever it is kept."""
+        """Return the knowledge graph of one scope, in whichever database it is."""
         return self.graphs.for_scope(scope)
 
     async def claim_for_graph(self, scope: Scope) -> None:
-        """Before a graph is written that is kept elsewhere: its user is there and not disabled."""
+        """Create the user of a graph in another database; raises Disabled if they are disabled."""
         if not self.graphs.is_in_store:
             await self.store.ensure_user(scope)
 
     async def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
-        """Everything of a user as JSON objects that `import_user` takes back."""
+        """Yield everything of a user as JSON objects, for `import_user`."""
         async with aclosing(self.store.export_user(user_id)) as records:
             async for record in records:
                 yield record
@@ -217,22 +274,22 @@ class Library:
     async def import_user(
         self, user_id: str, records: Iterable[Mapping[str, Any]]
     ) -> dict[str, int]:
-        """Store what `export_user` gave; counts by table. Vectors follow."""
-        given = list(records)
-        of_graph = [record for record in given if table_of(record) in GRAPH_TABLES]
+        """Store what `export_user` yielded, embed it, and return the counts by table."""
+        rows = list(records)
+        graph_rows = [row for row in rows if table_of(row) in GRAPH_TABLES]
         await self.vectors.prepare()
         if self.graphs.is_in_store:
-            counts = await self.store.import_user(user_id, given)
+            counts = await self.store.import_user(user_id, rows)
         else:
-            rest = [record for record in given if record["table"] not in GRAPH_TABLES]
+            rest = [row for row in rows if row["table"] not in GRAPH_TABLES]
             counts = await self.store.import_user(user_id, rest)
-            await self.graphs.add_rows(user_id, [(r["table"], r["row"]) for r in of_graph])
-            counts |= Counter(record["table"] for record in of_graph)
-        await self.vectors.embed_left_over([user_id])
+            await self.graphs.add_rows(user_id, [(r["table"], r["row"]) for r in graph_rows])
+            counts |= Counter(row["table"] for row in graph_rows)
+        await self.vectors.embed_pending([user_id])
         return counts
 
     async def stats(self, user_id: str | None = None) -> dict[str, int | str]:
-        """What is stored, of one user or of all, and where."""
+        """Return what is stored, for one user or all, and where."""
         facts: dict[str, int | str] = {"database": self.store.location}
         facts.update(await self.store.count(user_id))
         if self.store.file is not None:
@@ -241,43 +298,43 @@ class Library:
         model = self.store.facts.embedding_model or (self.embedder and self.embedder.model)
         facts["embedding_model"] = model or ""
         if model:
-            # What counts is the database's model, not the one that happens to be configured here.
+            # The database's model counts, not the one that is configured here.
             missing = await self.store.vectors(model).count_pending(user_id)
             facts["not_embedded"] = missing
             facts["vectors"] = int(facts["messages"]) + int(facts["memories"]) - missing
         return facts
 
     async def erase_user(self, user_id: str) -> ErasureReport:
-        """Remove every row of a user, and what was derived from them."""
+        """Delete every row of a user, and what was derived from them."""
         await self.vectors.settle()
-        erased = await self.store.owners.erase_user(user_id)
+        report = await self.store.owners.erase_user(user_id)
         await self.graphs.erase_user(user_id)
         await self.forget_derived(user_id)
-        return erased
+        return report
 
     async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
-        """Remove a session, and what was derived from it."""
+        """Delete a session, and what was derived from it."""
         await self.vectors.settle()
-        erased = await self.store.owners.erase_session(user_id, session_id)
+        report = await self.store.owners.erase_session(user_id, session_id)
         await self.graphs.erase_session(user_id, session_id)
         await self.forget_derived(user_id)
-        return erased
+        return report
 
     async def forget_derived(self, user_id: str) -> None:
-        """Drop what was derived of a user, in memory, on disk and in a vector database."""
+        """Drop what was derived for a user, in memory, on disk and in a vector database."""
         self.cache.forget(user_id)
-        if self._outside is not None:
-            await self._outside.forget(user_id)
+        if self._external is not None:
+            await self._external.forget(user_id)
 
 
 def _bytes_on_disk(file: Path) -> int:
-    """The database with its log; the snapshots beside it are a convenience and do not count."""
+    """Return the size of the database and its log, without the snapshots."""
     parts = (file, file.with_name(file.name + "-wal"))
     return sum(part.stat().st_size for part in parts if part.exists())
 
 
 def _snapshot_folder(store: Store, settings: Settings) -> SnapshotFolder:
-    """Beside a SQLite file, so that a copied file does not share them; else in the cache folder."""
+    """Return a folder beside a SQLite file, which copies do not share, or in the cache folder."""
     file = store.file
     database_id = store.facts.database_id
     if file is not None:

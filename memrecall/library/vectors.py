@@ -1,7 +1,7 @@
-"""Vectors follow the rows: stored first, embedded next, and never the other way round.
+"""Vectors of stored rows: a row is stored first and embedded afterwards, never the reverse.
 
-A row is found by its words as soon as it is stored. If the embedder fails, the row waits: a later
-search of its user, or `memrecall reindex`, has it embedded.
+A row can be found by its words as soon as it is stored. If the embedder fails, the row stays
+pending: a later search of its user, or `memrecall reindex`, embeds it.
 """
 
 import asyncio
@@ -17,10 +17,10 @@ from memrecall.store import PendingText, Store, VectorStore
 log = logging.getLogger(__name__)
 
 BATCH = 256
-TOP_UP = 128  # rows left over that one search has embedded in passing
-_AT_ONCE = 2  # large jobs under way: one with the embedder, one with the store
-_SMALL = 64  # a chat turn never waits behind an import
-_LINGER = 0.05  # seconds that a chat turn's rows wait for those of the next, unless one searches
+TOP_UP = 128  # pending rows that one search embeds in the background
+_MAX_LARGE_JOBS = 2  # one with the embedder, one with the store
+_SMALL = 64  # rows of a small job, which never waits behind an import
+_DELAY = 0.05  # seconds that a small job waits for more rows, unless a search needs it
 
 
 class VectorWriter:
@@ -31,94 +31,92 @@ class VectorWriter:
         self._embedder = embedder
         self._claimed = False
         self._jobs: dict[asyncio.Task[None], set[str]] = {}
-        self._lingering: list[PendingText] = []
-        self._lingering_users: set[str] = set()
+        self._delayed: list[PendingText] = []
+        self._delayed_users: set[str] = set()
         self._hurry = asyncio.Event()
-        self._topping_up: set[str] = set()  # users with such a job
-        self._top_up_wanted: set[str] = set()
-        self._left = 0  # rows under way
-        self._watchers: list[Advance] = []
+        self._top_up_jobs: set[str] = set()  # users with such a job
+        self._top_up_requests: set[str] = set()
+        self._remaining = 0  # rows in progress
+        self._observers: list[Advance] = []
         self.failure = ""
 
     async def prepare(self) -> None:
-        """Before anything is written: refuse a database whose vectors another model made."""
+        """Claim the database for this model; reject vectors of another one before any write."""
         if self._embedder is not None and not self._claimed:
             await self._store.vectors(self._embedder.model).ensure_model()
             self._claimed = True
 
     async def submit(self, rows: Sequence[PendingText]) -> None:
-        """Have these rows embedded soon. Waits only while large jobs are under way already."""
+        """Embed rows soon; wait only while large jobs are running already."""
         if self._embedder is None or not rows:
             return
         vectors = self._store.vectors(self._embedder.model)
-        self._left += len(rows)
+        self._remaining += len(rows)
         if len(rows) <= _SMALL:
-            self._linger(vectors, self._embedder, rows)
+            self._delay(vectors, self._embedder, rows)
             return
-        while len(self._jobs) >= _AT_ONCE:
+        while len(self._jobs) >= _MAX_LARGE_JOBS:
             await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
         self._start(
             self._embed(vectors, self._embedder, list(rows)), {item.row.user_id for item in rows}
         )
 
     async def top_up(self, user_id: str) -> None:
-        """Embed a few of a user's left-over rows in the background, one job per user."""
+        """Embed a few of a user's pending rows in the background, in one job per user."""
         if self._embedder is None:
             return
-        self._top_up_wanted.add(user_id)
-        if user_id not in self._topping_up:
-            self._topping_up.add(user_id)
+        self._top_up_requests.add(user_id)
+        if user_id not in self._top_up_jobs:
+            self._top_up_jobs.add(user_id)
             self._start(self._top_up(user_id), {user_id})
 
-    async def embed_left_over(self, user_ids: Iterable[str]) -> None:
-        """Embed all rows of some users that have been left over, after the jobs under way."""
+    async def embed_pending(self, user_ids: Iterable[str]) -> None:
+        """Embed all pending rows of some users, after the running jobs."""
         await self.settle()
         for user_id in sorted(user_ids):
-            while await self._embed_left_over(user_id, BATCH):
+            while await self._embed_user(user_id, BATCH):
                 pass
 
     async def settle(self, user_id: str | None = None, *, progress: Progress = None) -> None:
-        """Wait for the jobs under way now, perhaps only those with rows of one user."""
+        """Wait for the jobs that are running now, or only those with rows of one user."""
         jobs = [job for job, users in self._jobs.items() if user_id is None or user_id in users]
         if not jobs:
             return
         self._hurry.set()
-        if progress is None and self._left <= _SMALL:
-            progress = False  # a chat turn is not worth a bar
-        with progress_bar(progress, "embedding", self._left, unit="rows") as advance:
-            self._watchers.append(advance)
+        if progress is None and self._remaining <= _SMALL:
+            progress = False  # A chat turn is not worth a progress bar.
+        with progress_bar(progress, "embedding", self._remaining, unit="rows") as advance:
+            self._observers.append(advance)
             try:
                 await asyncio.wait(jobs)
             finally:
-                self._watchers.remove(advance)
+                self._observers.remove(advance)
 
-    async def catch_up(self, progress: Callable[[int], None]) -> int:
-        """Embed every row that has no vector of this model. Can be stopped and goes on later."""
+    async def embed_all(self, progress: Callable[[int], None]) -> int:
+        """Embed every row that has no vector of this model; can be interrupted and resumed."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         vectors = self._store.vectors(self._embedder.model)
-        done = 0
-        while count := await self._embed_pending(vectors, self._embedder, BATCH, None):
-            done += count
+        total = 0
+        while count := await self._embed_batch(vectors, self._embedder, BATCH, None):
+            total += count
             progress(count)
-        return done
+        return total
 
-    def _linger(
-        self, vectors: VectorStore, embedder: Embedder, rows: Sequence[PendingText]
-    ) -> None:
-        """Rows of several turns become one write: a transaction costs more than what is in it."""
+    def _delay(self, vectors: VectorStore, embedder: Embedder, rows: Sequence[PendingText]) -> None:
+        """Collect the rows of several turns: a transaction costs more than its rows."""
         users = {item.row.user_id for item in rows}
-        if not self._lingering:
+        if not self._delayed:
             self._hurry.clear()
-            self._lingering_users = users
-            self._start(self._embed_lingering(vectors, embedder), users)
-        self._lingering_users |= users
-        self._lingering += rows
+            self._delayed_users = users
+            self._start(self._embed_delayed(vectors, embedder), users)
+        self._delayed_users |= users
+        self._delayed += rows
 
-    async def _embed_lingering(self, vectors: VectorStore, embedder: Embedder) -> None:
+    async def _embed_delayed(self, vectors: VectorStore, embedder: Embedder) -> None:
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._hurry.wait(), _LINGER)
-        rows, self._lingering = self._lingering, []
+            await asyncio.wait_for(self._hurry.wait(), _DELAY)
+        rows, self._delayed = self._delayed, []
         await self._embed(vectors, embedder, rows)
 
     def _start(self, work: "asyncio._CoroutineLike[None]", users: set[str]) -> None:
@@ -129,51 +127,51 @@ class VectorWriter:
     async def _embed(
         self, vectors: VectorStore, embedder: Embedder, rows: list[PendingText]
     ) -> None:
-        left = len(rows)
+        remaining = len(rows)
         try:
             for start in range(0, len(rows), BATCH):
                 part = rows[start : start + BATCH]
-                # A message that is kept as a memory has its words twice, and one vector.
+                # A message and the memory made of it have the same text, which is embedded once.
                 texts = list(dict.fromkeys(item.text for item in part))
                 matrix = await embedder.embed(texts)
-                places = {text: at for at, text in enumerate(texts)}
-                stale = await vectors.write(part, matrix[[places[item.text] for item in part]])
-                left -= len(part)
-                self._tell(len(part))
+                positions = {text: at for at, text in enumerate(texts)}
+                stale = await vectors.write(part, matrix[[positions[item.text] for item in part]])
+                remaining -= len(part)
+                self._report(len(part))
                 for user_id in sorted({row.user_id for row in stale}):
-                    await self._embed_left_over(user_id, TOP_UP)
+                    await self._embed_user(user_id, TOP_UP)
         except (EmbedderFailed, StorageError) as error:
-            self._leave_for_later(error)
+            self._note_failure(error)
         finally:
-            self._left -= left  # what failed is not under way any more
+            self._remaining -= remaining  # Rows that failed are no longer in progress.
 
-    def _tell(self, count: int) -> None:
-        self._left -= count
-        for advance in self._watchers:
+    def _report(self, count: int) -> None:
+        self._remaining -= count
+        for advance in self._observers:
             advance(count)
 
     async def _top_up(self, user_id: str) -> None:
         try:
-            # Rows that were left over after a round has looked for them need another round.
-            while user_id in self._top_up_wanted:
-                self._top_up_wanted.discard(user_id)
-                await self._embed_left_over(user_id, TOP_UP)
+            # Rows that became pending during a round need another round.
+            while user_id in self._top_up_requests:
+                self._top_up_requests.discard(user_id)
+                await self._embed_user(user_id, TOP_UP)
         finally:
-            self._topping_up.discard(user_id)
+            self._top_up_jobs.discard(user_id)
 
-    async def _embed_left_over(self, user_id: str, limit: int) -> int:
-        """Embed up to `limit` of a user's rows; 0 if there are none, or it fails."""
+    async def _embed_user(self, user_id: str, limit: int) -> int:
+        """Embed up to `limit` of a user's pending rows; 0 if there are none, or it fails."""
         if self._embedder is None:
             return 0
         try:
             await self.prepare()
             vectors = self._store.vectors(self._embedder.model)
-            return await self._embed_pending(vectors, self._embedder, limit, user_id)
+            return await self._embed_batch(vectors, self._embedder, limit, user_id)
         except (EmbedderFailed, StorageError) as error:
-            self._leave_for_later(error)
+            self._note_failure(error)
             return 0
 
-    async def _embed_pending(
+    async def _embed_batch(
         self, vectors: VectorStore, embedder: Embedder, limit: int, user_id: str | None
     ) -> int:
         pending = await vectors.pending(limit, user_id)
@@ -182,6 +180,6 @@ class VectorWriter:
             await vectors.write(pending, matrix)
         return len(pending)
 
-    def _leave_for_later(self, error: EmbedderFailed | StorageError) -> None:
+    def _note_failure(self, error: EmbedderFailed | StorageError) -> None:
         self.failure = str(error)
-        log.warning("rows are stored but wait for their vectors: %s", error)
+        log.warning("rows are stored but not embedded yet: %s", error)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from memrecall.importers.jsonl import BadLine, Importer, ImportReport, check_file, file_size
 from memrecall.lazy import lazy_exports
 from memrecall.library.library import Library
-from memrecall.library.reindex import Reindexer
+from memrecall.library.maintenance import Reindexer
 from memrecall.memory.recall import client_of, recall
 
 if TYPE_CHECKING:

@@ -13,8 +13,14 @@ from memrecall.memory.display import MemoryResult, SearchResults
 from memrecall.messages import Redact, redact_text
 from memrecall.scope import Scope
 from memrecall.search import Hit
-from memrecall.store import MemoryQuery, MessageFilter, PlanOutcome, Revision, Store
-from memrecall.store.memories.changes import UPDATABLE
+from memrecall.store import (
+    EDITABLE_FIELDS,
+    MemoryQuery,
+    MessageFilter,
+    PlanOutcome,
+    Revision,
+    Store,
+)
 from memrecall.types import (
     MemoryRecord,
     Message,
@@ -37,11 +43,11 @@ def parse_update(data: object, fields: Mapping[str, Any], redact: Redact | None)
     elif data is not None:
         values = {"content": data, **values}
     values = {_FIELD_ALIASES.get(name, name): value for name, value in values.items()}
-    unknown = sorted(set(values) - UPDATABLE)
+    unknown = sorted(set(values) - set(EDITABLE_FIELDS))
     if unknown:
         raise InvalidArgument(
             f"the field {unknown[0]!r} of a memory cannot be updated",
-            hint=f"Use {', '.join(sorted(UPDATABLE))}",
+            hint=f"Use {', '.join(sorted(EDITABLE_FIELDS))}",
         )
     if not values:
         raise InvalidArgument("the update has no fields", hint="Pass the new text, or a field")

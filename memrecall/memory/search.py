@@ -153,9 +153,7 @@ async def _rerank(
     try:
         scores = await reranker.score(request.query, [hit.content for hit in first])
     except ModelFailed as error:
-        page = await library.search(scope, request)
-        message = "; ".join(filter(None, (page.message, f"not reranked: {error.message}")))
-        return replace(page, message=message)
+        return replace(await library.search(scope, request), reranker_failure=error.message)
     hits = [
         replace(hit, score=score, probability=None)
         for hit, score in zip(first, scores, strict=True)

@@ -1,28 +1,31 @@
-"""Search: per-user columns, words, meaning and their ranking."""
+"""Search: per-user indexes, and their lexical, semantic and hybrid ranking."""
 
 from memrecall.search.engine import SearchEngine
 from memrecall.search.index.cache import IndexCache
 from memrecall.search.index.external import ExternalVectors, VectorDB
 from memrecall.search.index.snapshot import SnapshotFolder
 from memrecall.search.messages import MessageSearch, check_dimensions, unit_vector
-from memrecall.search.ranking.lexical import all_terms, question_terms
+from memrecall.search.ranking.lexical import all_terms, query_terms
 from memrecall.search.request import (
+    DegradeReason,
     Hit,
     LexicalQuery,
     ScoredMessage,
     ScoredPage,
+    ScoreParts,
     SearchPage,
     SearchRequest,
     SemanticQuery,
-    Why,
 )
 
 __all__ = [
+    "DegradeReason",
     "ExternalVectors",
     "Hit",
     "IndexCache",
     "LexicalQuery",
     "MessageSearch",
+    "ScoreParts",
     "ScoredMessage",
     "ScoredPage",
     "SearchEngine",
@@ -31,9 +34,8 @@ __all__ = [
     "SemanticQuery",
     "SnapshotFolder",
     "VectorDB",
-    "Why",
     "all_terms",
     "check_dimensions",
-    "question_terms",
+    "query_terms",
     "unit_vector",
 ]

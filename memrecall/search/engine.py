@@ -1,48 +1,65 @@
-"""One search engine over messages and memories.
+"""One search engine over messages, memories and knowledge.
 
-A search binds to the user's version: its pages are computed as of the first one, whatever is
-written meanwhile.
+A search reads the user's version once and binds to it: its pages are computed as of the first one,
+whatever is written meanwhile.
 """
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search.hits import fetch_hits
-from memrecall.search.index.cache import IndexCache
+from memrecall.search.index.cache import IndexCache, IndexFeed
 from memrecall.search.index.columns import Columns
-from memrecall.search.ranking.calibration import BACKGROUND, noise_floor
+from memrecall.search.index.rows import Floats
+from memrecall.search.ranking.calibration import BACKGROUND, noise_floor, probability
 from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
-from memrecall.search.ranking.people import in_first_person, named_in, told_of
-from memrecall.search.ranking.selection import RankPosition, place_of
-from memrecall.search.request import Mode, SearchPage, SearchRequest
-from memrecall.store import Store, UserVersion, open_cursor, require_enabled, seal_cursor
+from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
+from memrecall.search.ranking.scores import relevance
+from memrecall.search.ranking.selection import RankPosition
+from memrecall.search.request import KINDS, Hit, Mode, SearchPage, SearchRequest
+from memrecall.store import (
+    KnowledgeEntry,
+    Store,
+    UserVersion,
+    open_cursor,
+    require_enabled,
+    seal_cursor,
+)
 from memrecall.telemetry import trace_search
 from memrecall.text.query import parse_query
+from memrecall.types import MemoryRecord, Message
 
-Floats = npt.NDArray[np.float32]
-
-# Up to so many rows it costs more to move the work to a thread than it frees the event loop.
-_ROWS_FOR_A_THREAD: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
-_QUERIES_KEPT = 256
-_LAST_LINE = 0.3  # on MADial 0.1 to 0.4 find about one more of a hundred pieces of evidence
+# Up to this many rows, moving the work to a thread costs more than it frees the event loop.
+_ROWS_IN_EVENT_LOOP: dict[Mode, int] = {"keyword": 100_000, "semantic": 5_000, "hybrid": 5_000}
+_CACHED_QUERIES = 256
+# On MADial, 0.1 to 0.4 find about one more of a hundred pieces of evidence.
+_LAST_LINE_WEIGHT = 0.3
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """Where a page begins. Later pages keep the version and the time of the first."""
+class _Search:
+    """One search in progress. Later pages keep the version and the time of the first."""
 
+    scope: Scope
+    request: SearchRequest
+    feed: IndexFeed
+    user: UserVersion
     version: int
     now: datetime
     after: RankPosition | None
+
+    def binding(self) -> list[object]:
+        """Return what a cursor of this search is bound to."""
+        scope = self.scope
+        permissions = sorted(scope.permissions)
+        owner = [scope.user_id, scope.agent_id, permissions, self.user.epoch]
+        return [*owner, *self.request.binding()]
 
 
 class SearchEngine:
@@ -56,150 +73,230 @@ class SearchEngine:
         self._model_checked = False
         self._background: Floats | None = None
 
-    async def search(self, scope: Scope, request: SearchRequest) -> SearchPage:
-        """The best rows for a request, and in words why there are none."""
+    async def search(
+        self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
+    ) -> SearchPage:
+        """Return the best rows for a request, and why if there are none.
+
+        `user` is the user's version if the caller has just read it and checked its status.
+        """
         with trace_search(request.mode, request.query, request.limit) as span:
-            page = await self._search(scope, request)
+            page = await self._search(scope, request, user)
             span.set({"memrecall.search.results": len(page.results)})
             return page
 
-    async def _search(self, scope: Scope, request: SearchRequest) -> SearchPage:
+    async def _search(
+        self, scope: Scope, request: SearchRequest, user: UserVersion | None
+    ) -> SearchPage:
         query = parse_query(request.query) if request.syntax == "query" else None
-        vector, note = await self._embed(scope, request)
-        async with self._current(scope, request) as current:
-            if current is None:
-                return SearchPage(message=_nobody(scope, request))
-            mark, columns = current
-            await self._require_active(scope, request, mark)
-            await self._cache.bring(mark, columns, vector)
-            start = self._start(scope, request, mark)
-            question = RankingQuery(request, query, vector, start.now)
-            work = (columns, scope, question, start.version, start.after, mark)
-            if columns.rows > _ROWS_FOR_A_THREAD[request.mode]:
+        feed = self._feed(scope, request)
+        if user is None or request.kind == "knowledge":
+            user = await feed.version()
+            if user is None:
+                self._cache.forget(feed.owner)
+                return _unknown_owner(scope, request)
+            await self._require_active(scope, request, user)
+        search = self._begin(scope, request, feed, user)
+        vector, failure = await self._embed(search)
+        async with self._cache.open(feed, user) as columns:
+            if columns is None:
+                return _unknown_owner(scope, request)
+            await self._cache.fetch_products(columns, vector)
+            ranking_query = RankingQuery(
+                request, query, vector, search.version, search.now, user.time_zone
+            )
+            work = (columns, scope, ranking_query, search.after)
+            if columns.rows > _ROWS_IN_EVENT_LOOP[request.mode]:
                 ranked = await asyncio.to_thread(rank, *work)
             else:
                 ranked = rank(*work)
-            cursor = self._cursor(scope, request, mark, start, columns, ranked)
-            hits, records = await fetch_hits(self._store, scope, columns, ranked)
+            cursor = self._cursor(search, columns, ranked)
+            hits, records = await _fetch_hits(self._store, scope, columns, ranked)
         return SearchPage(
             results=tuple(hits),
             records=records,
             total_found=ranked.total_found,
-            message="; ".join(filter(None, (ranked.explanation, note, *_notes(ranked)))),
+            explanation=ranked.explanation,
+            embedder_failure=failure,
             withheld=ranked.withheld,
             unembedded=ranked.unembedded,
             next_cursor=cursor,
             searched=ranked.searched,
-            told_of=told_of(request.query, ranked.telling, hits) if query is None else {},
+            told_of={} if query else coverage_by_person(request.query, ranked.term_weights, hits),
         )
 
-    def _current(
-        self, scope: Scope, request: SearchRequest
-    ) -> AbstractAsyncContextManager[tuple[UserVersion, Columns] | None]:
-        """Whose rows are searched: the user's, or what the agent knows."""
+    def _feed(self, scope: Scope, request: SearchRequest) -> IndexFeed:
         if request.kind == "knowledge":
-            return self._cache.current_knowledge(scope.agent_id or DEFAULT_NAME)
-        return self._cache.current(scope.user_id)
+            return self._store.knowledge_feed(scope.agent_id or DEFAULT_NAME)
+        return self._store.feed(scope.user_id)
 
     async def _require_active(
-        self, scope: Scope, request: SearchRequest, mark: UserVersion
+        self, scope: Scope, request: SearchRequest, user: UserVersion
     ) -> None:
         if request.kind == "knowledge":
-            require_enabled("agent", scope.agent_id or DEFAULT_NAME, mark.status)
+            require_enabled("agent", scope.agent_id or DEFAULT_NAME, user.status)
         else:
-            await self._store.require_active(mark, scope)
+            await self._store.require_active(user, scope)
 
-    async def _embed(self, scope: Scope, request: SearchRequest) -> tuple[Floats | None, str]:
-        """The query's vector; hybrid search goes on without one and says so."""
+    def _begin(
+        self, scope: Scope, request: SearchRequest, feed: IndexFeed, user: UserVersion
+    ) -> _Search:
+        first = _Search(
+            scope, request, feed, user, user.version, request.now or datetime.now(UTC), None
+        )
+        if request.cursor is None:
+            return first
+        secret = self._store.facts.cursor_secret
+        version, now, *position = open_cursor(secret, first.binding(), request.cursor)
+        return replace(
+            first,
+            version=int(version),
+            now=datetime.fromisoformat(now),
+            after=RankPosition(*position),
+        )
+
+    def _cursor(self, search: _Search, columns: Columns, ranked: RankedRows) -> str | None:
+        if not ranked.has_more:
+            return None
+        last = RankPosition.of(columns, ranked.rows[-1], ranked.scores[-1])
+        position = [search.version, search.now.isoformat(), *last]
+        return seal_cursor(self._store.facts.cursor_secret, search.binding(), position)
+
+    async def _embed(self, search: _Search) -> tuple[Floats | None, str]:
+        """Return the query's vector, or why a hybrid search does without it."""
+        request = search.request
         if request.mode == "keyword":
             return None, ""
         try:
             if request.mode == "semantic":
-                return await self.vector_of(request.query), ""
-            return await self._meaning(await self._spoken(scope, request)), ""
+                return await self.embed_query(request.query), ""
+            return await self._embed_conversation(await self._in_first_person(search)), ""
         except EmbedderFailed as error:
             if request.mode == "semantic":
                 raise
-            return None, f"searched by keywords only: {error.message}"
+            return None, error.message
 
-    async def _spoken(self, scope: Scope, request: SearchRequest) -> str:
-        """The question in the first person of those it names, for that is how they speak."""
-        # Asked for apart from the search: a slow embedder must not keep others waiting.
-        async with self._current(scope, request) as current:
-            if current is None:
-                return request.query
-            mark, columns = current
-            # A later page asks as the first did, whoever has begun to speak since.
-            speakers = columns.speakers(self._start(scope, request, mark).version)
-        return in_first_person(request.query, list(named_in(request.query, speakers).values()))
+    async def _in_first_person(self, search: _Search) -> str:
+        """Return the query in the first person of those it names: people speak that way."""
+        query = search.request.query
+        # The lock is released before embedding: a slow embedder must not block other searches.
+        async with self._cache.open(search.feed, search.user) as columns:
+            speakers = [] if columns is None else columns.speakers(search.version)
+        return to_first_person(query, list(find_speakers(query, speakers).values()))
 
-    async def _meaning(self, text: str) -> Floats:
-        """The vector of a question; of a conversation, with its last line a little closer."""
+    async def _embed_conversation(self, text: str) -> Floats:
+        """Return the vector of a query; the last line of several counts more."""
         lines = [line for line in text.split("\n") if line.strip()]
+        vector = await self.embed_query(text)
         if len(lines) <= 1:
-            return await self.vector_of(text)
-        both = await self.vector_of(text) + np.float32(_LAST_LINE) * await self.vector_of(lines[-1])
-        return (both / max(float(np.linalg.norm(both)), 1e-9)).astype(np.float32)
+            return vector
+        total = vector + np.float32(_LAST_LINE_WEIGHT) * await self.embed_query(lines[-1])
+        return (total / max(float(np.linalg.norm(total)), 1e-9)).astype(np.float32)
 
-    async def vector_of(self, text: str) -> Floats:
-        """The vector of a question; the latest ones are kept."""
+    async def embed_query(self, text: str) -> Floats:
+        """Return the vector of a query; the latest ones are cached."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
         if not self._model_checked:
             await self._store.vectors(self._embedder.model).check_model()
             self._model_checked = True
         if text not in self._vectors:
-            if len(self._vectors) >= _QUERIES_KEPT:
+            if len(self._vectors) >= _CACHED_QUERIES:
                 self._vectors.pop(next(iter(self._vectors)))
             self._vectors[text] = (await self._embedder.embed([text]))[0]
         return self._vectors[text]
 
-    async def noise(self, text: str, rows: int) -> float:
-        """The cosine below which nearness to one of the rows means nothing; 1: no embedder."""
+    async def noise_floor(self, text: str, rows: int) -> float:
+        """Return the cosine below which similarity to one of the rows is noise; 1: no embedder."""
         try:
+            vector = await self.embed_query(text)
             if self._background is None and self._embedder is not None:
                 self._background = await self._embedder.embed(BACKGROUND)
-            vector = await self.vector_of(text)
         except EmbedderFailed:
             return 1.0
         return 1.0 if self._background is None else noise_floor(self._background @ vector, rows)
 
-    def _start(self, scope: Scope, request: SearchRequest, mark: UserVersion) -> _Start:
-        if request.cursor is None:
-            return _Start(mark.version, request.now or datetime.now(UTC), None)
-        secret = self._store.facts.cursor_secret
-        version, now, *place = open_cursor(secret, _binding(scope, request, mark), request.cursor)
-        return _Start(int(version), datetime.fromisoformat(now), RankPosition(*place))
 
-    def _cursor(
-        self,
-        scope: Scope,
-        request: SearchRequest,
-        mark: UserVersion,
-        start: _Start,
-        columns: Columns,
-        ranked: RankedRows,
-    ) -> str | None:
-        if not ranked.more:
-            return None
-        last = place_of(columns, ranked.rows[-1], ranked.scores[-1])
-        place = [start.version, start.now.isoformat(), *last]
-        return seal_cursor(self._store.facts.cursor_secret, _binding(scope, request, mark), place)
-
-
-def _nobody(scope: Scope, request: SearchRequest) -> str:
+def _unknown_owner(scope: Scope, request: SearchRequest) -> SearchPage:
     if request.kind == "knowledge":
-        return f"agent {scope.agent_id or DEFAULT_NAME!r} knows nothing yet"
-    return f"user {scope.user_id!r} is not known: nothing is stored under this id"
+        agent = scope.agent_id or DEFAULT_NAME
+        return SearchPage(explanation=f"agent {agent!r} has no knowledge entries yet")
+    user = scope.user_id
+    return SearchPage(explanation=f"user {user!r} is not known: nothing is stored under this id")
 
 
-def _notes(ranked: RankedRows) -> Iterator[str]:
-    if ranked.withheld:
-        yield f"{ranked.withheld} sensitive memories withheld: no permission"
-    if ranked.unembedded:
-        yield f"{ranked.unembedded} rows are not embedded yet: `memrecall reindex`"
+async def _fetch_hits(
+    store: Store, scope: Scope, columns: Columns, ranked: RankedRows
+) -> tuple[list[Hit], dict[str, MemoryRecord]]:
+    """Read the hits of ranked rows, in order, and the stored memories among them.
+
+    Only these few texts are read. A row erased meanwhile is left out.
+    """
+    names = [(KINDS[columns.table.kind[row]], columns.table.keys[row]) for row in ranked.rows]
+    keys: dict[str, list[str]] = {kind: [] for kind in KINDS}
+    for kind, key in names:
+        keys[kind].append(key)
+    stored: dict[tuple[str, str], Message | MemoryRecord | KnowledgeEntry] = {}
+    records: dict[str, MemoryRecord] = {}
+    if keys["message"]:
+        for message in await store.timeline(scope).get_many(keys["message"]):
+            stored["message", message.message_id] = message
+    if keys["memory"]:
+        for memory in await store.memories(scope).get_many(keys["memory"]):
+            stored["memory", memory.memory_key] = records[memory.memory_key] = memory
+    if keys["knowledge"]:
+        for entry in await store.knowledge(scope).get_many(keys["knowledge"]):
+            stored["knowledge", entry.knowledge_key] = entry
+    hits = []
+    for name, score, parts in zip(names, ranked.scores, ranked.parts, strict=True):
+        if name in stored:
+            chance = probability(score) if ranked.is_calibrated else None
+            shared = {"score": relevance(score), "probability": chance, "why": parts}
+            hits.append(_make_hit(stored[name], shared))
+    return hits, records
 
 
-def _binding(scope: Scope, request: SearchRequest, mark: UserVersion) -> list[object]:
-    permissions = sorted(scope.permissions)
-    return [scope.user_id, scope.agent_id, permissions, mark.epoch, *request.binding()]
+def _make_hit(row: Message | MemoryRecord | KnowledgeEntry, shared: dict[str, Any]) -> Hit:
+    if isinstance(row, Message):
+        return Hit(
+            key=row.message_id,
+            kind="message",
+            ts=row.ts,
+            role=row.role.value,
+            speaker=row.speaker,
+            content=row.content,
+            session_id=row.session_id,
+            memory_type="message",
+            metadata=row.metadata,
+            **shared,
+        )
+    if isinstance(row, MemoryRecord):
+        return Hit(
+            key=row.memory_key,
+            kind="memory",
+            ts=row.since,
+            role=None,
+            speaker=None,
+            content=row.content,
+            session_id=row.session_id,
+            memory_type=row.memory_type,
+            summary=row.summary,
+            keywords=tuple(keyword.keyword for keyword in row.keywords),
+            metadata=row.metadata,
+            valid_to=row.valid_to,
+            **shared,
+        )
+    return Hit(
+        key=row.knowledge_key,
+        kind="knowledge",
+        ts=row.updated_at,
+        role=None,
+        speaker=None,
+        content=row.content,
+        session_id=None,
+        memory_type="knowledge",
+        summary=row.summary,
+        keywords=tuple(row.tags),
+        metadata=row.metadata,
+        **shared,
+    )

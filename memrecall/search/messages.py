@@ -1,119 +1,64 @@
-"""Finding messages alone, as the message query API asks: by words in pages, or by meaning.
+"""Search of messages alone, for the message query API: lexical in pages, or semantic.
 
-Unlike the ranking of `SearchEngine`, scores here are plain measures (BM25, cosine), memories are
-left out, and nothing but the message itself speaks for it.
+Unlike in `SearchEngine`, scores are plain measures (BM25, cosine), memories are left out, and the
+context of a message does not count.
 """
 
 import asyncio
-import base64
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Scope
 from memrecall.search.index.cache import IndexCache
-from memrecall.search.index.columns import Columns, Mask
-from memrecall.search.index.rows import MESSAGE, role_number, to_micros
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.rows import MESSAGE, Floats, Mask
 from memrecall.search.ranking.lexical import (
     Terms,
-    add_term,
+    TermWeights,
     all_terms,
-    average_length,
-    document_frequency,
-    length_norms,
     match,
-    term_key,
+    score_terms,
+    term_spans,
+    weigh_terms,
 )
-from memrecall.search.ranking.selection import RankPosition, first_places, place_of
-from memrecall.search.request import (
-    LexicalQuery,
-    ScoredMessage,
-    ScoredPage,
-    SemanticQuery,
+from memrecall.search.ranking.selection import (
+    RankPosition,
+    filter_conditions,
+    in_agent,
+    top_positions,
 )
+from memrecall.search.request import LexicalQuery, ScoredMessage, ScoredPage, SemanticQuery
 from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words
 from memrecall.text.snippets import snippets
 from memrecall.types import Message
 
-Floats = npt.NDArray[np.float32]
-
-_DIGITS = 4  # steps that rounding errors cannot cross
-
-
-@dataclass(frozen=True, slots=True)
-class Weighing:
-    """What the terms of a query weigh, in their order, and the length of an average row."""
-
-    average: float
-    weights: tuple[float, ...]
-
-    def pack(self) -> str:
-        """The exact numbers as text."""
-        numbers = np.array([self.average, *self.weights], dtype="<f8")
-        return base64.b64encode(numbers.tobytes()).decode()
-
-    @classmethod
-    def unpack(cls, text: str) -> "Weighing":
-        """The inverse of `pack`."""
-        numbers = np.frombuffer(base64.b64decode(text), dtype="<f8").tolist()
-        return cls(numbers[0], tuple(numbers[1:]))
-
-
-def weigh(columns: Columns, terms: Terms, counted: Mask) -> Weighing:
-    """What the terms weigh among the counted rows: the rarer, the more."""
-    total = int(np.count_nonzero(counted))
-    if not total:
-        return Weighing(1.0, tuple(0.0 for _ in terms))
-    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
-    places = [segment.places(keys) for segment in columns.segments]
-    everyone = None if total == columns.rows else counted
-    weights = []
-    for at, asked in enumerate(terms.values()):
-        found = document_frequency(columns, [place[at] for place in places], everyone)
-        weights.append(asked * math.log(1 + (total - found + 0.5) / (found + 0.5)))
-    return Weighing(average_length(columns, everyone), tuple(weights))
-
-
-def score(columns: Columns, terms: Terms, weighing: Weighing) -> Floats:
-    """The BM25 of every row, by the figures given."""
-    scores = np.zeros(columns.rows, dtype=np.float32)
-    if not terms or not columns.rows:
-        return scores
-    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
-    places = [segment.places(keys) for segment in columns.segments]
-    norms = length_norms(columns, weighing.average)
-    for at, weight in enumerate(weighing.weights):
-        add_term(columns, [place[at] for place in places], weight, norms, scores)
-    rounded: Floats = np.round(scores, _DIGITS)
-    return rounded
-
-
-# Up to so many rows it costs more to move the work to a thread than it frees the event loop.
-_ROWS_FOR_A_THREAD = {"words": 20_000, "meaning": 5_000}
-# Vectors are kept in 16 bits and multiplied in 32: so far may a first estimate be off.
+# Up to this many rows, moving the work to a thread costs more than it frees the event loop.
+_LEXICAL_ROWS_IN_EVENT_LOOP = 20_000
+_SEMANTIC_ROWS_IN_EVENT_LOOP = 5_000
+_SNIPPETS_IN_EVENT_LOOP = 10
+# Vectors are stored in 16 bits and multiplied in 32: bounds the error of a first estimate.
 _ESTIMATE_ERROR = 0.003
-_SNIPPETS_IN_THE_LOOP = 10
-_COSINE_DIGITS, _SCORE_DIGITS = 6, 4
+_COSINE_DIGITS, _SCORE_DIGITS = 6, 4  # steps larger than rounding errors
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
-    """Where a page of words begins. All pages see the user as the first one did."""
+class _PageStart:
+    """Where a lexical page begins. All pages see the user's data as the first one did."""
 
     version: int
-    weighing: Weighing | None = None
+    weights: TermWeights | None = None
     after: RankPosition | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class _Places:
-    """The rows of a page, before their words are fetched."""
+class _RankedMessages:
+    """The messages of a page, before they are read from the store."""
 
     keys: list[str]
     scores: list[float]
@@ -128,65 +73,69 @@ class MessageSearch:
         self._store = store
         self._cache = cache
 
-    async def by_words(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
-        """A page of the messages for which the query is true, the most relevant first."""
+    async def search_lexical(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
+        """Return a page of the messages for which a query is true, most relevant first."""
+
+        def find(columns: Columns, user: UserVersion) -> _RankedMessages:
+            return self._page(columns, scope, query, parsed, terms, self._start(scope, query, user))
+
         with trace_search("lexical", query.text, query.page_size) as span:
-            page = await self._by_words(scope, query)
+            parsed = parse_query(query.text)
+            words = positive_words(parsed)
+            terms = all_terms("\n".join(words))
+            ranked = await self._find(scope, find, _LEXICAL_ROWS_IN_EVENT_LOOP)
+            page = await self._fetch(scope, ranked, words)
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
-    async def _by_words(self, scope: Scope, query: LexicalQuery) -> ScoredPage:
-        parsed = parse_query(query.text)
-        words = positive_words(parsed)
-        terms = all_terms("\n".join(words))
+    async def search_semantic(
+        self, scope: Scope, query: SemanticQuery, vector: Floats
+    ) -> ScoredPage:
+        """Return the messages closest to a vector."""
 
-        def find(columns: Columns, mark: UserVersion) -> _Places:
-            start = self._start(scope, query, mark)
-            return self._page(columns, scope, query, parsed, terms, start)
-
-        places = await self._find(scope, find, _ROWS_FOR_A_THREAD["words"])
-        return await self._fetch(scope, places, words)
-
-    async def by_meaning(self, scope: Scope, query: SemanticQuery, vector: Floats) -> ScoredPage:
-        """The messages whose vectors are closest to a vector of unit length."""
-
-        def find(columns: Columns, mark: UserVersion) -> _Places:
+        def find(columns: Columns, user: UserVersion) -> _RankedMessages:
             if columns.vectors.dimensions:
                 check_dimensions(len(vector), columns.vectors.dimensions)
-            return _closest(columns, scope, query, vector, mark.version)
+            return _closest(columns, scope, query, vector, user.version)
 
         with trace_search("semantic", query.text or "", query.top_k) as span:
-            places = await self._find(scope, find, _ROWS_FOR_A_THREAD["meaning"], vector)
-            page = await self._fetch(scope, places, ())
+            ranked = await self._find(scope, find, _SEMANTIC_ROWS_IN_EVENT_LOOP, vector)
+            page = await self._fetch(scope, ranked, ())
             span.set({"memrecall.search.results": len(page.items)})
             return page
 
     async def _find(
         self,
         scope: Scope,
-        find: Callable[[Columns, UserVersion], _Places],
-        rows_for_a_thread: int,
+        find: Callable[[Columns, UserVersion], _RankedMessages],
+        rows_in_event_loop: int,
         vector: Floats | None = None,
-    ) -> _Places:
-        async with self._cache.current(scope.user_id) as current:
-            if current is None:
-                raise NotFound(f"there is no user {scope.user_id!r}")
-            mark, columns = current
-            await self._store.require_active(mark, scope)
-            await self._cache.bring(mark, columns, vector)
-            if columns.rows > rows_for_a_thread:
-                return await asyncio.to_thread(find, columns, mark)
-            return find(columns, mark)
+    ) -> _RankedMessages:
+        feed = self._store.feed(scope.user_id)
+        user = await feed.version()
+        if user is None:
+            self._cache.forget(scope.user_id)
+            raise _unknown_user(scope)
+        await self._store.require_active(user, scope)
+        async with self._cache.open(feed, user) as columns:
+            if columns is None:
+                raise _unknown_user(scope)
+            await self._cache.fetch_products(columns, vector)
+            if columns.rows > rows_in_event_loop:
+                return await asyncio.to_thread(find, columns, user)
+            return find(columns, user)
 
-    async def _fetch(self, scope: Scope, places: _Places, words: Sequence[str]) -> ScoredPage:
-        """The messages of a page, in its order. One erased meanwhile is left out."""
-        found = await self._store.timeline(scope).get_many(places.keys)
-        by_id = {message.message_id: message for message in found}
-        if words and len(found) > _SNIPPETS_IN_THE_LOOP:
-            items = await asyncio.to_thread(_items, places, by_id, words)
+    async def _fetch(
+        self, scope: Scope, ranked: _RankedMessages, words: Sequence[str]
+    ) -> ScoredPage:
+        """Read the messages of a page, in its order. One erased meanwhile is left out."""
+        messages = await self._store.timeline(scope).get_many(ranked.keys)
+        by_id = {message.message_id: message for message in messages}
+        if words and len(messages) > _SNIPPETS_IN_EVENT_LOOP:
+            items = await asyncio.to_thread(_make_items, ranked, by_id, words)
         else:
-            items = _items(places, by_id, words)
-        return ScoredPage(items, places.cursor, places.unembedded)
+            items = _make_items(ranked, by_id, words)
+        return ScoredPage(items, ranked.cursor, ranked.unembedded)
 
     def _page(
         self,
@@ -195,114 +144,107 @@ class MessageSearch:
         query: LexicalQuery,
         parsed: Query,
         terms: Terms,
-        start: _Start,
-    ) -> _Places:
-        own = _own_messages(columns, scope, start.version)
-        weighing = start.weighing or weigh(columns, terms, own)
-        rows = np.flatnonzero(own & _passing(columns, query.filter) & match(columns, parsed))
-        scores = score(columns, terms, weighing)[rows]
+        start: _PageStart,
+    ) -> _RankedMessages:
+        messages = _messages_of(columns, scope, start.version)
+        spans = term_spans(columns, terms)
+        weights = start.weights or weigh_terms(columns, terms, spans, messages)
+        rows = np.flatnonzero(_filtered(columns, messages, query.filter) & match(columns, parsed))
+        scores = np.round(score_terms(columns, spans, weights)[rows], _SCORE_DIGITS)
         everything = np.ones(len(rows), dtype=np.bool_)
-        # One more than asked tells whether there is a next page.
-        best = first_places(columns, rows, scores, everything, query.page_size + 1, start.after)
+        # One more than requested shows whether there is a next page.
+        best = top_positions(columns, rows, scores, everything, query.page_size + 1, start.after)
         page = [(int(rows[at]), float(scores[at])) for at in best[: query.page_size]]
         cursor = None
         if len(best) > query.page_size:
-            last = place_of(columns, *page[-1])
-            place = [start.version, weighing.pack(), *last]
-            cursor = seal_cursor(self._secret, _binding(scope, query), place)
+            position = [start.version, weights.pack(), *RankPosition.of(columns, *page[-1])]
+            cursor = seal_cursor(self._secret, _binding(scope, query), position)
         keys = [columns.table.keys[row] for row, _ in page]
-        return _Places(keys, [round(value, _SCORE_DIGITS) for _, value in page], cursor)
+        return _RankedMessages(keys, [round(score, _SCORE_DIGITS) for _, score in page], cursor)
 
-    def _start(self, scope: Scope, query: LexicalQuery, mark: UserVersion) -> _Start:
+    def _start(self, scope: Scope, query: LexicalQuery, user: UserVersion) -> _PageStart:
         if query.cursor is None:
-            return _Start(mark.version)
-        version, packed, *place = open_cursor(self._secret, _binding(scope, query), query.cursor)
-        return _Start(int(version), Weighing.unpack(packed), RankPosition(*place))
+            return _PageStart(user.version)
+        version, packed, *rest = open_cursor(self._secret, _binding(scope, query), query.cursor)
+        return _PageStart(int(version), TermWeights.unpack(packed), RankPosition(*rest))
 
     @property
     def _secret(self) -> bytes:
         return self._store.facts.cursor_secret
 
 
-def _items(
-    places: _Places, by_id: dict[str, Message], words: Sequence[str]
+def _unknown_user(scope: Scope) -> NotFound:
+    return NotFound(f"there is no user {scope.user_id!r}")
+
+
+def _make_items(
+    ranked: _RankedMessages, by_id: dict[str, Message], words: Sequence[str]
 ) -> tuple[ScoredMessage, ...]:
     return tuple(
         ScoredMessage(
-            by_id[key], value, tuple(snippets(by_id[key].content, words)) if words else ()
+            by_id[key], score, tuple(snippets(by_id[key].content, words)) if words else ()
         )
-        for key, value in zip(places.keys, places.scores, strict=True)
+        for key, score in zip(ranked.keys, ranked.scores, strict=True)
         if key in by_id
     )
 
 
-def check_dimensions(given: int, stored: int) -> None:
-    """Refuse a vector that no stored one can be compared with."""
-    if given != stored:
+def check_dimensions(length: int, dimensions: int) -> None:
+    """Reject a query vector that differs in length from the stored ones."""
+    if length != dimensions:
         raise InvalidArgument(
-            f"query_embedding has {given} numbers", hint=f"The vectors stored here have {stored}"
+            f"query_embedding has {length} numbers",
+            hint=f"The vectors stored here have {dimensions}",
         )
 
 
 def unit_vector(numbers: Sequence[float]) -> Floats:
-    """A given vector with length one; InvalidArgument if it has no direction."""
+    """Return a vector with unit length; InvalidArgument if it has no direction."""
     vector = np.array(numbers, dtype=np.float64)
     if vector.ndim != 1 or not len(vector) or not np.isfinite(vector).all():
         raise InvalidArgument("query_embedding is not a list of finite numbers")
     largest = float(np.abs(vector).max())
     if largest == 0.0:
-        raise InvalidArgument("query_embedding is all zeros", hint="Such a vector is near nothing")
-    vector /= largest  # or the squares of very large numbers would be infinite
+        raise InvalidArgument("query_embedding is all zeros", hint="Pass a vector with a direction")
+    vector /= largest  # The squares of very large numbers would be infinite.
     unit: Floats = (vector / np.linalg.norm(vector)).astype(np.float32)
     return unit
 
 
 def _closest(
     columns: Columns, scope: Scope, query: SemanticQuery, vector: Floats, version: int
-) -> _Places:
-    own = _own_messages(columns, scope, version) & _passing(columns, query.filter)
+) -> _RankedMessages:
+    messages = _filtered(columns, _messages_of(columns, scope, version), query.filter)
     embedded = columns.embedded(version)
-    rows = np.flatnonzero(own & embedded)
-    lacking = int(np.count_nonzero(own & ~embedded))
+    rows = np.flatnonzero(messages & embedded)
+    unembedded = int(np.count_nonzero(messages & ~embedded))
     if not len(rows):
-        return _Places([], [], unembedded=lacking)
+        return _RankedMessages([], [], unembedded=unembedded)
+    min_score = -math.inf if query.min_score is None else query.min_score
     estimates = columns.vectors.similarities(vector, columns.rows)[rows]
-    least = -math.inf if query.min_score is None else query.min_score - _ESTIMATE_ERROR
+    lowest = min_score - _ESTIMATE_ERROR
     if len(rows) > query.top_k:
         kth = float(np.partition(estimates, len(rows) - query.top_k)[len(rows) - query.top_k])
-        least = max(least, kth - 2 * _ESTIMATE_ERROR)
-    rows = rows[estimates >= least]
+        lowest = max(lowest, kth - 2 * _ESTIMATE_ERROR)
+    rows = rows[estimates >= lowest]
     cosines = columns.vectors.exact_cosines(vector, rows, _COSINE_DIGITS)
-    good = cosines >= (-math.inf if query.min_score is None else query.min_score)
-    best = first_places(columns, rows, cosines, good, query.top_k, None)
+    best = top_positions(columns, rows, cosines, cosines >= min_score, query.top_k, None)
     keys = [columns.table.keys[int(rows[at])] for at in best]
-    told = [round(float(cosines[at]), _COSINE_DIGITS) for at in best]
-    return _Places(keys, told, unembedded=lacking)
+    scores = [round(float(cosines[at]), _COSINE_DIGITS) for at in best]
+    return _RankedMessages(keys, scores, unembedded=unembedded)
 
 
-def _own_messages(columns: Columns, scope: Scope, version: int) -> Mask:
-    """The scope's messages as they were at that version: what scores are measured against."""
-    table = columns.table
-    own: Mask = columns.alive(version) & (table.kind == MESSAGE)
-    if scope.agent_id is not None:
-        own &= table.agent == table.names.find(scope.agent_id)
-    return own
+def _messages_of(columns: Columns, scope: Scope, version: int) -> Mask:
+    """Return the scope's messages at a version, which scores are measured against."""
+    return in_agent(columns, scope, columns.alive(version) & (columns.table.kind == MESSAGE))
 
 
-def _passing(columns: Columns, wanted: MessageFilter) -> Mask:
-    table = columns.table
-    passing: Mask = np.ones(columns.rows, dtype=np.bool_)
-    if wanted.since is not None:
-        passing &= table.ts >= to_micros(wanted.since)
-    if wanted.until is not None:
-        passing &= table.ts < to_micros(wanted.until)
-    if wanted.role is not None:
-        passing &= table.role == role_number(wanted.role)
-    if wanted.session_id is not None:
-        passing &= table.session == table.names.find(wanted.session_id)
-    return passing
+def _filtered(columns: Columns, messages: Mask, conditions: MessageFilter) -> Mask:
+    for condition in filter_conditions(columns, conditions):
+        messages = messages & condition
+    return messages
 
 
 def _binding(scope: Scope, query: LexicalQuery) -> list[object]:
-    """What a cursor belongs to: everything but the size of the page."""
+    """Return what a cursor is bound to: everything but the size of the page."""
     return ["lexical", scope.user_id, scope.agent_id, query.text, *query.filter.fingerprint()]

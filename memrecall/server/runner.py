@@ -16,15 +16,15 @@ from typing import Any
 import uvicorn
 
 from memrecall import __version__
+from memrecall.agent.tools.context import ToolContext
 from memrecall.dashboard import is_installed
 from memrecall.errors import InvalidArgument
 from memrecall.memory import Library, client_of
 from memrecall.server.auth import is_loopback
 from memrecall.server.http.app import Application, create_app
 from memrecall.server.http.context import Service
-from memrecall.server.tools import ToolService
 from memrecall.settings import Settings
-from memrecall.telemetry import exporting
+from memrecall.telemetry import export_spans
 
 log = logging.getLogger("memrecall.server")
 
@@ -146,12 +146,12 @@ async def serve(settings: Settings, announce: Callable[[ServerInfo], None]) -> N
                 hint="Make a key first (`memrecall keys create`), or listen on 127.0.0.1",
             )
         await library.vectors.prepare()  # fail now if another embedder made the vectors
-        await ToolService(library).recover()  # finish a restore that was interrupted
+        await ToolContext.for_operator(library).recover()  # finish a restore that was interrupted
         info = await _describe(library, listener, is_open=not has_keys)
         client = client_of(settings)
         if client is not None:
             stack.push_async_callback(client.close)
-        tracer = stack.enter_context(exporting(__version__)) if settings.telemetry else None
+        tracer = stack.enter_context(export_spans(__version__)) if settings.telemetry else None
         app = create_app(
             library,
             allow_keyless=is_local,

@@ -1,9 +1,9 @@
-"""The store: tables, messages, memories, vectors, traces, keys. SQLAlchemy stays in here."""
+"""The store: the only package that uses SQLAlchemy."""
 
 from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
-from memrecall.store.feed import ChangeFeed, RowChanges, UserVersion
+from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
 from memrecall.store.graph.protocol import GRAPH_TABLES, GraphDB, ScopedGraph, StoreGraphs
 from memrecall.store.graph.relations import (
     NewRelation,
@@ -13,17 +13,17 @@ from memrecall.store.graph.relations import (
     fold_text,
 )
 from memrecall.store.keys import Grant, Key, KeyList, Keys
-from memrecall.store.knowledge.entries import KnowledgeEntry, NewKnowledge, knowledge_text
-from memrecall.store.knowledge.feed import KnowledgeFeed, KnowledgeVectors, PendingEntry
+from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
+from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import Filter, matches, read_filter
-from memrecall.store.memories.history import Revision
-from memrecall.store.memories.listing import MemoryQuery, StoredMemoryPage
-from memrecall.store.memories.plans import PlanOutcome, PlanStep
+from memrecall.store.memories.records import MemoryQuery, StoredMemoryPage
+from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
 from memrecall.store.messages.timeline import MessageFilter, StoredMessagePage, Timeline
 from memrecall.store.owners import ErasureReport, OwnerList
 from memrecall.store.sessions import Checkpoint, StoredSummary
 from memrecall.store.store import Store
+from memrecall.store.texts import knowledge_text, memory_text
 from memrecall.store.traces import (
     BODY_BYTES,
     NewTrace,
@@ -34,10 +34,18 @@ from memrecall.store.traces import (
     measure_body,
 )
 from memrecall.store.transfer import FORMAT, table_of
-from memrecall.store.vectors import VECTOR_DTYPE, PendingText, RowKey, VectorStore
+from memrecall.store.vectors import (
+    VECTOR_DTYPE,
+    KnowledgeVectors,
+    PendingEntry,
+    PendingText,
+    RowKey,
+    VectorStore,
+)
 
 __all__ = [
     "BODY_BYTES",
+    "EDITABLE_FIELDS",
     "FORMAT",
     "GRAPH_TABLES",
     "VECTOR_DTYPE",
@@ -90,6 +98,7 @@ __all__ = [
     "knowledge_text",
     "matches",
     "measure_body",
+    "memory_text",
     "open_cursor",
     "read_filter",
     "require_enabled",

@@ -1,26 +1,29 @@
-"""What changed: the rows and vectors of one user after a given change number.
+"""Change feeds: the rows and vectors of a user, or of an agent's knowledge, since a change.
 
-Whoever derives something from a user's rows (the search index) keeps it current from here. Erasure
-leaves no row behind to tell of it, so it changes the user's `epoch`: derived data starts anew.
+The search index keeps itself current from here. Erasure leaves no row that could show it, so it
+changes the owner's `epoch`, and readers rebuild what they derived.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Select, bindparam, case, func, or_, select
+from sqlalchemy import Select, Table, bindparam, case, func, literal, null, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.store.database.engine import Database
-from memrecall.store.database.tables import memories, messages, users, vectors
+from memrecall.store.database.memory_tables import knowledge, knowledge_bases
+from memrecall.store.database.tables import agents, memories, messages, users, vectors
 
-# Every change has its own number, so a range of numbers bounds the rows held at once.
+# Every change has its own number, so a range of numbers bounds the rows that are read at once.
 CHANGES_PER_READ = 4_000
+KNOWLEDGE = "knowledge"
 
 
 @dataclass(frozen=True, slots=True)
 class UserVersion:
-    """How far a user's data has come."""
+    """The state of an owner's data: it changes whenever the data does."""
 
     epoch: str
     version: int
@@ -30,7 +33,7 @@ class UserVersion:
 
 @dataclass(frozen=True, slots=True)
 class RowChanges:
-    """The rows that have a change number in one range. Up to `through` nothing is missing."""
+    """The rows changed in one range of numbers; up to `through` nothing is missing."""
 
     through: int
     messages: list[Any]
@@ -39,9 +42,19 @@ class RowChanges:
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
 
 
-# Asked at every search: built once, because building costs as much as asking.
-_MARK = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
-    users.c.user_id == bindparam("of_user")
+# Every search reads the version: built once, because building costs as much as running.
+_USER_VERSION = select(users.c.epoch, users.c.version, users.c.status, users.c.time_zone).where(
+    users.c.user_id == bindparam("of_owner")
+)
+_KNOWLEDGE_VERSION = (
+    select(
+        knowledge_bases.c.epoch,
+        knowledge_bases.c.version,
+        agents.c.status,
+        literal("UTC").label("time_zone"),
+    )
+    .join(agents, agents.c.agent_id == knowledge_bases.c.agent_id)
+    .where(knowledge_bases.c.agent_id == bindparam("of_owner"))
 )
 _MESSAGE = (
     messages.c.message_id.label("key"),
@@ -55,92 +68,154 @@ _MESSAGE = (
     messages.c.search_text,
     or_(messages.c.content.endswith("?"), messages.c.content.endswith("？")).label("asks"),
 )
-# What has expired holds no longer, whatever else is known of it.
-_VALID_TO = case(
-    (
-        func.coalesce(memories.c.valid_to, memories.c.expires_at) > memories.c.expires_at,
-        memories.c.expires_at,
-    ),
-    else_=func.coalesce(memories.c.valid_to, memories.c.expires_at),
-)
+_END = func.coalesce(memories.c.valid_to, memories.c.expires_at)
 _MEMORY = (
     memories.c.memory_key.label("key"),
     memories.c.change_no,
-    # What is known to hold since a time counts from then, not from when it was written down.
+    # A memory with a beginning counts from then, not from when it was written.
     func.coalesce(memories.c.valid_from, memories.c.created_at).label("ts"),
     memories.c.memory_type,
     memories.c.agent_id,
     memories.c.session_id,
     memories.c.sensitive,
     memories.c.valid_from,
-    _VALID_TO.label("valid_to"),
+    # A memory that has expired is not valid, whatever its own end is.
+    case((memories.c.expires_at < _END, memories.c.expires_at), else_=_END).label("valid_to"),
     memories.c.deleted_at,
     memories.c.search_text,
 )
 _VECTOR = (vectors.c.kind, vectors.c.key, vectors.c.change_no, vectors.c.vector)
+_ENTRY = (
+    knowledge.c.knowledge_key.label("key"),
+    knowledge.c.change_no,
+    knowledge.c.updated_at.label("ts"),
+    literal(KNOWLEDGE).label("memory_type"),
+    knowledge.c.agent_id,
+    null().label("session_id"),
+    literal(False).label("sensitive"),
+    null().label("valid_from"),
+    null().label("valid_to"),
+    knowledge.c.deleted_at,
+    knowledge.c.search_text,
+)
+_ENTRY_VECTOR = (
+    literal(KNOWLEDGE).label("kind"),
+    knowledge.c.knowledge_key.label("key"),
+    knowledge.c.change_no,
+    knowledge.c.vector,
+)
 
 
-class ChangeFeed:
-    """Reads one user's changes."""
+@dataclass(frozen=True, slots=True)
+class _Range:
+    """The numbers from after+1 to `through` of one owner, on a connection."""
 
-    def __init__(self, database: Database, user_id: str) -> None:
+    connection: AsyncConnection
+    owner_id: str
+    after: int
+    through: int
+
+    async def fetch(self, statement: Select[Any], table: Table) -> list[Any]:
+        owner = table.c["agent_id" if table is knowledge else "user_id"]
+        in_range = statement.where(
+            owner == self.owner_id,
+            table.c.change_no > self.after,
+            table.c.change_no <= self.through,
+        )
+        return list((await self.connection.execute(in_range.order_by(table.c.change_no))).all())
+
+
+class _Feed:
+    """What the feeds of users and of agents have in common."""
+
+    _version: Select[Any]
+
+    def __init__(self, database: Database, owner_id: str) -> None:
         self._database = database
-        self._user_id = user_id
-        self.owner = user_id
+        self._owner_id = owner_id
 
     async def version(self) -> UserVersion | None:
-        """Where the user stands now; None for an unknown user."""
-        rows = await self._database.fetch(_MARK, {"of_user": self._user_id})
+        """Return the state of the data; None for an unknown owner."""
+        rows = await self._database.fetch(self._version, {"of_owner": self._owner_id})
         return UserVersion(**rows[0]._mapping) if rows else None
 
-    async def has(self, kind: str, key: str, change_no: int) -> bool:
-        """Whether the row of that key carries that change number or a later one."""
-        table, name = (messages, "message_id") if kind == "message" else (memories, "memory_key")
-        wanted = select(table.c.change_no).where(
-            table.c.user_id == self._user_id, table.c[name] == key
-        )
-        rows = await self._database.fetch(wanted)
+    async def _has(self, table: Table, key: str, change_no: int) -> bool:
+        owner, key_column = table.primary_key.columns
+        statement = select(table.c.change_no).where(owner == self._owner_id, key_column == key)
+        rows = await self._database.fetch(statement)
         return bool(rows) and rows[0].change_no >= change_no
+
+    async def _ranges(self, after: int, through: int) -> AsyncGenerator[_Range, None]:
+        """Yield short ranges that all see the same snapshot."""
+        async with self._database.read() as connection:
+            while after < through:
+                end = min(after + CHANGES_PER_READ, through)
+                yield _Range(connection, self._owner_id, after, end)
+                after = end
+
+
+class ChangeFeed(_Feed):
+    """The changes of one user."""
+
+    _version = _USER_VERSION
+
+    def __init__(self, database: Database, user_id: str) -> None:
+        super().__init__(database, user_id)
+        self.owner = user_id
+
+    async def has(self, kind: str, key: str, change_no: int) -> bool:
+        """Return whether the row of that key has that change number or a later one."""
+        return await self._has(messages if kind == "message" else memories, key, change_no)
 
     async def changes(
         self, after: int, through: int, model: str | None
     ) -> AsyncIterator[RowChanges]:
-        """The changes numbered from after+1 to `through`, with the vectors of `model`."""
-        async with self._database.read() as connection:
-            while after < through:
-                upto = min(after + CHANGES_PER_READ, through)
-                yield await self._range(connection, after, upto, model)
-                after = upto
+        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+        of_model = select(*_VECTOR).where(vectors.c.model == model)
+        async with aclosing(self._ranges(after, through)) as parts:
+            async for part in parts:
+                yield RowChanges(
+                    through=part.through,
+                    messages=await part.fetch(select(*_MESSAGE), messages),
+                    memories=await part.fetch(select(*_MEMORY), memories),
+                    vectors=[] if model is None else await part.fetch(of_model, vectors),
+                )
 
     async def vectors(
         self, after: int, through: int, model: str
     ) -> AsyncIterator[tuple[int, list[Any]]]:
-        """The vectors of `model` alone, in runs; up to each run's number nothing is missing."""
-        made = select(*_VECTOR).where(vectors.c.user_id == self._user_id, vectors.c.model == model)
-        async with self._database.read() as connection:
-            while after < through:
-                upto = min(after + CHANGES_PER_READ, through)
-                numbered = made.where(vectors.c.change_no > after, vectors.c.change_no <= upto)
-                found = await connection.execute(numbered.order_by(vectors.c.change_no))
-                yield upto, list(found.all())
-                after = upto
+        """Yield the vectors of `model` alone; up to each number nothing is missing."""
+        of_model = select(*_VECTOR).where(vectors.c.model == model)
+        async with aclosing(self._ranges(after, through)) as parts:
+            async for part in parts:
+                yield part.through, await part.fetch(of_model, vectors)
 
-    async def _range(
-        self, connection: AsyncConnection, after: int, upto: int, model: str | None
-    ) -> RowChanges:
-        async def fetch(statement: Select[Any], table: Any) -> list[Any]:
-            numbered = statement.where(
-                table.c.user_id == self._user_id,
-                table.c.change_no > after,
-                table.c.change_no <= upto,
-            )
-            result = await connection.execute(numbered.order_by(table.c.change_no))
-            return list(result.all())
 
-        made = select(*_VECTOR).where(vectors.c.model == model)
-        return RowChanges(
-            through=upto,
-            messages=await fetch(select(*_MESSAGE), messages),
-            memories=await fetch(select(*_MEMORY), memories),
-            vectors=[] if model is None else await fetch(made, vectors),
-        )
+class KnowledgeFeed(_Feed):
+    """The changes of one agent's knowledge, which the index treats as one more owner's rows."""
+
+    _version = _KNOWLEDGE_VERSION
+
+    def __init__(self, database: Database, agent_id: str) -> None:
+        super().__init__(database, agent_id)
+        self.owner = f"\0agent {agent_id}"  # no user's id contains a NUL
+
+    async def has(self, kind: str, key: str, change_no: int) -> bool:
+        """Return whether the entry of that key has that change number or a later one."""
+        return kind == KNOWLEDGE and await self._has(knowledge, key, change_no)
+
+    async def changes(
+        self, after: int, through: int, model: str | None
+    ) -> AsyncIterator[RowChanges]:
+        """Yield the changes numbered from after+1 to `through`, with the vectors of `model`."""
+        has_vector = (knowledge.c.model == model, knowledge.c.vector.is_not(None))
+        of_model = select(*_ENTRY_VECTOR).where(*has_vector)
+        async with aclosing(self._ranges(after, through)) as parts:
+            async for part in parts:
+                yield RowChanges(
+                    through=part.through,
+                    messages=[],
+                    memories=[],
+                    vectors=[] if model is None else await part.fetch(of_model, knowledge),
+                    knowledge=await part.fetch(select(*_ENTRY), knowledge),
+                )

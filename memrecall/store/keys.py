@@ -1,8 +1,8 @@
-"""Keys of the service: who may ask, for which users, and what.
+"""API keys of the service: for which users they are valid, and what they permit.
 
 A key is `mr_<id>_<secret>`. It is looked up by its id; of the secret only a hash is stored. The
-secret has 256 random bits, so that a plain hash is enough: there is nothing to guess.
-Keys are revoked, never removed: a database that has ever had one does not fall open again.
+secret has 256 random bits, so a plain hash is enough: nobody can guess it.
+Keys are revoked, never removed: a database that has ever had one is never open to everybody again.
 """
 
 import hashlib
@@ -20,29 +20,31 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
 from memrecall.store.database.engine import Database
+from memrecall.store.database.statements import require_limit
 from memrecall.store.database.tables import api_key_users, api_keys
 from memrecall.types import NAME_LENGTH, check_id, check_text
 
-MARK = "mr"
-MOST_USERS = 1_000
+PREFIX = "mr"
+MAX_USERS = 1_000
 LIST_SIZE = 100
+LARGEST_PAGE = 10_000
 _ID = re.compile("[0-9a-f]{16}")
-_NO_SECRET = "0" * 64  # what an unknown key is compared with, so that it costs the same
+_NO_HASH = "0" * 64  # compared with when a key is unknown, so that it takes as long
 
 _JOINED = select(api_keys, api_key_users.c.user_id).outerjoin(
     api_key_users, api_keys.c.key_id == api_key_users.c.key_id
 )
-# Asked at every request: built once, because building costs as much as asking.
-_BY_ID = _JOINED.where(api_keys.c.key_id == bindparam("wanted_key"))
-_AGE = (api_keys.c.created_at, api_keys.c.key_id)
-_ANY = select(literal(1)).where(exists(select(api_keys.c.key_id)))
+# Every request runs it: built once, because building costs as much as running.
+_SELECT_BY_ID = _JOINED.where(api_keys.c.key_id == bindparam("of_key"))
+_ORDER = (api_keys.c.created_at, api_keys.c.key_id)
+_SELECT_ANY = select(literal(1)).where(exists(select(api_keys.c.key_id)))
 
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a key allows: one user, several, or (None) all; an agent binds it further.
+    """What a key permits: some users, or all of them (None), perhaps through one agent.
 
-    Only an operator's key may have no user at all: it looks at the service, not at anybody's data.
+    Only an operator's key may have no user: it reads the state of the service, not user data.
     """
 
     users: frozenset[str] | None
@@ -55,11 +57,11 @@ class Grant:
             check_id("agent_id", self.agent_id)
         if self.users is None:
             return
-        least = 0 if Permission.OPERATOR in self.permissions else 1
-        if not least <= len(self.users) <= MOST_USERS:
+        smallest = 0 if Permission.OPERATOR in self.permissions else 1
+        if not smallest <= len(self.users) <= MAX_USERS:
             raise InvalidArgument(
                 f"a key for {len(self.users)} users cannot be made",
-                hint=f"Name 1 to {MOST_USERS} users, or all of them",
+                hint=f"Name 1 to {MAX_USERS} users, or all of them",
             )
         for user_id in self.users:
             check_id("user_id", user_id)
@@ -67,11 +69,11 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A stored key. Its secret is known to its holder alone."""
+    """A stored key; only its holder has the secret."""
 
     key_id: str
     name: str
-    users: frozenset[str] | None  # empty: its users were erased
+    users: frozenset[str] | None  # None: all users; empty: its users were erased
     agent_id: str | None
     read_only: bool
     permissions: frozenset[Permission]
@@ -81,11 +83,11 @@ class Key:
     secret_hash: str = field(repr=False)
 
     def is_valid(self, now: datetime) -> bool:
-        """Whether it opens anything at that time."""
+        """Return whether the key is neither revoked nor expired at that time."""
         return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
 
     def as_dict(self) -> dict[str, Any]:
-        """What an operator may see of it."""
+        """Return what an operator may see of the key."""
         return {
             "key_id": self.key_id,
             "name": self.name,
@@ -101,7 +103,7 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class KeyList:
-    """Some keys in the order they were made, and the id to go on after."""
+    """A page of keys, oldest first, and the id that the next page follows."""
 
     items: tuple[Key, ...]
     next_after: str | None = None
@@ -116,11 +118,13 @@ class Keys:
     async def create(
         self, grant: Grant, *, name: str = "", expires_at: datetime | None = None
     ) -> tuple[Key, str]:
-        """Make a key; the text beside it is told once and cannot be read again."""
+        """Create a key; return it and its text, which cannot be read again."""
         now = datetime.now(UTC)
         _check_name(name)
         if expires_at is not None and expires_at <= now:
-            raise InvalidArgument("the key would have expired already", hint="Name a later time")
+            raise InvalidArgument(
+                f"a key until {expires_at} would have expired already", hint="Name a later time"
+            )
         secret = secrets.token_urlsafe(32)
         key = Key(
             key_id=secrets.token_hex(8),
@@ -135,81 +139,78 @@ class Keys:
             secret_hash=_hash(secret),
         )
         await self._database.transact(lambda connection: _insert(connection, key))
-        return key, f"{MARK}_{key.key_id}_{secret}"
+        return key, f"{PREFIX}_{key.key_id}_{secret}"
 
-    async def verify(self, presented: str) -> Key | None:
-        """The valid key that this text is; None if it is unknown, wrong, revoked or expired."""
-        mark, _, rest = presented.partition("_")
+    async def verify(self, text: str) -> Key | None:
+        """Return the valid key of a text; None if it is unknown, wrong, revoked or expired."""
+        prefix, _, rest = text.partition("_")
         key_id, _, secret = rest.partition("_")
-        # A text of another form is looked up all the same: no answer comes faster than another.
-        plausible = mark == MARK and key_id.isascii() and key_id.isalnum()
-        known = await self._find(key_id if plausible else "")
-        expected = known.secret_hash if known else _NO_SECRET
-        if not hmac.compare_digest(_hash(secret), expected) or known is None:
+        # A malformed text is looked up as well, so that every refusal takes the same time.
+        is_plausible = prefix == PREFIX and key_id.isascii() and key_id.isalnum()
+        key = await self._find(key_id if is_plausible else "")
+        expected = key.secret_hash if key else _NO_HASH
+        if not hmac.compare_digest(_hash(secret), expected) or key is None:
             return None
-        return known if known.is_valid(datetime.now(UTC)) else None
+        return key if key.is_valid(datetime.now(UTC)) else None
 
     async def find_valid(self, key_id: str) -> Key | None:
-        """The key of that id, for who has shown its secret before; None if it opens nothing now."""
-        known = await self._find(key_id)
-        return known if known and known.is_valid(datetime.now(UTC)) else None
+        """Return the key of a holder who was verified before; None if it is not valid now."""
+        key = await self._find(key_id)
+        return key if key and key.is_valid(datetime.now(UTC)) else None
 
     async def exist(self) -> bool:
-        """Whether a key was ever made, valid or not."""
-        return bool(await self._database.fetch(_ANY))
+        """Return whether a key was ever created, valid or not."""
+        return bool(await self._database.fetch(_SELECT_ANY))
 
     async def list(self, after: str = "", limit: int = LIST_SIZE) -> KeyList:
-        """Keys, the oldest first, revoked and expired ones too; `after` names one to go on from."""
-        if not 1 <= limit <= 10_000:
-            raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 10000")
-        ids = select(api_keys.c.key_id).order_by(*_AGE).limit(limit + 1)
+        """Return the keys that follow `after`, oldest first, revoked and expired ones too."""
+        require_limit("limit", limit, LARGEST_PAGE)
+        statement = select(api_keys.c.key_id).order_by(*_ORDER).limit(limit + 1)
         if after:
             last = await self._require(after)
-            made = literal(last.created_at, api_keys.c.created_at.type)
-            ids = ids.where(tuple_(*_AGE) > tuple_(made, literal(last.key_id)))
-        rows = await self._database.fetch(ids)
-        wanted = [row.key_id for row in rows[:limit]]
-        found = await self._database.fetch(_JOINED.where(api_keys.c.key_id.in_(wanted)))
-        keys = {key_id: _to_key([r for r in found if r.key_id == key_id]) for key_id in wanted}
-        return KeyList(tuple(keys.values()), wanted[-1] if len(rows) > limit else None)
+            created_at = literal(last.created_at, api_keys.c.created_at.type)
+            is_later = tuple_(*_ORDER) > tuple_(created_at, literal(last.key_id))
+            statement = statement.where(is_later)
+        rows = await self._database.fetch(statement)
+        ids = [row.key_id for row in rows[:limit]]
+        joined = await self._database.fetch(_JOINED.where(api_keys.c.key_id.in_(ids)))
+        keys = [_to_key([row for row in joined if row.key_id == key_id]) for key_id in ids]
+        return KeyList(tuple(keys), ids[-1] if len(rows) > limit else None)
 
-    async def revoke(self, named: str) -> Key:
-        """Close a key for good; one that is closed stays as it is.
-
-        It is named by its id, by `mr_<id>`, or by the whole text that its holder has.
-        """
-        key_id = (await self._require(named)).key_id
-        of_key = api_keys.c.key_id == key_id
-        open_still = update(api_keys).where(of_key, api_keys.c.revoked_at.is_(None))
-        statement = open_still.values(revoked_at=datetime.now(UTC))
+    async def revoke(self, reference: str) -> Key:
+        """Revoke a key, named by its id, by `mr_<id>` or by its whole text, and return it."""
+        key_id = (await self._require(reference)).key_id
+        not_revoked = (api_keys.c.key_id == key_id, api_keys.c.revoked_at.is_(None))
+        statement = update(api_keys).where(*not_revoked).values(revoked_at=datetime.now(UTC))
         await self._database.transact(lambda connection: connection.execute(statement))
         return await self._require(key_id)
 
-    async def _require(self, named: str) -> Key:
-        key_id = named.strip().removeprefix(f"{MARK}_").partition("_")[0]
-        if not _ID.fullmatch(key_id):  # perhaps a secret: it is not repeated
-            raise NotFound("that is no key's id", hint="`memrecall keys list` tells the ids")
+    async def _require(self, reference: str) -> Key:
+        key_id = reference.strip().removeprefix(f"{PREFIX}_").partition("_")[0]
+        hint = "`memrecall keys list` shows the ids"
+        if not _ID.fullmatch(key_id):  # not repeated, because it may be a secret
+            raise NotFound("that is no key's id", hint=hint)
         key = await self._find(key_id)
         if key is None:
-            raise NotFound(f"there is no key {key_id}", hint="`memrecall keys list` tells the ids")
+            raise NotFound(f"there is no key {key_id}", hint=hint)
         return key
 
     async def _find(self, key_id: str) -> Key | None:
-        rows = await self._database.fetch(_BY_ID, {"wanted_key": key_id})
+        rows = await self._database.fetch(_SELECT_BY_ID, {"of_key": key_id})
         return _to_key(rows) if rows else None
 
 
 async def withdraw_user(connection: AsyncConnection, user_id: str) -> int:
-    """Take an erased user out of all keys; those that open nothing else are revoked, nameless."""
+    """Remove an erased user from all keys and return how many; revoke those without users."""
     of_user = api_key_users.c.user_id == user_id
-    held = (await connection.execute(select(api_key_users.c.key_id).where(of_user))).scalars().all()
+    ids = (await connection.execute(select(api_key_users.c.key_id).where(of_user))).scalars().all()
     await connection.execute(delete(api_key_users).where(of_user))
     others = select(api_key_users.c.key_id).where(api_key_users.c.key_id == api_keys.c.key_id)
-    emptied = update(api_keys).where(api_keys.c.key_id.in_(held), ~others.exists())
-    await connection.execute(emptied.values(name=""))
-    still_open = emptied.where(api_keys.c.revoked_at.is_(None))
-    await connection.execute(still_open.values(revoked_at=datetime.now(UTC)))
-    return len(held)
+    without_users = update(api_keys).where(api_keys.c.key_id.in_(ids), ~others.exists())
+    await connection.execute(without_users.values(name=""))  # it may name the user
+    not_revoked = without_users.where(api_keys.c.revoked_at.is_(None))
+    await connection.execute(not_revoked.values(revoked_at=datetime.now(UTC)))
+    return len(ids)
 
 
 async def _insert(connection: AsyncConnection, key: Key) -> None:
@@ -222,7 +223,7 @@ async def _insert(connection: AsyncConnection, key: Key) -> None:
 
 
 def _to_key(rows: Sequence[Row[Any]]) -> Key:
-    """A key from its rows, one for each user."""
+    """Return a key from its rows, one for each user."""
     first = rows[0]
     users = frozenset(row.user_id for row in rows if row.user_id is not None)
     return Key(
@@ -231,7 +232,7 @@ def _to_key(rows: Sequence[Row[Any]]) -> Key:
         users=None if first.all_users else users,
         agent_id=first.agent_id,
         read_only=first.read_only,
-        permissions=_known(first.permissions),
+        permissions=_read_permissions(first.permissions),
         created_at=first.created_at,
         expires_at=first.expires_at,
         revoked_at=first.revoked_at,
@@ -239,9 +240,9 @@ def _to_key(rows: Sequence[Row[Any]]) -> Key:
     )
 
 
-def _known(permissions: Iterable[str]) -> frozenset[Permission]:
-    """Those that this memrecall knows: what a newer one granted means nothing here."""
-    return frozenset(Permission(name) for name in permissions if name in list(Permission))
+def _read_permissions(names: Iterable[str]) -> frozenset[Permission]:
+    """Return the permissions that this version knows; a newer one may have granted more."""
+    return frozenset(Permission(name) for name in names if name in list(Permission))
 
 
 def _hash(secret: str) -> str:

@@ -1,22 +1,30 @@
-"""Agents, users and sessions: list them, disable or end them, erase them.
+"""Agents, users and sessions: listed, disabled, ended and erased by an operator."""
 
-These are an operator's verbs. Erasing goes over one owner at a time.
-"""
-
-import secrets
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
-from sqlalchemy import ColumnElement, Delete, delete, exists, func, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Delete,
+    Select,
+    Table,
+    delete,
+    exists,
+    func,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.errors import Conflict, NotFound
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_users
 from memrecall.store.database.memory_tables import (
-    OF_USERS,
+    USER_TABLES,
     aliases,
     checkpoints,
     entities,
@@ -26,6 +34,7 @@ from memrecall.store.database.memory_tables import (
     revisions,
     summaries,
 )
+from memrecall.store.database.statements import new_epoch, require_limit
 from memrecall.store.database.tables import (
     agents,
     memories,
@@ -38,76 +47,18 @@ from memrecall.store.database.tables import (
 from memrecall.store.keys import withdraw_user
 from memrecall.types import check_time_zone
 
-
-async def erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
-    """Remove what was derived of a user, or of a session; how many rows. Before the rows go."""
-    if session_id is None:
-        return sum(
-            [
-                await _count(connection, delete(table).where(table.c.user_id == user_id))
-                for table in OF_USERS
-            ]
-        )
-    gone = await _erase_revisions(connection, user_id, session_id)
-    for table in (summaries, checkpoints, relations):
-        gone += await _count(
-            connection,
-            delete(table).where(table.c.user_id == user_id, table.c.session_id == session_id),
-        )
-    return gone + await _erase_names(connection, user_id, session_id)
-
-
-async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:
-    """Histories of the session's memories, and what others' histories tell of them."""
-    of_session = select(memories.c.memory_key).where(
-        memories.c.user_id == user_id, memories.c.session_id == session_id
-    )
-    silenced = update(memories).where(
-        memories.c.user_id == user_id, memories.c.superseded_by.in_(of_session)
-    )
-    await connection.execute(silenced.values(superseded_by=None, superseded_reason=None))
-    told = or_(revisions.c.memory_key.in_(of_session), revisions.c.other_key.in_(of_session))
-    return await _count(connection, delete(revisions).where(revisions.c.user_id == user_id, told))
-
-
-async def _erase_names(connection: AsyncConnection, user_id: str, session_id: str) -> int:
-    """Names that were first said in the session, and entities that nothing relates to any more."""
-    gone = await _count(
-        connection,
-        delete(aliases).where(
-            aliases.c.user_id == user_id,
-            aliases.c.session_id == session_id,
-            ~_related(aliases.c.entity_id, user_id),
-        ),
-    )
-    unnamed = ~exists().where(
-        aliases.c.user_id == user_id, aliases.c.entity_id == entities.c.entity_id
-    )
-    return gone + await _count(
-        connection, delete(entities).where(entities.c.user_id == user_id, unnamed)
-    )
-
-
-def _related(entity_id: Any, user_id: str) -> ColumnElement[bool]:
-    ends = or_(relations.c.source_id == entity_id, relations.c.destination_id == entity_id)
-    found = select(func.count()).select_from(relations)
-    return found.where(relations.c.user_id == user_id, ends).scalar_subquery() > 0
-
-
-async def _count(connection: AsyncConnection, statement: Delete) -> int:
-    return (await connection.execute(statement)).rowcount
-
-
 LIST_SIZE = 100
-PURGE_SIZE = 500  # as many as a writer may have to wait for
-_LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that an id may go on with
+LARGEST_PAGE = 10_000
+PURGE_SIZE = 500  # rows that a writer may have to wait for
+_LAST_CHARACTER = chr(0x10FFFF)  # sorts after everything that can follow in an id
 
-_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
+_SELECT_SESSIONS = select(*(column for column in sessions.c if column.name != "last_create_time"))
+_SELECT_USERS = select(*(column for column in users.c if column.name not in ("epoch", "version")))
 
 
 @dataclass(frozen=True, slots=True)
 class OwnerList:
-    """Some rows of agents, users or sessions in the order of their ids, and where to go on."""
+    """A page of agents, users or sessions by id, and the id that the next page follows."""
 
     items: tuple[dict[str, Any], ...]
     next_after: str | None = None
@@ -115,48 +66,47 @@ class OwnerList:
 
 @dataclass(frozen=True, slots=True)
 class ErasureReport:
-    """How much an erasure removed."""
+    """How many rows an erasure removed."""
 
     messages: int = 0
     memories: int = 0
     vectors: int = 0
     sessions: int = 0
     traces: int = 0
-    keys: int = 0  # that opened this user's data; they do no longer
+    keys: int = 0  # that were valid for the user
     derived: int = 0  # revisions, graph, summaries and checkpoints
 
     def as_dict(self) -> dict[str, int]:
-        """The counts by name."""
+        """Return the counts by name."""
         return asdict(self)
 
 
 class Owners:
-    """The operator's view of who there is."""
+    """An operator's view of all agents, users and sessions."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def list_agents(self, after: str = "", limit: int = LIST_SIZE) -> OwnerList:
-        """Agents by id."""
+        """Return agents by id."""
         return await self._list(select(agents), agents.c.agent_id, after, limit)
 
     async def list_users(
         self, agent_id: str | None = None, after: str = "", limit: int = LIST_SIZE
     ) -> OwnerList:
-        """Users by id, perhaps of one agent."""
-        hidden = {"epoch", "version"}
-        wanted = select(*(column for column in users.c if column.name not in hidden))
+        """Return users by id: all, or those of one agent."""
+        statement = _SELECT_USERS
         if agent_id is not None:
-            wanted = wanted.where(users.c.agent_id == agent_id)
-        return await self._list(wanted, users.c.user_id, after, limit)
+            statement = statement.where(users.c.agent_id == agent_id)
+        return await self._list(statement, users.c.user_id, after, limit)
 
     async def find_users(self, prefix: str, limit: int = LIST_SIZE) -> list[str]:
-        """The ids of users that begin so, in their order."""
-        # A range and not LIKE: both databases read it from the index, whatever is in the prefix.
-        wanted = select(users.c.user_id).where(
+        """Return the user ids that begin with a prefix, sorted."""
+        # A range, not LIKE: both databases read it from the index, whatever the prefix contains.
+        statement = select(users.c.user_id).where(
             users.c.user_id >= prefix, users.c.user_id <= prefix + _LAST_CHARACTER
         )
-        rows = await self._database.fetch(wanted.order_by(users.c.user_id).limit(limit))
+        rows = await self._database.fetch(statement.order_by(users.c.user_id).limit(limit))
         return [row.user_id for row in rows]
 
     async def list_sessions(
@@ -167,30 +117,30 @@ class Owners:
         *,
         agent_id: str | None = None,
     ) -> OwnerList:
-        """One user's sessions by id, each with its number of messages, perhaps of one agent."""
-        wanted = _SESSIONS.where(sessions.c.user_id == user_id)
+        """Return one user's sessions by id, with their numbers of messages."""
+        statement = _SELECT_SESSIONS.where(sessions.c.user_id == user_id)
         if agent_id is not None:
-            wanted = wanted.where(sessions.c.agent_id == agent_id)
-        return await self._list(wanted, sessions.c.session_id, after, limit)
+            statement = statement.where(sessions.c.agent_id == agent_id)
+        return await self._list(statement, sessions.c.session_id, after, limit)
 
     async def get_session(
         self, user_id: str, session_id: str, *, agent_id: str | None = None
     ) -> dict[str, Any]:
-        """One session; NotFound if the user has none of that id, or it is another agent's."""
-        wanted = _SESSIONS.where(sessions.c.user_id == user_id, sessions.c.session_id == session_id)
-        rows = await self._database.fetch(wanted)
+        """Return one session; NotFound if the user has none, or it is another agent's."""
+        key = (sessions.c.user_id == user_id, sessions.c.session_id == session_id)
+        rows = await self._database.fetch(_SELECT_SESSIONS.where(*key))
         if not rows or agent_id not in (None, rows[0].agent_id):
-            raise NotFound(f"there is no session {session_id!r}", hint="`memrecall sessions list`")
+            raise _not_found("session", session_id)
         return dict(rows[0]._mapping)
 
-    async def _list(self, wanted: Any, key: Any, after: str, limit: int) -> OwnerList:
-        if not 1 <= limit <= 10_000:
-            raise InvalidArgument(f"limit {limit} is out of range", hint="Use 1 to 10000")
-        async with self._database.autocommit() as connection:
-            ordered = wanted.where(key > after).order_by(key).limit(limit + 1)
-            rows = (await connection.execute(ordered)).mappings().all()
-        items = tuple(dict(row) for row in rows[:limit])
-        return OwnerList(items, items[-1][key.name] if len(rows) > limit else None)
+    async def _list(
+        self, statement: Select[Any], key: ColumnElement[str], after: str, limit: int
+    ) -> OwnerList:
+        require_limit("limit", limit, LARGEST_PAGE)
+        statement = statement.where(key > after).order_by(key).limit(limit + 1)
+        rows = await self._database.fetch(statement)
+        items = tuple(dict(row._mapping) for row in rows[:limit])
+        return OwnerList(items, items[-1][str(key.key)] if len(rows) > limit else None)
 
     async def set_agent_enabled(self, agent_id: str, enabled: bool) -> None:
         """Allow or forbid new writes and recalls of an agent."""
@@ -201,29 +151,28 @@ class Owners:
         await self._set(users, {"user_id": user_id}, status=int(enabled))
 
     async def set_time_zone(self, user_id: str, time_zone: str) -> None:
-        """Where the user lives: "yesterday" and days are read in that zone."""
+        """Set the time zone in which "yesterday" and days of a user are read."""
         check_time_zone(time_zone)
         await self._set(users, {"user_id": user_id}, time_zone=time_zone)
 
     async def end_session(self, user_id: str, session_id: str) -> None:
-        """Close a session: its messages stay, new ones are refused."""
+        """End a session: its messages stay, new ones are refused."""
         key = {"user_id": user_id, "session_id": session_id}
         await self._set(sessions, key, status=0, end_time=datetime.now(UTC))
 
-    async def _set(self, table: Any, key: dict[str, str], **values: Any) -> None:
-        where = [table.c[name] == value for name, value in key.items()]
-
-        async def work(connection: AsyncConnection) -> int:
-            stamped = update(table).where(*where).values(**values, update_time=datetime.now(UTC))
-            return (await connection.execute(stamped)).rowcount
-
-        if not await self._database.transact(work):
-            kinds = reversed([f"{name.removesuffix('_id')} {key[name]!r}" for name in key])
-            named = " of ".join(kinds)
-            raise NotFound(f"there is no {named}", hint=f"`memrecall {table.name} list`")
+    async def _set(self, table: Table, key: Mapping[str, str], **values: Any) -> None:
+        matching = [table.c[name] == value for name, value in key.items()]
+        statement = update(table).where(*matching)
+        statement = statement.values(**values, update_time=datetime.now(UTC))
+        result = await self._database.transact(lambda c: c.execute(statement))
+        if not result.rowcount:
+            parts = [f"{name.removesuffix('_id')} {value!r}" for name, value in key.items()]
+            raise NotFound(
+                f"there is no {' of '.join(reversed(parts))}", hint=f"`memrecall {table.name} list`"
+            )
 
     async def erase_session(self, user_id: str, session_id: str) -> ErasureReport:
-        """Remove a session with its messages and memories, and the traces, which may quote it."""
+        """Remove a session, its messages and memories, and all traces, which may quote it."""
         return await self._erase(user_id, session_id)
 
     async def erase_user(self, user_id: str) -> ErasureReport:
@@ -231,105 +180,150 @@ class Owners:
         return await self._erase(user_id, None)
 
     async def erase_agent(self, agent_id: str) -> None:
-        """Remove an agent that has no users or rows left, and what it knows."""
+        """Remove an agent that has no users or rows left, and its knowledge."""
 
         async def work(connection: AsyncConnection) -> int:
             for table in (users, sessions, messages, memories, traces):
-                wanted = select(func.count()).select_from(table).where(table.c.agent_id == agent_id)
-                if await connection.scalar(wanted):
+                statement = select(func.count()).select_from(table)
+                if await connection.scalar(statement.where(table.c.agent_id == agent_id)):
                     raise Conflict(
                         f"agent {agent_id!r} still has {table.name}", hint="Erase its users first"
                     )
             for table in (knowledge, knowledge_bases):
                 await connection.execute(delete(table).where(table.c.agent_id == agent_id))
-            gone = await connection.execute(delete(agents).where(agents.c.agent_id == agent_id))
-            return gone.rowcount
+            return await _delete(connection, delete(agents).where(agents.c.agent_id == agent_id))
 
         if not await self._database.transact(work):
-            raise NotFound(f"there is no agent {agent_id!r}", hint="`memrecall agents list`")
+            raise _not_found("agent", agent_id)
 
     async def purge_traces(self, before: datetime) -> int:
-        """Remove the traces made before a moment, owner by owner; how many there were."""
-        gone = 0
+        """Remove the traces of all users made before a moment, and return how many."""
+        count = 0
         after: str | None = ""
         while after is not None:
             page = await self._list(select(users.c.user_id), users.c.user_id, after, LIST_SIZE)
             for user in page.items:
-                gone += await self._purge_traces(user["user_id"], before)
+                count += await self._purge_traces(user["user_id"], before)
             after = page.next_after
         await self._database.truncate_log()
-        return gone
+        return count
 
     async def _purge_traces(self, user_id: str, before: datetime) -> int:
         of_user = traces.c.user_id == user_id
         old = select(traces.c.trace_id).where(of_user, traces.c.created_at < before)
-        gone = 0
-        # Looked for without a lock: most owners have none to remove.
-        while found := await self._database.fetch(old.limit(PURGE_SIZE)):
-            some = [row.trace_id for row in found]
-            statement = delete(traces).where(of_user, traces.c.trace_id.in_(some))
-            gone += await self._database.transact(partial(_count_gone, statement))
-        return gone
+        count = 0
+        # Selected without a lock: most users have no traces to remove.
+        while rows := await self._database.fetch(old.limit(PURGE_SIZE)):
+            ids = [row.trace_id for row in rows]
+            statement = delete(traces).where(of_user, traces.c.trace_id.in_(ids))
+            count += await self._database.transact(partial(_delete, statement=statement))
+        return count
 
     async def _erase(self, user_id: str, session_id: str | None) -> ErasureReport:
-        erased = await self._database.transact(lambda c: _erase(c, user_id, session_id))
+        report = await self._database.transact(lambda c: _erase(c, user_id, session_id))
         await self._database.truncate_log()
-        return erased
+        return report
+
+
+def _not_found(kind: str, name: str) -> NotFound:
+    return NotFound(f"there is no {kind} {name!r}", hint=f"`memrecall {kind}s list`")
 
 
 async def _erase(
     connection: AsyncConnection, user_id: str, session_id: str | None
 ) -> ErasureReport:
-    known = await lock_users(connection, [user_id])
+    locked = await lock_users(connection, [user_id])
     keys = await withdraw_user(connection, user_id) if session_id is None else 0
-    if not known and not keys:
-        raise NotFound(f"there is no user {user_id!r}", hint="`memrecall users list`")
-    gone = {
+    if not locked and not keys:
+        raise _not_found("user", user_id)
+    counts = {
         "keys": keys,
-        "derived": await erase_derived(connection, user_id, session_id),
+        "derived": await _erase_derived(connection, user_id, session_id),
         "vectors": await _erase_vectors(connection, user_id, session_id),
-        "messages": await _erase_from(connection, messages, user_id, session_id),
-        "memories": await _erase_from(connection, memories, user_id, session_id),
-        "sessions": await _erase_from(connection, sessions, user_id, session_id),
+        "messages": await _erase_rows(connection, messages, user_id, session_id),
+        "memories": await _erase_rows(connection, memories, user_id, session_id),
+        "sessions": await _erase_rows(connection, sessions, user_id, session_id),
     }
-    labelled = await _erase_from(connection, traces, user_id, session_id)
-    # Any other trace may quote what was said in the session: they go too.
-    gone["traces"] = labelled + await _erase_from(connection, traces, user_id, None)
+    labelled = await _erase_rows(connection, traces, user_id, session_id)
+    # Any other trace of the user may quote the session.
+    counts["traces"] = labelled + await _erase_rows(connection, traces, user_id, None)
     if session_id is None:
         await connection.execute(delete(users).where(users.c.user_id == user_id))
-    elif not gone["sessions"] and not labelled:
-        raise NotFound(f"there is no session {session_id!r}", hint="`memrecall sessions list`")
+    elif not counts["sessions"] and not labelled:
+        raise _not_found("session", session_id)
     else:
-        fresh = update(users).where(users.c.user_id == user_id)
-        await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
-    return ErasureReport(**gone)
+        statement = update(users).where(users.c.user_id == user_id)
+        await connection.execute(statement.values(epoch=new_epoch()))
+    return ErasureReport(**counts)
 
 
-async def _count_gone(statement: Delete, connection: AsyncConnection) -> int:
-    return (await connection.execute(statement)).rowcount
+async def _erase_derived(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
+    """Remove what was derived from a user's or a session's rows, which must still exist."""
+    if session_id is None:
+        return sum([await _erase_rows(connection, table, user_id, None) for table in USER_TABLES])
+    count = await _erase_revisions(connection, user_id, session_id)
+    for table in (summaries, checkpoints, relations):
+        count += await _erase_rows(connection, table, user_id, session_id)
+    return count + await _erase_names(connection, user_id, session_id)
 
 
-async def _erase_from(
-    connection: AsyncConnection, table: Any, user_id: str, session_id: str | None
-) -> int:
-    statement = delete(table).where(table.c.user_id == user_id)
-    if session_id is not None:
-        statement = statement.where(table.c.session_id == session_id)
-    return await _count_gone(statement, connection)
+async def _erase_revisions(connection: AsyncConnection, user_id: str, session_id: str) -> int:
+    """Remove the history of a session's memories, and what other histories say of them."""
+    in_session = select(memories.c.memory_key).where(
+        memories.c.user_id == user_id, memories.c.session_id == session_id
+    )
+    predecessors = update(memories).where(
+        memories.c.user_id == user_id, memories.c.superseded_by.in_(in_session)
+    )
+    await connection.execute(predecessors.values(superseded_by=None, superseded_reason=None))
+    of_session = or_(revisions.c.memory_key.in_(in_session), revisions.c.other_key.in_(in_session))
+    return await _delete(
+        connection, delete(revisions).where(revisions.c.user_id == user_id, of_session)
+    )
+
+
+async def _erase_names(connection: AsyncConnection, user_id: str, session_id: str) -> int:
+    """Remove names that the session introduced, and entities that have no name left."""
+    ends = or_(
+        relations.c.source_id == aliases.c.entity_id,
+        relations.c.destination_id == aliases.c.entity_id,
+    )
+    introduced = delete(aliases).where(
+        aliases.c.user_id == user_id,
+        aliases.c.session_id == session_id,
+        ~exists().where(relations.c.user_id == user_id, ends),
+    )
+    has_name = exists().where(
+        aliases.c.user_id == user_id, aliases.c.entity_id == entities.c.entity_id
+    )
+    nameless = delete(entities).where(entities.c.user_id == user_id, ~has_name)
+    return await _delete(connection, introduced) + await _delete(connection, nameless)
 
 
 async def _erase_vectors(connection: AsyncConnection, user_id: str, session_id: str | None) -> int:
     if session_id is None:
-        return await _erase_from(connection, vectors, user_id, None)
-    gone = 0
-    kinds: tuple[tuple[Literal["message", "memory"], Any, Any], ...] = (
+        return await _erase_rows(connection, vectors, user_id, None)
+    count = 0
+    for kind, table, key in (
         ("message", messages, messages.c.message_id),
         ("memory", memories, memories.c.memory_key),
-    )
-    for kind, table, key in kinds:
-        of_session = select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
+    ):
+        in_session = select(key).where(table.c.user_id == user_id, table.c.session_id == session_id)
         statement = delete(vectors).where(
-            vectors.c.user_id == user_id, vectors.c.kind == kind, vectors.c.key.in_(of_session)
+            vectors.c.user_id == user_id, vectors.c.kind == kind, vectors.c.key.in_(in_session)
         )
-        gone += (await connection.execute(statement)).rowcount
-    return gone
+        count += await _delete(connection, statement)
+    return count
+
+
+async def _erase_rows(
+    connection: AsyncConnection, table: Table, user_id: str, session_id: str | None
+) -> int:
+    statement = delete(table).where(table.c.user_id == user_id)
+    if session_id is not None:
+        statement = statement.where(table.c.session_id == session_id)
+    return await _delete(connection, statement)
+
+
+async def _delete(connection: AsyncConnection, statement: Delete) -> int:
+    return (await connection.execute(statement)).rowcount

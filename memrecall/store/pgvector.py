@@ -1,4 +1,4 @@
-"""Vectors in pgvector: multiplied in the PostgreSQL server, beside the rows they were made of."""
+"""Vectors in pgvector: the PostgreSQL server multiplies them, beside the rows."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -33,14 +33,12 @@ from memrecall.store.database.tables import id_type
 from memrecall.store.vectors import VECTOR_DTYPE
 from memrecall.types import ID_LENGTH
 
-_LOCK = 0x6D656D76  # "memv": the same for every process that makes the tables
-_HISTORY = 400
-
-
-_EXTENSION: Any = DDL("CREATE EXTENSION IF NOT EXISTS vector")  # type: ignore[no-untyped-call]
-
-
-_NOTHING = cast(literal(b""), LargeBinary)
+_LOCK_KEY = 0x6D656D76  # "memv": the same for every process that creates the tables
+_HISTORY_LENGTH = 400
+_CREATE_EXTENSION: Any = DDL(  # type: ignore[no-untyped-call]
+    "CREATE EXTENSION IF NOT EXISTS vector"
+)
+_NO_SEPARATOR = cast(literal(b""), LargeBinary)
 
 
 class _Half(UserDefinedType[Any]):
@@ -53,7 +51,7 @@ class _Half(UserDefinedType[Any]):
 
 
 class _Single(UserDefinedType[Any]):
-    """pgvector's vector of 32-bit floats, in which products are as exact as they are in memory."""
+    """pgvector's vector of 32-bit floats, in which products are as exact as in memory."""
 
     cache_ok = True
 
@@ -61,7 +59,7 @@ class _Single(UserDefinedType[Any]):
         return "vector"
 
 
-# Not among the store's tables: derived, only on PostgreSQL, and only where a setting asks for it.
+# Not among the store's tables: derived, and only on PostgreSQL where a setting asks for it.
 _metadata = MetaData()
 far_vectors = Table(
     "far_vectors",
@@ -77,7 +75,7 @@ far_marks = Table(
     "far_marks",
     _metadata,
     Column("user_id", String(ID_LENGTH), primary_key=True),
-    Column("history", String(_HISTORY), nullable=False),
+    Column("history", String(_HISTORY_LENGTH), nullable=False),
     Column("version", BigInteger, nullable=False),
     Column("dimensions", Integer, nullable=False),
 )
@@ -87,56 +85,53 @@ class PgVectors:
     """Users' vectors in the database of the store, which must be PostgreSQL with pgvector."""
 
     def __init__(self, database: Database) -> None:
-        if database.is_sqlite:
-            raise InvalidArgument(
-                "vector_db 'pgvector' needs a PostgreSQL database", hint="Set db, or leave it out"
-            )
+        database.dialect.require_pgvector()
         self._database = database
         self._ready = False
 
     async def progress(self, user_id: str, history: str) -> tuple[int, int]:
-        """The change up to which a user's vectors of that history were taken (0: none), and how
-        many dimensions they have.
-        """
-        wanted = select(far_marks.c.version, far_marks.c.dimensions).where(
+        """Return the last change copied of a user's history (0: none), and the dimensions."""
+        statement = select(far_marks.c.version, far_marks.c.dimensions).where(
             far_marks.c.user_id == user_id, far_marks.c.history == history
         )
-        rows = await self._database.fetch(wanted)
+        rows = await self._database.fetch(statement)
         return (int(rows[0].version), int(rows[0].dimensions)) if rows else (0, 0)
 
     async def take(self, user_id: str, history: str, through: int, rows: Sequence[Any]) -> None:
-        """Take vectors up to a change; of another history, instead of all that was there."""
-        await self._database.transact(lambda c: _take(c, user_id, history, through, rows))
+        """Store vectors up to a change; those of another history are replaced."""
+        await self._database.transact(lambda c: _store(c, user_id, history, through, rows))
 
     async def products(
-        self, user_id: str, question: npt.NDArray[np.float32]
+        self, user_id: str, query: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """The change numbers of all vectors of a user, and their products with a question."""
-        asked = cast(bindparam("asked", type_=ARRAY(REAL)), _Single())
-        product = cast(far_vectors.c.embedding, _Single()).op("<#>")(asked)  # less than 0: near
-        # As two packed runs of bytes: a row for each vector would take ten times as long to read.
-        packed = (
-            func.string_agg(func.int8send(far_vectors.c.change_no), _NOTHING).label("numbers"),
-            func.string_agg(func.float4send(cast(-product, REAL)), _NOTHING).label("products"),
-        )
-        wanted = select(*packed).where(far_vectors.c.user_id == user_id)
-        (row,) = await self._database.fetch(wanted, {"asked": question.tolist()})
+        """Return the change numbers of a user's vectors, and their products with a query."""
+        vector = cast(bindparam("query", type_=ARRAY(REAL)), _Single())
+        # The operator returns the negative product.
+        product = -cast(far_vectors.c.embedding, _Single()).op("<#>")(vector)
+        numbers_packed = func.int8send(far_vectors.c.change_no)
+        products_packed = func.float4send(cast(product, REAL))
+        # As two strings of bytes: a row for each vector would take ten times as long to read.
+        statement = select(
+            func.string_agg(numbers_packed, _NO_SEPARATOR).label("numbers"),
+            func.string_agg(products_packed, _NO_SEPARATOR).label("products"),
+        ).where(far_vectors.c.user_id == user_id)
+        (row,) = await self._database.fetch(statement, {"query": query.tolist()})
         numbers = np.frombuffer(row.numbers or b"", dtype=">i8").astype(np.int64)
         products = np.frombuffer(row.products or b"", dtype=">f4").astype(np.float32)
         return numbers, products
 
     async def forget(self, user_id: str) -> None:
-        """Leave nothing of a user."""
+        """Remove everything of a user."""
         await self._database.transact(lambda c: _forget(c, user_id))
 
     async def close(self) -> None:
-        """The database is closed with its store."""
+        """Do nothing: the store closes the database."""
 
     async def prepare(self) -> None:
-        """Make the tables, if they are not there."""
+        """Create the tables if they are missing."""
         if not self._ready:
             try:
-                await self._database.transact(_make_tables)
+                await self._database.transact(_create_tables)
             except StorageError as error:
                 raise InvalidArgument(
                     f"pgvector cannot be used: {error.message}",
@@ -145,26 +140,24 @@ class PgVectors:
             self._ready = True
 
 
-async def _make_tables(connection: AsyncConnection) -> None:
-    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK)))
-    await connection.execute(_EXTENSION)
+async def _create_tables(connection: AsyncConnection) -> None:
+    await connection.execute(select(func.pg_advisory_xact_lock(_LOCK_KEY)))
+    await connection.execute(_CREATE_EXTENSION)
     await connection.run_sync(_metadata.create_all)
 
 
-async def _take(
+async def _store(
     connection: AsyncConnection, user_id: str, history: str, through: int, rows: Sequence[Any]
 ) -> None:
-    known = (
-        await connection.execute(
-            select(far_marks).where(far_marks.c.user_id == user_id).with_for_update()
-        )
-    ).one_or_none()
-    if known is not None and known.history != history:
+    of_user = far_marks.c.user_id == user_id
+    locking = select(far_marks).where(of_user).with_for_update()
+    mark = (await connection.execute(locking)).one_or_none()
+    if mark is not None and mark.history != history:
         await _forget(connection, user_id)
-        known = None
-    if known is not None and known.version >= through:
-        return  # another process has taken them meanwhile
-    dimensions = known.dimensions if known is not None else 0
+        mark = None
+    if mark is not None and mark.version >= through:
+        return  # another process has stored them meanwhile
+    dimensions = mark.dimensions if mark is not None else 0
     if rows:
         dimensions = len(rows[0].vector) // np.dtype(VECTOR_DTYPE).itemsize
         values = [
@@ -180,19 +173,21 @@ async def _take(
             for row in rows
         ]
         await connection.execute(_upsert(), values)
-    now = {"history": history, "version": through, "dimensions": dimensions}
-    marked = insert(far_marks).values(user_id=user_id, **now)
-    await connection.execute(marked.on_conflict_do_update(index_elements=["user_id"], set_=now))
+    state = {"history": history, "version": through, "dimensions": dimensions}
+    statement = insert(far_marks).values(user_id=user_id, **state)
+    await connection.execute(
+        statement.on_conflict_do_update(index_elements=["user_id"], set_=state)
+    )
 
 
 def _upsert() -> Any:
     names = ("user_id", "kind", "key", "change_no")
     numbers = cast(bindparam("numbers", type_=ARRAY(REAL)), _Half())
-    made = insert(far_vectors).values(
+    statement = insert(far_vectors).values(
         {**{name: bindparam(name) for name in names}, "embedding": numbers}
     )
-    fresh = {name: made.excluded[name] for name in ("change_no", "embedding")}
-    return made.on_conflict_do_update(index_elements=["user_id", "kind", "key"], set_=fresh)
+    changed = {name: statement.excluded[name] for name in ("change_no", "embedding")}
+    return statement.on_conflict_do_update(index_elements=["user_id", "kind", "key"], set_=changed)
 
 
 async def _forget(connection: AsyncConnection, user_id: str) -> None:

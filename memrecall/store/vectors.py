@@ -1,33 +1,39 @@
 """Vectors: derived from rows, stored with the model that made them, replaceable at any time.
 
-They are kept as 16-bit floats: half the disk and memory traffic, and the cosine of two unit
+They are stored as 16-bit floats: half the disk and memory traffic, and the cosine of two unit
 vectors moves by less than 0.001.
 """
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sqlalchemy import Select, and_, func, literal, null, select, union_all
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Select, and_, func, literal, null, or_, select, union_all, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks, lock_users
-from memrecall.store.database.statements import insert_missing, select_by_keys
+from memrecall.store.database.memory_tables import knowledge
+from memrecall.store.database.statements import insert_missing, select_by_keys, upsert
 from memrecall.store.database.tables import memories, messages, meta, vectors
+from memrecall.store.knowledge import StoredVector, take_change_numbers
+from memrecall.store.texts import knowledge_text
 
 VECTOR_DTYPE = np.float16
+_MODEL_NAME = "embedding_model"  # the row of `meta`
 _MEMORY_TEXT = memories.c.summary + "\n" + memories.c.content
+
+Matrix = npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
 class RowKey:
-    """Names one row of user data."""
+    """The key of one row of user data."""
 
     user_id: str
     kind: str
@@ -43,102 +49,93 @@ class PendingText:
 
 
 class VectorStore:
-    """Stores the vectors of one embedding model."""
+    """The vectors of one embedding model."""
 
     def __init__(self, database: Database, model: str) -> None:
         self._database = database
         self.model = model
 
     async def check_model(self) -> None:
-        """Refuse a database whose vectors another model made."""
-        async with self._database.autocommit() as connection:
-            stored = await _stored_model(connection)
-        if stored not in (None, self.model):
+        """Raise EmbeddingModelMismatch if another model made the database's vectors."""
+        statement = select(meta.c.value).where(meta.c.name == _MODEL_NAME)
+        rows = await self._database.fetch(statement)
+        if rows and rows[0].value != self.model:
             raise EmbeddingModelMismatch(
-                f"{self._database.location} has vectors of {stored!r}, not {self.model!r}",
+                f"{self._database.location} has vectors of {rows[0].value!r}, not {self.model!r}",
                 hint="`memrecall reindex` makes them anew, or choose the old model",
             )
 
     async def ensure_model(self) -> None:
-        """Make this the model of a database that has none yet; refuse another one's."""
-        await self._database.transact(self._take_over)
+        """Make this the model of a database that has none; refuse another model."""
+        await self._database.transact(self._insert_model)
         await self.check_model()
 
     async def set_model(self) -> None:
-        """From now on the database's model is this one; older vectors count as missing."""
+        """Make this the database's model; vectors of others count as missing."""
         await self._database.transact(self._set_model)
 
-    async def _take_over(self, connection: AsyncConnection) -> None:
-        await insert_missing(connection, meta, [{"name": "embedding_model", "value": self.model}])
+    async def _insert_model(self, connection: AsyncConnection) -> None:
+        await insert_missing(connection, meta, [{"name": _MODEL_NAME, "value": self.model}])
 
     async def _set_model(self, connection: AsyncConnection) -> None:
-        await self._take_over(connection)
-        await connection.execute(
-            meta.update().where(meta.c.name == "embedding_model").values(value=self.model)
-        )
+        await self._insert_model(connection)
+        statement = update(meta).where(meta.c.name == _MODEL_NAME)
+        await connection.execute(statement.values(value=self.model))
 
-    async def write(
-        self, items: Sequence[PendingText], matrix: npt.NDArray[np.float32]
-    ) -> list[RowKey]:
+    async def write(self, items: Sequence[PendingText], matrix: Matrix) -> list[RowKey]:
         """Store a vector for each row that still has the text it was made from.
 
-        Returns the rows whose text has changed meanwhile; rows that are gone are skipped.
+        Return the rows whose text has changed meanwhile; erased rows are skipped.
         """
         if not items:
             return []
         return await self._database.transact(lambda c: self._write(c, items, matrix))
 
     async def _write(
-        self,
-        connection: AsyncConnection,
-        items: Sequence[PendingText],
-        matrix: npt.NDArray[np.float32],
+        self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix
     ) -> list[RowKey]:
-        now = datetime.now(UTC)
-        locked = await lock_users(connection, {item.row.user_id for item in items})
-        claims = Locks(now, {user: state.version for user, state in locked.items()}, {})
-        # A row may have been erased or reworded while it was being embedded.
+        users = await lock_users(connection, {item.row.user_id for item in items})
+        locks = Locks(datetime.now(UTC), {name: user.version for name, user in users.items()}, {})
+        # A row may have been erased or changed while it was being embedded.
         current = await _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(VECTOR_DTYPE)
-        values = [
+        rows = [
             {
                 **asdict(item.row),
                 "model": self.model,
                 "dimensions": packed.shape[1],
-                "vector": packed[at].tobytes(),
-                "change_no": claims.next_change(item.row.user_id),
+                "vector": packed[index].tobytes(),
+                "change_no": locks.next_change(item.row.user_id),
             }
-            for at, item in enumerate(items)
+            for index, item in enumerate(items)
             if item.row in current and current[item.row] in (None, item.text)
         ]
-        if values:
-            await connection.execute(_upsert(connection), values)
-            await claims.release(connection, active=False)
+        if rows:
+            columns = ("model", "dimensions", "vector", "change_no")
+            await connection.execute(upsert(connection, vectors, columns), rows)
+            await locks.save(connection, is_activity=False)
         return [item.row for item in items if current.get(item.row) not in (None, item.text)]
 
     async def pending(self, limit: int, user_id: str | None = None) -> list[PendingText]:
-        """Rows without a vector of this model: one user's, or anybody's for an operator."""
-        async with self._database.autocommit() as connection:
-            result = await connection.execute(self._pending(user_id).limit(limit))
-            return [
-                PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip())
-                for row in result
-            ]
+        """Return rows without a vector of this model: one user's, or anybody's."""
+        rows = await self._database.fetch(self._select_pending(user_id).limit(limit))
+        return [
+            PendingText(RowKey(row.user_id, row.kind, row.key), row.text.strip()) for row in rows
+        ]
 
     async def count(self, user_id: str) -> int:
-        """How many vectors of this model a user has."""
-        wanted = select(func.count()).select_from(vectors)
+        """Return the number of a user's vectors of this model."""
+        statement = select(func.count().label("n")).select_from(vectors)
         of_user = (vectors.c.user_id == user_id, vectors.c.model == self.model)
-        async with self._database.autocommit() as connection:
-            return int(await connection.scalar(wanted.where(*of_user)) or 0)
+        return int((await self._database.fetch(statement.where(*of_user)))[0].n)
 
     async def count_pending(self, user_id: str | None = None) -> int:
-        """How many rows `pending` would give in all."""
-        wanted = select(func.count()).select_from(self._pending(user_id).subquery())
-        async with self._database.autocommit() as connection:
-            return int(await connection.scalar(wanted) or 0)
+        """Return the number of rows that `pending` would return without a limit."""
+        statement = select(func.count().label("n"))
+        statement = statement.select_from(self._select_pending(user_id).subquery())
+        return int((await self._database.fetch(statement))[0].n)
 
-    def _pending(self, user_id: str | None) -> Select[Any]:
+    def _select_pending(self, user_id: str | None) -> Select[Any]:
         parts = [
             self._without_vector("message", messages, messages.c.message_id, messages.c.content),
             self._without_vector("memory", memories, memories.c.memory_key, _MEMORY_TEXT).where(
@@ -146,8 +143,8 @@ class VectorStore:
             ),
         ]
         both = union_all(*parts).subquery()
-        wanted = select(both)
-        return wanted if user_id is None else wanted.where(both.c.user_id == user_id)
+        statement = select(both)
+        return statement if user_id is None else statement.where(both.c.user_id == user_id)
 
     def _without_vector(self, kind: str, table: Any, key: Any, text: Any) -> Select[Any]:
         same_row = and_(
@@ -158,36 +155,82 @@ class VectorStore:
         )
         columns = (table.c.user_id, literal(kind).label("kind"), key.label("key"))
         joined = table.outerjoin(vectors, same_row)
-        wanted = select(*columns, text.label("text")).select_from(joined)
-        return wanted.where(vectors.c.key.is_(None))
-
-
-async def _stored_model(connection: AsyncConnection) -> str | None:
-    return await connection.scalar(select(meta.c.value).where(meta.c.name == "embedding_model"))
+        statement = select(*columns, text.label("text")).select_from(joined)
+        return statement.where(vectors.c.key.is_(None))
 
 
 async def _current_texts(
     connection: AsyncConnection, rows: Sequence[RowKey]
 ) -> dict[RowKey, str | None]:
-    """The text of each row that exists; None for messages, which never change."""
+    """Return the text of each row that exists; None for messages, which never change."""
     texts: dict[RowKey, str | None] = {}
     for kind, table, key, text in (
         ("message", messages, messages.c.message_id, null()),
         ("memory", memories, memories.c.memory_key, _MEMORY_TEXT),
     ):
         keys = [(row.user_id, row.key) for row in rows if row.kind == kind]
-        wanted = select(table.c.user_id, key.label("key"), text.label("text"))
-        for row in await select_by_keys(connection, wanted, [table.c.user_id, key], keys):
+        statement = select(table.c.user_id, key.label("key"), text.label("text"))
+        for row in await select_by_keys(connection, statement, [table.c.user_id, key], keys):
             stored = row["text"]
             texts[RowKey(row["user_id"], kind, row["key"])] = stored and stored.strip()
     return texts
 
 
-def _upsert(connection: AsyncConnection) -> Any:
-    dialect = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(vectors)
-    replaced = {name: statement.excluded[name] for name in ("model", "dimensions", "vector")}
-    return statement.on_conflict_do_update(
-        index_elements=["user_id", "kind", "key"],
-        set_={**replaced, "change_no": statement.excluded.change_no},
-    )
+@dataclass(frozen=True, slots=True)
+class PendingEntry:
+    """A knowledge entry without a vector of the model, and the text to make it from."""
+
+    agent_id: str
+    key: str
+    change_no: int
+    text: str
+
+
+class KnowledgeVectors:
+    """The vectors that one model made of knowledge; they are stored beside the entries."""
+
+    def __init__(self, database: Database, model: str) -> None:
+        self._database = database
+        self.model = model
+
+    def pack(self, vector: Matrix) -> StoredVector:
+        """Return a vector in its stored form."""
+        return StoredVector(self.model, vector.astype(VECTOR_DTYPE).tobytes())
+
+    async def pending(self, limit: int, agent_id: str | None = None) -> list[PendingEntry]:
+        """Return entries without a vector of this model: one agent's, or any agent's."""
+        has_no_vector = or_(knowledge.c.model.is_(None), knowledge.c.model != self.model)
+        statement = select(knowledge).where(has_no_vector, knowledge.c.deleted_at.is_(None))
+        if agent_id is not None:
+            statement = statement.where(knowledge.c.agent_id == agent_id)
+        return [
+            PendingEntry(
+                row.agent_id,
+                row.knowledge_key,
+                row.change_no,
+                knowledge_text(row.summary, row.content, row.tags),
+            )
+            for row in await self._database.fetch(statement.limit(limit))
+        ]
+
+    async def write(self, entries: Sequence[PendingEntry], matrix: Matrix) -> None:
+        """Store the vectors of entries that were not rewritten meanwhile."""
+        by_agent: dict[str, list[tuple[PendingEntry, StoredVector]]] = {}
+        for entry, vector in zip(entries, matrix, strict=True):
+            by_agent.setdefault(entry.agent_id, []).append((entry, self.pack(vector)))
+        for agent_id, pairs in sorted(by_agent.items()):
+            await self._database.transact(partial(_write_pairs, agent_id=agent_id, pairs=pairs))
+
+
+async def _write_pairs(
+    connection: AsyncConnection, agent_id: str, pairs: Sequence[tuple[PendingEntry, StoredVector]]
+) -> None:
+    numbers = await take_change_numbers(connection, agent_id, len(pairs))
+    for number, (entry, vector) in zip(numbers, pairs, strict=True):
+        statement = update(knowledge).where(
+            knowledge.c.agent_id == agent_id,
+            knowledge.c.knowledge_key == entry.key,
+            knowledge.c.change_no == entry.change_no,
+        )
+        values = {"model": vector.model, "vector": vector.packed, "change_no": number}
+        await connection.execute(statement.values(**values))

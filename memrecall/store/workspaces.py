@@ -1,4 +1,4 @@
-"""Reading workspaces: searching their text files, and showing them whole, both within bounds."""
+"""Workspaces: a directory for each task, searched and shown as text within limits."""
 
 import asyncio
 import errno
@@ -28,51 +28,49 @@ from memrecall.text.normalize import normalize
 
 Result = TypeVar("Result")
 
-NAME = ".lock"
-_PAUSE = 0.02
+PRIVATE = 0o700
+_LOCK_FILE = ".lock"
+_TRASH_PREFIX = ".trash-"
+_RETRY_SECONDS = 0.02
+_OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Without O_NONBLOCK, opening a named pipe would wait for its other end.
+_OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class FolderBusy(StorageBusy):
-    """Others have the folder in a way that keeps us out."""
+    """Another process holds a lock of the folder."""
 
 
 @contextmanager
-def folder_lock(folder: int, *, alone: bool) -> Iterator[None]:
-    """Hold the lock of an opened folder; FolderBusy if it is not to be had now."""
+def lock_folder(folder: int, *, exclusive: bool) -> Iterator[None]:
+    """Hold the lock of an open folder; FolderBusy if another process has it."""
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(NAME, flags, 0o600, dir_fd=folder)
+    file = os.open(_LOCK_FILE, flags, 0o600, dir_fd=folder)
     try:
         try:
-            fcntl.flock(file, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+            fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FolderBusy("the workspaces are in use", hint="Try again") from None
         yield
     finally:
-        os.close(file)  # and with it the lock
+        os.close(file)  # this releases the lock
 
 
-async def when_free(work: Callable[[], Result], patience: float) -> Result:
-    """Do work in a thread that needs a folder's lock; FolderBusy after so many seconds."""
-    deadline = time.monotonic() + patience
+async def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
+    """Run work in a thread until it gets a folder's lock; FolderBusy after so long."""
+    deadline = time.monotonic() + seconds
     while True:
         try:
             return await asyncio.to_thread(work)
         except FolderBusy:
             if time.monotonic() >= deadline:
                 raise
-        await asyncio.sleep(_PAUSE)
-
-
-PRIVATE = 0o700
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Not waiting for the other end of a pipe that somebody put there.
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_TRASH = ".trash-"
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True)
 class WorkspaceEntry:
-    """Something in a workspace: `folder` is open while it is looked at."""
+    """A file, folder or link in a workspace; `folder` is open while entries are walked."""
 
     task_id: str
     path: str  # inside the workspace, with slashes
@@ -82,7 +80,7 @@ class WorkspaceEntry:
 
     @property
     def is_file(self) -> bool:
-        """Whether it is an ordinary file: no link, pipe, socket or device."""
+        """Whether it is a regular file, not a link, pipe, socket or device."""
         return stat.S_ISREG(self.status.st_mode)
 
     @property
@@ -91,16 +89,16 @@ class WorkspaceEntry:
         return stat.S_ISDIR(self.status.st_mode)
 
     @property
-    def is_nameable(self) -> bool:
-        """Whether its name is text."""
+    def has_valid_name(self) -> bool:
+        """Whether its name is valid text."""
         try:
             self.path.encode()
         except UnicodeEncodeError:
             return False
         return True
 
-    def look(self) -> tuple[int, int, int] | None:
-        """What tells whether somebody is writing it; None if it is gone."""
+    def fingerprint(self) -> tuple[int, int, int] | None:
+        """Return a value that changes when the file is written; None if it is gone."""
         try:
             status = os.stat(self.name, dir_fd=self.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -108,16 +106,16 @@ class WorkspaceEntry:
         return status.st_ino, status.st_size, status.st_mtime_ns
 
     def read(self, limit: int) -> bytes | None:
-        """Its first `limit` bytes; None if it is no ordinary file by now, or may not be read."""
+        """Return the first `limit` bytes; None if it is not a readable regular file."""
         try:
-            file = os.open(self.name, _FILE, dir_fd=self.folder)
-        except OSError:  # gone, or exchanged for a link meanwhile
+            file = os.open(self.name, _OPEN_FILE, dir_fd=self.folder)
+        except OSError:  # removed, or replaced by a link meanwhile
             return None
         return read_regular(file, limit)
 
 
 class Workspaces:
-    """The workspaces under one root. Nothing here waits: FolderBusy if others keep us out."""
+    """The workspaces under one root. No method waits: FolderBusy if the root is locked."""
 
     def __init__(self, root: Path) -> None:
         with typed_os_errors(root):
@@ -125,53 +123,53 @@ class Workspaces:
             self.root = root.resolve(strict=True)
 
     def create(self, task_id: str) -> Path:
-        """Make a fresh workspace; Conflict if the task has one."""
+        """Create an empty workspace; Conflict if the task has one."""
         check_task_id(task_id)
-        with self.hold() as root:
+        with self.lock() as root:
             try:
                 os.mkdir(task_id, PRIVATE, dir_fd=root)
             except FileExistsError:
                 raise Conflict(
                     f"task {task_id!r} has a workspace already", hint="Clean it up first"
                 ) from None
-            folder = os.open(task_id, _DIRECTORY, dir_fd=root)
+            folder = os.open(task_id, _OPEN_FOLDER, dir_fd=root)
             try:
-                os.fchmod(folder, PRIVATE)  # whatever the umask took away
+                os.fchmod(folder, PRIVATE)  # whatever the umask removed
             finally:
                 os.close(folder)
         return self.root / task_id
 
     def remove(self, task_id: str) -> Path:
-        """Remove a workspace with all that is in it; NotFound if the task has none."""
+        """Remove a workspace with its content; NotFound if the task has none."""
         check_task_id(task_id)
-        with self.hold() as root:
+        with self.lock() as root:
             if not _is_folder(root, task_id):
-                raise NotFound(f"task {task_id!r} has no workspace")
-            # Gone at once: what is then removed bit by bit has no task's name.
-            trash = _TRASH + secrets.token_hex(8)
+                raise NotFound(f"task {task_id!r} has no workspace", hint="Check the task id")
+            # The rename removes it at once; deleting its files may take a while or be interrupted.
+            trash = _TRASH_PREFIX + secrets.token_hex(8)
             os.rename(task_id, trash, src_dir_fd=root, dst_dir_fd=root)
             remove_tree(root, trash)
         return self.root / task_id
 
     def names(self) -> list[str]:
-        """The tasks that have a workspace, in order."""
-        with self.hold() as root:
+        """Return the tasks that have a workspace, sorted."""
+        with self.lock() as root:
             return list_tasks(root)
 
     @contextmanager
-    def hold(self, *, alone: bool = False) -> Iterator[int]:
-        """The opened root, with others or alone; the world's faults have our names inside."""
+    def lock(self, *, exclusive: bool = False) -> Iterator[int]:
+        """Open the root and lock it; errors of the system are raised as typed ones."""
         with typed_os_errors(self.root):
-            root = os.open(self.root, _DIRECTORY)
+            root = os.open(self.root, _OPEN_FOLDER)
             try:
-                with folder_lock(root, alone=alone):
+                with lock_folder(root, exclusive=exclusive):
                     yield root
             finally:
                 os.close(root)
 
 
 def list_tasks(root: int) -> list[str]:
-    """The tasks that have a workspace under an opened root, in order."""
+    """Return the tasks that have a workspace under an open root, sorted."""
     with os.scandir(root) as entries:
         return sorted(
             entry.name
@@ -181,39 +179,38 @@ def list_tasks(root: int) -> list[str]:
 
 
 def walk(root: int, task_id: str) -> Iterator[WorkspaceEntry]:
-    """Everything in a workspace, in order; links are told of, never followed."""
-    for top, folders, files, opened in os.fwalk(task_id, dir_fd=root, follow_symlinks=False):
+    """Yield everything in a workspace, sorted; links are yielded but never followed."""
+    for top, folders, files, folder in os.fwalk(task_id, dir_fd=root, follow_symlinks=False):
         folders.sort()
         inside = top[len(task_id) + 1 :]
         for name in sorted([*folders, *files]):
             try:
-                status = os.stat(name, dir_fd=opened, follow_symlinks=False)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
             except FileNotFoundError:
                 continue
-            yield WorkspaceEntry(
-                task_id, f"{inside}/{name}" if inside else name, status, opened, name
-            )
+            path = f"{inside}/{name}" if inside else name
+            yield WorkspaceEntry(task_id, path, status, folder, name)
 
 
 def read_regular(file: int, limit: int) -> bytes | None:
-    """The first `limit` bytes of an opened file, which is closed; None if it is no ordinary one."""
+    """Return the first bytes of an open file and close it; None if it is not a regular one."""
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         return None
-    with open(file, "rb") as opened:
-        return opened.read(limit)
+    with open(file, "rb") as stream:
+        return stream.read(limit)
 
 
 def remove_tree(root: int, name: str) -> None:
-    """Remove a directory with all that is in it, following nothing out of it."""
+    """Remove a directory with its content, without following links."""
     shutil.rmtree(name, dir_fd=root)
 
 
 def clear_trash(root: int) -> None:
-    """Finish the removals that were cut short."""
+    """Finish the removals that were interrupted."""
     with os.scandir(root) as entries:
-        left = [entry.name for entry in entries if entry.name.startswith(_TRASH)]
-    for name in left:
+        names = [entry.name for entry in entries if entry.name.startswith(_TRASH_PREFIX)]
+    for name in names:
         remove_tree(root, name)
 
 
@@ -226,26 +223,26 @@ def _is_folder(root: int, name: str) -> bool:
 
 @contextmanager
 def typed_os_errors(place: Path) -> Iterator[None]:
-    """Give the system's errors the names that callers know."""
+    """Raise errors of the system as errors of memrecall that name the folder."""
     try:
         yield
     except OSError as error:
-        raise _typed(error, place) from error
+        raise _classify(error, place) from error
 
 
-def _typed(error: OSError, place: Path) -> Exception:
-    said = f"{place}: {error.strerror or error}"
+def _classify(error: OSError, place: Path) -> Exception:
+    message = f"{place}: {error.strerror or error}"
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return StorageFull(f"no space is left in {place}", hint="Nothing was changed")
     if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return StorageReadOnly(said, hint="Choose a folder that may be written")
+        return StorageReadOnly(message, hint="Choose a folder that may be written")
     if error.errno in (errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG):
-        return InvalidArgument(f"{said}: it is not a folder", hint="Choose another one")
-    return StorageError(said)
+        return InvalidArgument(f"{message}: it is not a folder", hint="Choose another one")
+    return StorageError(message)
 
 
-_LOOKED_AT = 8_192  # bytes that tell whether a file is text
-_SNIPPET = 240  # characters
+_SAMPLE_BYTES = 8_192  # that show whether a file is text
+_SNIPPET_LENGTH = 240
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,38 +260,38 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class FileHit:
-    """A file that a query was found in, with the line that says most of it."""
+    """A file that matches a query, with its best line."""
 
     key: str  # task_id/relative/path
     line: int
     snippet: str
     words: int  # of the query in that line
-    whole: bool  # the query as it stands is in that line
+    whole: bool  # whether the line has the words of the query in sequence
 
 
 @dataclass(slots=True)
 class WorkspaceReading:
-    """What a reading found, and what it left out."""
+    """The result of a reading, and the number of files left out by reason."""
 
     hits: list[FileHit] = field(default_factory=list)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
     left_out: dict[str, int] = field(default_factory=dict)
     bytes: int = 0
-    seen: int = 0
+    file_count: int = 0
 
-    def skip(self, why: str) -> None:
+    def skip(self, reason: str) -> None:
         """Count a file that was not read."""
-        self.left_out[why] = self.left_out.get(why, 0) + 1
+        self.left_out[reason] = self.left_out.get(reason, 0) + 1
 
 
 def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> WorkspaceReading:
-    """The files that have every word of a query, whatever the case; the best first."""
+    """Return the files that contain every word of a query in any case, best first."""
     words = fold(query).split()
     reading = WorkspaceReading()
-    with workspaces.hold() as root:
-        for found in _files(root, reading, limits.files):
-            text = _text_of(found, reading, limits)
-            hit = None if text is None else _match(found, text, words)
+    with workspaces.lock() as root:
+        for entry in _iterate_files(root, reading, limits.files):
+            text = _read_text(entry, reading, limits)
+            hit = None if text is None else _match(entry, text, words)
             if hit is not None:
                 reading.hits.append(hit)
     reading.hits.sort(key=lambda hit: (not hit.whole, -hit.words, hit.key))
@@ -305,53 +302,54 @@ def search_files(workspaces: Workspaces, query: str, limits: ReadLimits) -> Work
 
 
 def show_files(workspaces: Workspaces, limits: ReadLimits) -> WorkspaceReading:
-    """Every workspace with its files: their size, and their text as far as there is room."""
+    """Return every file of every workspace with its size and, within limits, its text."""
     reading = WorkspaceReading()
-    with workspaces.hold() as root:
+    with workspaces.lock() as root:
         reading.files = {task_id: {} for task_id in list_tasks(root)}
-        for found in _files(root, reading, limits.shown_files):
-            shown: dict[str, Any] = {"size": found.status.st_size}
-            room = min(limits.shown_bytes, limits.shown_total - reading.bytes)
-            data = found.read(room + 1) if room > 0 else None
-            text = None if data is None else _decode(data[: max(room, 0)], cut=len(data) > room)
+        for entry in _iterate_files(root, reading, limits.shown_files):
+            item: dict[str, Any] = {"size": entry.status.st_size}
+            budget = min(limits.shown_bytes, limits.shown_total - reading.bytes)
+            data = entry.read(budget + 1) if budget > 0 else None
+            is_cut = len(data or b"") > budget
+            text = None if data is None else _decode(data[: max(budget, 0)], is_cut=is_cut)
             if text is not None:
                 reading.bytes += len(text.encode())
-                shown["text"] = text
-            if text is None or len(data or b"") > room:
-                why = "binary files" if data is not None and text is None else "texts cut short"
-                shown["left_out"] = why
-                reading.skip(why)
-            reading.files[found.task_id][found.path] = shown
+                item["text"] = text
+            if text is None or is_cut:
+                reason = "binary files" if data is not None and text is None else "texts cut short"
+                item["left_out"] = reason
+                reading.skip(reason)
+            reading.files[entry.task_id][entry.path] = item
     return reading
 
 
 def fold(text: str) -> str:
-    """Text as it is compared: one form of each character, no case."""
+    """Return text as it is compared: normalized and without case."""
     return normalize(text).casefold()
 
 
-def _files(root: int, reading: WorkspaceReading, most: int) -> Iterator[WorkspaceEntry]:
-    """The ordinary files of all workspaces, as many as may be looked at."""
+def _iterate_files(root: int, reading: WorkspaceReading, limit: int) -> Iterator[WorkspaceEntry]:
+    """Yield at most `limit` regular files of all workspaces, and count the others."""
     for task_id in list_tasks(root):
-        for found in walk(root, task_id):
-            if found.is_folder:
+        for entry in walk(root, task_id):
+            if entry.is_folder:
                 continue
-            if not found.is_file or not found.is_nameable:
+            if not entry.is_file or not entry.has_valid_name:
                 reading.skip("links and special files")
-            elif reading.seen >= most:
+            elif reading.file_count >= limit:
                 reading.skip("more files")
             else:
-                reading.seen += 1
-                yield found
+                reading.file_count += 1
+                yield entry
 
 
-def _text_of(found: WorkspaceEntry, reading: WorkspaceReading, limits: ReadLimits) -> str | None:
-    size = found.status.st_size
+def _read_text(entry: WorkspaceEntry, reading: WorkspaceReading, limits: ReadLimits) -> str | None:
+    size = entry.status.st_size
     if size > limits.file_bytes or reading.bytes + size > limits.total_bytes:
         reading.skip("large files")
         return None
-    data = found.read(limits.file_bytes)
-    text = None if data is None else _decode(data, cut=False)
+    data = entry.read(limits.file_bytes)
+    text = None if data is None else _decode(data, is_cut=False)
     if data is None or text is None:
         reading.skip("binary files" if data is not None else "unreadable files")
         return None
@@ -359,40 +357,40 @@ def _text_of(found: WorkspaceEntry, reading: WorkspaceReading, limits: ReadLimit
     return text
 
 
-def _decode(data: bytes, *, cut: bool) -> str | None:
-    """The bytes as text; None if they are none. What was cut may end inside a character."""
-    if b"\0" in data[:_LOOKED_AT]:
+def _decode(data: bytes, *, is_cut: bool) -> str | None:
+    """Return bytes as text; None if they are binary. Cut bytes may end inside a character."""
+    if b"\0" in data[:_SAMPLE_BYTES]:
         return None
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        if cut and error.start >= len(data) - 3:
+        if is_cut and error.start >= len(data) - 3:
             return data[: error.start].decode()
         return None
 
 
-def _match(found: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None:
+def _match(entry: WorkspaceEntry, text: str, words: list[str]) -> FileHit | None:
     folded = fold(text)
     if not words or not all(word in folded for word in words):
         return None
     phrase = " ".join(words)
     best: tuple[bool, int, int, str] | None = None
     for number, line in enumerate(text.splitlines(), 1):
-        said = fold(line)
-        score = (phrase in said, sum(word in said for word in words), -number, line)
+        folded = fold(line)
+        score = (phrase in folded, sum(word in folded for word in words), -number, line)
         if best is None or score[:3] > best[:3]:
             best = score
     if best is None:
         return None
-    key = f"{found.task_id}/{found.path}"
+    key = f"{entry.task_id}/{entry.path}"
     return FileHit(key, -best[2], _cut(best[3], words), best[1], best[0])
 
 
 def _cut(line: str, words: list[str]) -> str:
-    """The part of a long line where the query begins."""
+    """Return the part of a long line where the query begins."""
     line = line.strip()
-    if len(line) <= _SNIPPET:
+    if len(line) <= _SNIPPET_LENGTH:
         return line
-    places = [fold(line).find(word) for word in words]
-    start = max(0, min((place for place in places if place >= 0), default=0) - 40)
-    return ("…" if start else "") + line[start : start + _SNIPPET] + "…"
+    positions = [fold(line).find(word) for word in words]
+    start = max(0, min((position for position in positions if position >= 0), default=0) - 40)
+    return ("…" if start else "") + line[start : start + _SNIPPET_LENGTH] + "…"

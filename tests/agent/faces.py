@@ -13,7 +13,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.agent.prompt_view import CLOSE, OPEN
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, Step
 
@@ -58,7 +58,7 @@ def hand_off_found(request: Request) -> Step:
 def blocks(messages: Sequence[LLMMessage]) -> list[str]:
     """The recalled blocks among messages."""
     texts = [str(message.content) for message in messages]
-    return [text for text in texts if text.startswith(OPEN) and text.endswith(CLOSE)]
+    return [text for text in texts if text.startswith(BLOCK_START) and text.endswith(BLOCK_END)]
 
 
 @asynccontextmanager

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.agent.dispatch import read_arguments, tool_name
+from memrecall.agent.dispatch import normalize_tool_name, parse_arguments
 from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
 from memrecall.errors import InvalidArgument
 from memrecall.model.prompts import Language
@@ -30,7 +30,7 @@ NAMES = (
 
 def test_traces_of_templates_around_a_name_are_removed() -> None:
     def check(written: str) -> None:
-        assert tool_name(written) == "handoff"
+        assert normalize_tool_name(written) == "handoff"
 
     check_each(NAMES, check)
 
@@ -38,14 +38,14 @@ def test_traces_of_templates_around_a_name_are_removed() -> None:
 def test_what_models_write_for_nothing_is_nothing() -> None:
     def check(absent: object) -> None:
         given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
-        asked = read_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
+        asked = parse_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
         assert asked == SearchMemoriesInput(query="x")
 
     check_each([None, "null", "None", "", " NULL ", "undefined"], check)
 
 
 def test_a_required_word_null_is_a_word() -> None:
-    asked = read_arguments(
+    asked = parse_arguments(
         "get_memory_detail", '{"memory_key": "null"}', GetMemoryDetailInput, "en"
     )
     assert asked == GetMemoryDetailInput(memory_key="null")
@@ -60,19 +60,19 @@ def test_a_required_word_null_is_a_word() -> None:
     ],
 )
 def test_json_inside_a_string_is_unwrapped(written: str) -> None:
-    asked = read_arguments("search_memories", written, SearchMemoriesInput, "en")
+    asked = parse_arguments("search_memories", written, SearchMemoriesInput, "en")
     assert asked == SearchMemoriesInput(query="x", keywords=["a", "b"])
 
 
 def test_one_word_where_a_list_is_wanted_is_a_list_of_one() -> None:
-    asked = read_arguments(
+    asked = parse_arguments(
         "search_memories", '{"query": "x", "keywords": "tea, black"}', SearchMemoriesInput, "en"
     )
     assert asked == SearchMemoriesInput(query="x", keywords=["tea, black"])
 
 
 def test_numbers_as_words_are_numbers() -> None:
-    asked = read_arguments(
+    asked = parse_arguments(
         "search_memories", '{"query": "x", "limit": "3"}', SearchMemoriesInput, "en"
     )
     assert asked == SearchMemoriesInput(query="x", limit=3)
@@ -83,7 +83,7 @@ def test_a_smuggled_user_is_refused(language: Language, words: str) -> None:
     def check(name: str) -> None:
         written = json.dumps({"query": "x", name: "ben"})
         with pytest.raises(InvalidArgument, match=words):
-            read_arguments("search_memories", written, SearchMemoriesInput, language)
+            parse_arguments("search_memories", written, SearchMemoriesInput, language)
 
     check_each(["user_id", "USER_ID", "agent_id", "session_id", "scope"], check)
 
@@ -92,11 +92,11 @@ def test_a_smuggled_user_is_refused(language: Language, words: str) -> None:
 def test_any_text_is_read_or_refused(written: str) -> None:
     with suppress(InvalidArgument):
         assert isinstance(
-            read_arguments("search_memories", written, SearchMemoriesInput, "en"),
+            parse_arguments("search_memories", written, SearchMemoriesInput, "en"),
             SearchMemoriesInput,
         )
 
 
 def test_hostile_nesting_is_refused() -> None:
     with pytest.raises(InvalidArgument):
-        read_arguments("search_memories", "[" * 100_000, SearchMemoriesInput, "en")
+        parse_arguments("search_memories", "[" * 100_000, SearchMemoriesInput, "en")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from memrecall.agent.leaks import is_leaked_call
+from memrecall.agent.dispatch import has_leaked_call
 
 from ..cases import check_each
 
@@ -29,7 +29,7 @@ WORDS = (
 def test_a_call_as_text_is_seen_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     def check(text: str) -> None:
         caplog.clear()
-        assert is_leaked_call(text, "some-model")
+        assert has_leaked_call(text, "some-model")
         (record,) = caplog.records
         assert record.levelno == logging.ERROR
         assert "some-model" in record.getMessage()
@@ -41,12 +41,12 @@ def test_a_call_as_text_is_seen_and_logged(caplog: pytest.LogCaptureFixture) -> 
 def test_words_are_no_call(caplog: pytest.LogCaptureFixture) -> None:
     def check(text: str) -> None:
         caplog.clear()
-        assert not is_leaked_call(text, "some-model")
+        assert not has_leaked_call(text, "some-model")
         assert caplog.records == []
 
     check_each(WORDS, check)
 
 
 def test_a_name_that_is_no_tool_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    assert is_leaked_call('<invoke name="my_secret"><parameter name="x">', "some-model")
+    assert has_leaked_call('<invoke name="my_secret"><parameter name="x">', "some-model")
     assert "my_secret" not in caplog.text

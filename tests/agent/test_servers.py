@@ -9,7 +9,8 @@ from autogen_core.models import ChatCompletionClient, ModelInfo
 from autogen_ext.models.openai import OpenAIChatCompletionClient
 
 from memrecall.agent import Recaller, StopReason
-from memrecall.agent.tools.table import tool_schemas
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import function_schemas
 from memrecall.agent.trace import ThoughtEvent
 from memrecall.memory import Library
 from memrecall.model import load_prompt, make_client
@@ -78,7 +79,7 @@ async def test_a_recall_over_the_wire(library: Library, server: ModelServer, mak
     assert third["messages"][: len(second["messages"]) - 1] == second["messages"][:-1]
     assert first["tool_choice"] == "required"
     sent = [tool["function"]["parameters"] for tool in first["tools"]]
-    assert sent == [schema["parameters"] for schema in tool_schemas("zh")]
+    assert sent == [schema["parameters"] for schema in function_schemas(Interface.RECALL, "zh")]
     assert "l1" in third["messages"][3]["content"]
     assert "端口" in third["messages"][5]["content"]
 

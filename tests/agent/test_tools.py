@@ -1,5 +1,6 @@
 """The five tools: what they find, refuse and say."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ from autogen_core.models import UserMessage
 from pydantic import ValidationError
 
 from memrecall.agent import MEMRECALL_TOOLS, StopReason
+from memrecall.agent.tools.definition import Interface
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
-from memrecall.agent.tools.table import descriptions, forced_handoff, make_schema, tool_schemas
+from memrecall.agent.tools.table import TOOLS, forced_handoff, function_schemas
 from memrecall.errors import EmbedderFailed, InvalidArgument, StorageError
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
@@ -67,8 +69,8 @@ class TestRegistry:
 
     @pytest.mark.parametrize("language", ["en", "zh"])
     def test_schemas_are_made_once_and_say_what_arguments_mean(self, language: Any) -> None:
-        schemas = tool_schemas(language)
-        assert tool_schemas(language) is schemas
+        schemas = function_schemas(Interface.RECALL, language)
+        assert function_schemas(Interface.RECALL, language) is schemas
         assert [schema["name"] for schema in schemas] == list(MEMRECALL_TOOLS)
         for schema in schemas:
             for name, drawn in schema["parameters"]["properties"].items():
@@ -79,15 +81,18 @@ class TestRegistry:
         names = {name for schema in schemas for name in schema["parameters"]["properties"]}
         assert not names & {"user_id", "agent_id", "session_id", "iteration_used"}
 
-    def test_the_languages_describe_the_same_arguments(self) -> None:
-        english, chinese = descriptions("en"), descriptions("zh")
-        assert {name: list(told[1]) for name, told in english.items()} == {
-            name: list(told[1]) for name, told in chinese.items()
-        }
+    def test_both_languages_describe_every_argument_of_every_tool(self) -> None:
+        for tool in TOOLS.values():
+            for interface in tool.interfaces:
+                variant = tool.for_interface(interface)
+                english, chinese = variant.texts("en"), variant.texts("zh")
+                assert list(english.arguments) == list(chinese.arguments)
+                assert english.description != chinese.description
 
-    def test_an_argument_without_words_is_an_error(self) -> None:
-        with pytest.raises(InvalidArgument, match="describes other arguments"):
-            make_schema("handoff", SearchMemoriesInput, "en")
+    def test_an_argument_without_a_description_is_an_error(self) -> None:
+        tool = replace(TOOLS["handoff"], arguments=SearchMemoriesInput)
+        with pytest.raises(InvalidArgument, match="does not describe the arguments"):
+            tool.texts("en")
 
 
 class TestSearch:
@@ -309,11 +314,11 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
     real = Library.search
     left = [times]
 
-    async def search_or_fail(self: Library, scope: Any, request: Any) -> Any:
+    async def search_or_fail(self: Library, *arguments: Any) -> Any:
         if left[0]:
             left[0] -= 1
             raise error
-        return await real(self, scope, request)
+        return await real(self, *arguments)
 
     monkeypatch.setattr(Library, "search", search_or_fail)
 

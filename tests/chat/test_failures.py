@@ -30,7 +30,7 @@ from .stage import (
 
 class TestFailures:
     @pytest.mark.parametrize("problem", [StorageError("down"), RuntimeError("boom"), OSError()])
-    async def test_a_recall_that_fails_does_not_fail_the_turn(
+    async def test_failed_recall_does_not_fail_the_turn(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch, problem: Exception
     ) -> None:
         async def broken(*_: Any, **__: Any) -> None:
@@ -45,7 +45,7 @@ class TestFailures:
             assert "not the same as nothing found" in result["note"]
         assert len(await stored(lite, LIN)) == 2
 
-    async def test_a_search_that_fails_does_not_fail_the_turn(
+    async def test_failed_search_does_not_fail_the_turn(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: Any) -> None:
@@ -57,7 +57,7 @@ class TestFailures:
         assert played.results("recall_memory", forged=True)[0].is_error
 
     @pytest.mark.concurrent
-    async def test_a_recall_that_hangs_does_not_hold_the_turn(
+    async def test_hanging_recall_times_out(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def hang(*_: Any, **__: Any) -> None:
@@ -70,9 +70,7 @@ class TestFailures:
         assert played.final.text == "Hi."
         assert played.results("recall_memory", forged=True)[0].is_error
 
-    async def test_a_model_that_fails_is_an_error_and_the_question_is_kept(
-        self, lite: Library
-    ) -> None:
+    async def test_failed_model_is_an_error_and_the_message_is_stored(self, lite: Library) -> None:
         played = await play(single(lite, fail("unreachable", "no route")).stream(ASKED_EN))
         assert isinstance(played.end, Failed)
         assert played.kinds == ["tool_call", "tool_result", "error"]
@@ -83,7 +81,7 @@ class TestFailures:
         with pytest.raises(ModelFailed):
             await single(lite, fail("unreachable")).answer(ASKED_EN)
 
-    async def test_a_client_of_others_may_raise_what_it_likes(self, lite: Library) -> None:
+    async def test_any_client_error_becomes_model_failed(self, lite: Library) -> None:
         class Odd(ScriptedClient):
             async def _answer(self, request: Any) -> Any:
                 raise ZeroDivisionError("the user's words")
@@ -91,24 +89,24 @@ class TestFailures:
         played = await play(single(lite, client=Odd([])).stream(ASKED_EN))
         assert played.end.as_dict()["message"] == "the model's client failed: ZeroDivisionError"
 
-    async def test_a_server_without_tools_is_asked_without(self, lite: Library) -> None:
+    async def test_server_without_tools_gets_request_without_tools(self, lite: Library) -> None:
         client = ScriptedClient([fail("no_tools"), say("Lisbon.")])
         played = await play(single(lite, client=client).stream(ASKED_EN))
         assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
         assert client.requests[1].tool_names == ()
 
-    async def test_a_model_without_tools_is_asked_without(self, lite: Library) -> None:
+    async def test_model_without_tools_gets_request_without_tools(self, lite: Library) -> None:
         client = ScriptedClient([say("Lisbon.")], function_calling=False)
         played = await play(single(lite, client=client).stream(ASKED_EN))
         assert (played.final.text, client.requests[0].tool_names) == ("Lisbon.", ())
 
     @pytest.mark.concurrent
-    async def test_a_slow_model_runs_out_of_time(self, lite: Library) -> None:
+    async def test_slow_model_times_out(self, lite: Library) -> None:
         played = await play(single(lite, wait(600, say("x")), seconds=0.1).stream(ASKED_EN))
         assert "did not answer in 0.1 seconds" in played.end.as_dict()["message"]
 
     @pytest.mark.concurrent
-    async def test_who_stops_listening_ends_the_turn(self, lite: Library) -> None:
+    async def test_closing_the_stream_ends_the_turn(self, lite: Library) -> None:
         async with aclosing(single(lite, say("one two three")).stream("go")) as events:
             async for event in events:
                 if isinstance(event, TextDelta):
@@ -116,7 +114,7 @@ class TestFailures:
         assert [m.content for m in await stored(lite, LIN)] == ["go"]
 
     @pytest.mark.concurrent
-    async def test_a_cancelled_turn_is_cancelled(self, lite: Library) -> None:
+    async def test_cancelled_turn_raises_cancelled_error(self, lite: Library) -> None:
         client = ScriptedClient([wait(600, say("x"))])
         turn = asyncio.ensure_future(single(lite, client=client).answer("go"))
         await wait_until(lambda: client.requests)
@@ -126,7 +124,7 @@ class TestFailures:
         assert [m.content for m in await stored(lite, LIN)] == ["go"]
 
     @pytest.mark.concurrent
-    async def test_turns_run_side_by_side(self, lite: Library) -> None:
+    async def test_turns_run_concurrently(self, lite: Library) -> None:
         client = ScriptedClient([wait(0.05, say("ok"))] * 5)
         chat = single(lite, client=client)
         ends = await asyncio.gather(*(chat.answer(f"q{n}") for n in range(5)))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memrecall.chat import GroupChat, Member
-from memrecall.chat.history import read_view
+from memrecall.chat.history import load_view
 from memrecall.errors import InvalidArgument, ModelFailed, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
@@ -32,7 +32,7 @@ from .stage import (
 
 
 class TestView:
-    async def test_a_member_sees_the_others_since_it_last_spoke(self, library: Library) -> None:
+    async def test_member_sees_messages_since_it_last_spoke(self, library: Library) -> None:
         chat = group(library, say("收到。"), call("get_other_members_messages"), say("好。"))
         await chat.post("ann", "大家早")
         await chat.answer("bot")
@@ -49,7 +49,7 @@ class TestView:
         ]
         assert all(line["time"].endswith("Z") for line in told)
 
-    async def test_the_context_keeps_apart_who_said_what(self, library: Library) -> None:
+    async def test_context_separates_own_and_other_messages(self, library: Library) -> None:
         client = ScriptedClient([say("收到。"), say("三点。")])
         chat = group(library, client=client)
         await chat.post("ann", "大家早")
@@ -68,7 +68,7 @@ class TestView:
         assert "你是小助手" in system_text(second)
         assert "小波（也叫波波）" in system_text(second)
 
-    async def test_answers_are_stored_with_who_said_them_and_nothing_forged(
+    async def test_answers_are_stored_with_speaker_and_without_calls(
         self, library: Library
     ) -> None:
         chat = group(library, call("recall_memory", query="x"), say("@Ann 花生。"))
@@ -103,7 +103,9 @@ class TestView:
         assert "are mentioned" in played.results("is_mentioned", forged=True)[0].content
         assert not played.final.silent
 
-    async def test_a_turn_recalls_for_what_asks_the_member(self, lite: Library) -> None:
+    async def test_turn_recalls_for_the_message_that_mentions_the_member(
+        self, lite: Library
+    ) -> None:
         chat = group(lite, say("里斯本。"))
         await chat.post("ann", "@小助手 团建在哪里？")
         await chat.post("bo", "我先吃饭了")
@@ -111,7 +113,7 @@ class TestView:
         (recall,) = [e for e in played.events if e.kind == "tool_call"][2:]
         assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
 
-    async def test_a_long_view_is_cut_and_says_so(self, lite: Library) -> None:
+    async def test_long_view_is_cut_with_a_note(self, lite: Library) -> None:
         chat = group(lite, say("好。"), view=10)
         for number in range(15):
             await chat.post("ann", f"第 {number} 条：" + "长" * 3_000)
@@ -124,7 +126,7 @@ class TestView:
         assert "10" in lines["note"]
         assert len(told.content) < 14_000
 
-    async def test_what_asks_a_member_is_shown_before_all_else(self, lite: Library) -> None:
+    async def test_message_that_mentions_the_member_gets_most_space(self, lite: Library) -> None:
         chat = group(lite, say("ok"))
         for number in range(40):
             await chat.post("bo", f"short message {number}")
@@ -138,9 +140,7 @@ class TestView:
         ]
         assert "note" not in told
 
-    async def test_short_messages_leave_their_room_to_long_ones_and_cuts_are_told(
-        self, lite: Library
-    ) -> None:
+    async def test_truncated_messages_are_noted(self, lite: Library) -> None:
         chat = group(lite, say("ok"))
         for text in ("a" * 20_000, "b" * 500, "@Helper look at this", "c" * 300):
             await chat.post("ann", text)
@@ -152,7 +152,7 @@ class TestView:
         assert told["messages"][0]["text"].endswith("a…")
         assert told["note"] == "Long messages are cut and end in “…”: 1."
 
-    async def test_what_is_cut_in_the_view_can_be_recalled(self, sensible: Library) -> None:
+    async def test_truncated_message_can_be_recalled(self, sensible: Library) -> None:
         filler = "We talked about trains. " * 700
         chat = group(sensible, say("ok"), recalls=3)
         await chat.post("ann", f"The code of the garage door is 4711-QX. {filler}")
@@ -162,11 +162,11 @@ class TestView:
         events = played.recalled(forged=True)[0]["events"]
         assert any("4711-QX" in event["text"] for event in events)
 
-    async def test_nobody_answers_to_nothing(self, lite: Library) -> None:
-        with pytest.raises(InvalidArgument, match="nobody has said anything"):
+    async def test_turn_without_new_messages_fails(self, lite: Library) -> None:
+        with pytest.raises(InvalidArgument, match="no other member has posted"):
             await group(lite).answer("bot")
 
-    async def test_strangers_are_refused(self, lite: Library) -> None:
+    async def test_unknown_members_are_refused(self, lite: Library) -> None:
         chat = group(lite)
         with pytest.raises(NotFound, match="no member 'eve'"):
             await chat.post("eve", "hi")
@@ -182,7 +182,7 @@ class TestView:
 
 
 class TestSilence:
-    async def test_who_is_not_mentioned_may_stay_silent(self, library: Library) -> None:
+    async def test_unmentioned_member_may_stay_silent(self, library: Library) -> None:
         chat = group(library, say(" [pass]\n"))
         await chat.post("ann", "我去吃饭了")
         played = await play(chat.stream("bot"))
@@ -191,26 +191,26 @@ class TestSilence:
         assert "text_delta" not in played.kinds
         assert [m.speaker for m in await stored(library, TEAM)] == ["Ann"]
 
-    async def test_who_is_mentioned_must_speak(self, lite: Library) -> None:
+    async def test_mentioned_member_must_speak(self, lite: Library) -> None:
         client = ScriptedClient([say("[pass]"), say("在。")])
         chat = group(lite, client=client)
         await chat.post("ann", "@小助手 在吗？")
         played = await play(chat.stream("bot"))
         assert (played.final.text, played.final.silent) == ("在。", False)
 
-    async def test_what_only_begins_like_silence_is_said(self, lite: Library) -> None:
+    async def test_text_that_begins_like_silence_is_shown(self, lite: Library) -> None:
         chat = group(lite, say("[passport] is the word"))
         await chat.post("ann", "Which word is it?")
         assert (await chat.answer("bot")).text == "[passport] is the word"
 
-    async def test_given_mentions_beat_the_text(self, lite: Library) -> None:
+    async def test_explicit_mentions_override_the_text(self, lite: Library) -> None:
         chat = group(lite, say("[pass]"), say("[pass]"), say("ok"))
         await chat.post("ann", "@Helper hello", mentions=[])
         assert (await chat.answer("bot")).silent
         await chat.post("ann", "hello again")
         assert not (await chat.answer("bot", mentions=["bot"])).silent
 
-    async def test_a_mention_is_settled_by_speaking(self, lite: Library) -> None:
+    async def test_mention_is_answered_by_speaking(self, lite: Library) -> None:
         chat = group(lite, say("在。"), say("[pass]"))
         await chat.post("ann", "@小助手 在吗？")
         await chat.answer("bot")
@@ -218,7 +218,7 @@ class TestSilence:
         assert (await chat.answer("bot")).silent
 
 
-class TestOldMentions:
+class TestOlderMentions:
     """A mention is not lost because much was said since."""
 
     async def chatted(self, library: Library, before: int, after: int) -> GroupChat:
@@ -237,7 +237,7 @@ class TestOldMentions:
         await library.add_messages(TEAM, batch)
         return chat
 
-    async def test_it_is_known_recalled_for_and_shown(self, library: Library) -> None:
+    async def test_older_mention_is_shown_and_recalled_for(self, library: Library) -> None:
         chat = await self.chatted(library, 5, 60)
         played = await play(chat.stream("bot"))
         assert played.results("is_mentioned", forged=True)[0].content == "被提及，需要发言"
@@ -250,7 +250,7 @@ class TestOldMentions:
         recall = [e for e in played.events if e.kind == "tool_call"][2]
         assert json.loads(recall.arguments) == {"query": "团建在哪里？"}  # type: ignore[union-attr]
 
-    async def test_one_that_was_answered_is_settled(self, lite: Library) -> None:
+    async def test_answered_older_mention_is_ignored(self, lite: Library) -> None:
         chat = await self.chatted(lite, 0, 0)
         await chat.answer("bot")
         chat = group(lite, say("[pass]"), view=10, history=4)
@@ -258,25 +258,25 @@ class TestOldMentions:
             await chat.post("ann", f"and {number}")
         assert (await chat.answer("bot")).silent
 
-    async def test_just_before_the_view_it_is_told_once(self, lite: Library) -> None:
+    async def test_mention_just_before_the_view_is_shown_once(self, lite: Library) -> None:
         chat = await self.chatted(lite, 5, 11)
         played = await play(chat.stream("bot"))
         told = played.results("get_other_members_messages", forged=True)[0].content
         assert told.count("团建") == 1
 
-    async def test_the_search_has_a_bound(
+    async def test_search_for_older_mentions_is_bounded(
         self, lite: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("memrecall.chat.history.FURTHEST", 50)
+        monkeypatch.setattr("memrecall.chat.history.MENTION_DEPTH", 50)
         chat = await self.chatted(lite, 5, 60)
         played = await play(chat.stream("bot"))
         assert played.results("is_mentioned", forged=True)[0].content == "未被提及，可自行判断"
 
 
-class TestAskedAgain:
+class TestRepeatedRequest:
     """A turn that is asked for again with the same message gives the same answer."""
 
-    async def test_the_stored_answer_is_told_again(self, library: Library) -> None:
+    async def test_stored_answer_is_returned_again(self, library: Library) -> None:
         client = ScriptedClient([say("三点。")])
         chat = group(library, client=client)
         posted = await chat.post("ann", "@小助手 几点？", message_id="g1")
@@ -290,9 +290,7 @@ class TestAskedAgain:
             *("@小助手 几点？", "三点。", "谢谢")
         ]
 
-    async def test_what_another_turn_covered_is_answered_as_it_was_asked(
-        self, lite: Library
-    ) -> None:
+    async def test_earlier_message_is_answered_with_its_own_view(self, lite: Library) -> None:
         chat = group(lite, fail("unreachable"), say("都是三点。"), say("三点。"))
         await chat.post("ann", "@小助手 几点？", message_id="g1")
         with pytest.raises(ModelFailed):
@@ -304,7 +302,7 @@ class TestAskedAgain:
         told = json.loads(played.results("get_other_members_messages", forged=True)[0].content)
         assert [line["text"] for line in told["messages"]] == ["@小助手 几点？"]
 
-    async def test_several_members_answer_one_message(self, lite: Library) -> None:
+    async def test_several_members_can_answer_one_message(self, lite: Library) -> None:
         other = Member(member_id="bot2", name="Deep", ai=True)
         client = ScriptedClient([say("one"), say("two")])
         chat = GroupChat(
@@ -317,7 +315,7 @@ class TestAskedAgain:
 
 
 class TestOffline:
-    async def test_rules_answer_who_is_mentioned_alone(self, sensible: Library) -> None:
+    async def test_rules_answer_only_for_mentioned_members(self, sensible: Library) -> None:
         chat = GroupChat(sensible, TEAM, MEMBERS, options=patient(), clock=lambda: NOW)
         await chat.post("bo", "@小助手 团建在哪里？The offsite, where will it be?")
         end = await chat.answer("bot")
@@ -325,7 +323,7 @@ class TestOffline:
         await chat.post("bo", "谢谢")
         assert (await chat.answer("bot")).silent
 
-    async def test_a_group_recalls_what_the_group_said(self, lite: Library) -> None:
+    async def test_group_recalls_its_own_messages(self, lite: Library) -> None:
         other = GroupChat(lite, Scope("others"), MEMBERS)
         await other.post("ann", "@Helper where will the offsite be?")
         assert "Lisbon" not in (await other.answer("bot")).text
@@ -366,24 +364,24 @@ class TestCost:
         return library.store.timeline(scope)
 
     @pytest.mark.parametrize("after", [3, 40, 90])
-    async def test_a_view_does_not_read_the_history(
+    async def test_view_cost_does_not_depend_on_history(
         self, library: Library, read: list[int], after: int
     ) -> None:
         costs = []
         for count in (150, 1_000):
             timeline = await self.grown(library, count, after)
             read.clear()
-            view = await read_view(timeline, "s", "m3", most=100, before=10)
+            view = await load_view(timeline, "s", "m3", most=100, before=10)
             costs.append(sum(read))
             assert [m.content for m in view.others] == [
                 f"message {number}" for number in range(count - after, count)
             ]
             assert view.before[-1].metadata["member_id"] == "m3"
             assert len(view.before) == 10
-            assert not view.cut
+            assert not view.is_cut
         assert costs[0] == costs[1] <= 4 * (after + 10 + 16)
 
-    async def test_a_turn_of_a_long_chat_sends_the_view_alone(self, lite: Library) -> None:
+    async def test_turn_of_a_long_chat_sends_only_the_view(self, lite: Library) -> None:
         await self.grown(lite, 1_000, 5)
         members = [
             Member(member_id=f"m{number}", name=f"Member {number}", ai=number == 3)
@@ -398,5 +396,5 @@ class TestCost:
         assert len(client.requests[0].messages) == 2 + 6 + 1 + 6
 
 
-def test_a_member_is_called_by_id_name_and_nicknames() -> None:
+def test_member_names_are_id_name_and_nicknames() -> None:
     assert BOT.names == ("bot", "小助手", "助手", "Helper")

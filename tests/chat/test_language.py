@@ -1,6 +1,6 @@
 """The language of a chat is that of what was said, not of the names in it."""
 
-from memrecall.chat.phrases import chat_language, tell_language
+from memrecall.chat.phrases import chat_language, detect_language
 from memrecall.memory import Library
 from memrecall.testing import say
 from tests.cases import check_each
@@ -8,7 +8,7 @@ from tests.cases import check_each
 from .stage import group, play, single
 
 
-def test_a_text_tells_its_language_or_little() -> None:
+def test_detect_language() -> None:
     cases: list[tuple[str, str | None]] = [
         ("what did 王小明 say?", "en"),
         ("Where is the file 会议纪要.docx?", "en"),
@@ -27,24 +27,24 @@ def test_a_text_tells_its_language_or_little() -> None:
 
     def check(case: tuple[str, str | None]) -> None:
         text, language = case
-        assert tell_language(text) == language
+        assert detect_language(text) == language
 
     check_each(cases, check)
 
 
-def test_where_a_message_tells_little_those_before_decide() -> None:
+def test_short_message_takes_language_of_earlier_ones() -> None:
     assert chat_language(["王小明?"], ["Who has the key?"]) == "en"
     assert chat_language(["ok"], ["钥匙在谁那里？", "42"]) == "zh"
     assert chat_language(["王小明?"], []) == "zh"
     assert chat_language([], []) == "en"
 
 
-def test_half_of_what_was_said_is_enough_for_chinese() -> None:
+def test_half_chinese_messages_make_the_chat_chinese() -> None:
     assert chat_language(["好的，我来", "I am here", "ok"], []) == "zh"
     assert chat_language(["好的，我来", "I am here", "so am I"], []) == "en"
 
 
-async def test_one_chinese_name_does_not_make_a_group_chinese(lite: Library) -> None:
+async def test_chinese_name_does_not_make_a_group_chinese(lite: Library) -> None:
     chat = group(lite, say("Nothing."), say("ok"))
     await chat.post("ann", "@Helper what did 王小明 say?")
     played = await play(chat.stream("bot"))
@@ -54,7 +54,7 @@ async def test_one_chinese_name_does_not_make_a_group_chinese(lite: Library) -> 
     assert (await chat.answer("bot")).language == "en"
 
 
-async def test_a_name_does_not_make_a_single_chat_chinese(lite: Library) -> None:
+async def test_name_does_not_make_a_single_chat_chinese(lite: Library) -> None:
     chat = single(lite, say("Nothing."), say("ok"))
     assert (await chat.answer("What did 王小明 say?")).language == "en"
     assert (await chat.answer("王小明?")).language == "en"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.chat import Member, find_mentions
-from memrecall.chat.mentions import without_mentions
+from memrecall.chat.mentions import remove_mentions
 from tests.cases import check_each
 
 GROUP = [
@@ -19,7 +19,7 @@ GROUP = [
 ]
 
 
-def test_who_is_meant() -> None:
+def test_find_mentions() -> None:
     cases: list[tuple[str, list[str]]] = [
         ("@Ann hello", ["u1"]),
         ("@ann, hello", ["u1"]),
@@ -87,7 +87,7 @@ def test_who_is_meant() -> None:
 
 
 @given(st.text(max_size=60))
-def test_any_text_names_only_members(text: str) -> None:
+def test_mentions_are_always_members(text: str) -> None:
     assert set(find_mentions(text, GROUP)) <= {member.member_id for member in GROUP}
 
 
@@ -95,14 +95,14 @@ def test_any_text_names_only_members(text: str) -> None:
     st.sampled_from([(m.member_id, name) for m in GROUP for name in m.names]),
     st.text("abc 你好，。!\n", max_size=10),
 )
-def test_a_name_behind_an_at_is_always_found(named: tuple[str, str], before: str) -> None:
+def test_name_after_at_is_always_found(named: tuple[str, str], before: str) -> None:
     member_id, name = named
     text = f"{before} @{name} ok"
     assert member_id in find_mentions(text, GROUP)
-    assert f"@{name}" not in without_mentions(text, GROUP)
+    assert f"@{name}" not in remove_mentions(text, GROUP)
 
 
-def test_a_search_goes_without_mentions() -> None:
+def test_remove_mentions() -> None:
     cases: list[tuple[str, str]] = [
         ("@小明 什么时候去？", "什么时候去？"),
         ("When is it, @Ann ?", "When is it, ?"),
@@ -114,7 +114,7 @@ def test_a_search_goes_without_mentions() -> None:
 
     def check(case: tuple[str, str]) -> None:
         text, rest = case
-        assert without_mentions(text, GROUP) == rest
+        assert remove_mentions(text, GROUP) == rest
 
     check_each(cases, check)
 
@@ -123,12 +123,12 @@ PIECES = ("\n", " ", "a.", "a", "` ", ", ", "@", "@ann ", "2026-11-15：“ ", "
 
 
 @pytest.mark.long
-def test_four_times_the_text_takes_about_four_times_as_long() -> None:
+def test_find_mentions_takes_linear_time() -> None:
     def seconds(text: str) -> float:
         def once() -> float:
             started = time.process_time()
             find_mentions(text, GROUP)
-            without_mentions(text, GROUP)
+            remove_mentions(text, GROUP)
             return time.process_time() - started
 
         return min(once() for _ in range(5))

@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.chat import Final, SingleChat, ToolResult
-from memrecall.chat.visible_text import Speech
+from memrecall.chat.visible_text import VisibleText
 from memrecall.testing import (
     ScriptedClient,
     call,
@@ -41,7 +41,7 @@ STEPS = st.one_of(
 
 @settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(STEPS, min_size=8, max_size=8), st.integers(0, 3))
-def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> None:
+def test_turn_ends_well_for_any_model_output(steps: list[Any], cap: int) -> None:
     """One end, each call one result, no leaked text, the cap kept, the pieces are the text."""
 
     async def run() -> tuple[Played, int]:
@@ -61,12 +61,12 @@ def test_whatever_a_model_does_a_turn_ends_well(steps: list[Any], cap: int) -> N
 
 
 @given(st.lists(PIECES, max_size=6), st.data())
-def test_speech_does_not_depend_on_how_it_is_cut(parts: list[str], data: st.DataObject) -> None:
+def test_visible_text_is_independent_of_chunks(parts: list[str], data: st.DataObject) -> None:
     text = "".join(parts)
-    whole = Speech(["recall_memory"], "m")
+    whole = VisibleText(["recall_memory"], "m")
     shown = whole.feed(text) + whole.end()
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    pieces = Speech(["recall_memory"], "m")
+    pieces = VisibleText(["recall_memory"], "m")
     bounds = zip([0, *cuts], [*cuts, len(text)], strict=True)
     streamed = "".join(pieces.feed(text[start:end]) for start, end in bounds) + pieces.end()
     assert streamed == shown == whole.text == pieces.text

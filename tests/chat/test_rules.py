@@ -15,7 +15,7 @@ from .stage import (
 )
 
 
-async def test_answers_quote_what_was_said(sensible: Library) -> None:
+async def test_rules_quote_messages(sensible: Library) -> None:
     cases: list[tuple[str, str]] = [
         ("我对什么东西过敏来着？", f"2026-03-02 你说过：“{PEANUTS}”"),
         (ASKED_EN, f"On 2026-03-04 you said: “{LISBON}”"),
@@ -33,13 +33,13 @@ async def test_answers_quote_what_was_said(sensible: Library) -> None:
     await check_each_async(cases, check)
 
 
-async def test_what_was_never_said_is_not_known(lite: Library) -> None:
+async def test_rules_say_unknown_without_evidence(lite: Library) -> None:
     nobody = SingleChat(lite, Scope("nobody"), options=patient())
     assert (await nobody.answer("What is my passport number?")).text.startswith("I do not know")
     assert (await nobody.answer("我的护照号是多少？")).text.startswith("我不知道")
 
 
-async def test_what_was_just_said_is_known_however_often_it_is_asked(sensible: Library) -> None:
+async def test_rules_answer_repeated_questions_about_new_messages(sensible: Library) -> None:
     chat = SingleChat(sensible, Scope("new"), options=patient())
     await chat.answer("My cat is called Momo.")
     for asked in ("What is my cat called?", "What was my cat called?"):

@@ -104,7 +104,7 @@ async def test_forged_and_real_calls_over_the_wire(
 
 @CLIENTS
 @pytest.mark.parametrize("size", [1, 4, 200])
-async def test_calls_as_text_are_hidden_and_asked_for_again_without_tools(
+async def test_leaked_calls_are_hidden_and_retried_without_tools(
     lite: Library, server: ModelServer, make: Any, size: int
 ) -> None:
     server.play(pieces(f"我看看。\n\n{DSML}", size), pieces(ANSWER))
@@ -119,9 +119,7 @@ async def test_calls_as_text_are_hidden_and_asked_for_again_without_tools(
 
 
 @CLIENTS
-async def test_calls_as_text_twice_end_degraded(
-    lite: Library, server: ModelServer, make: Any
-) -> None:
+async def test_two_leaked_calls_end_degraded(lite: Library, server: ModelServer, make: Any) -> None:
     server.play(pieces(DSML), pieces(DSML))
     played = await ask(lite, make(server))
     assert played.final.degraded
@@ -129,7 +127,7 @@ async def test_calls_as_text_twice_end_degraded(
 
 
 @CLIENTS
-async def test_calls_at_the_cap_are_refused_and_the_last_answer_has_no_tools(
+async def test_calls_beyond_the_cap_are_refused(
     lite: Library, server: ModelServer, make: Any
 ) -> None:
     server.play(*(calling("花生", number) for number in range(1, 4)), pieces(ANSWER))
@@ -143,7 +141,7 @@ async def test_calls_at_the_cap_are_refused_and_the_last_answer_has_no_tools(
     assert "tools" not in server.requests[3]
 
 
-async def test_reasoning_is_sent_back_and_never_shown(lite: Library, server: ModelServer) -> None:
+async def test_reasoning_is_sent_back_and_not_shown(lite: Library, server: ModelServer) -> None:
     server.play(
         calling("花生", 1, reasoning_content="先找过敏"),
         pieces(ANSWER, reasoning_content="找到了：<｜DSML｜"),
@@ -165,7 +163,7 @@ async def test_reasoning_inside_the_answer_is_stripped(
     assert played.final.text == ANSWER
 
 
-async def test_autogens_client_gives_reasoning_as_text_and_it_is_stripped(
+async def test_reasoning_text_of_autogen_client_is_stripped(
     lite: Library, server: ModelServer
 ) -> None:
     server.play(pieces(ANSWER, reasoning_content="先想想"))
@@ -173,7 +171,7 @@ async def test_autogens_client_gives_reasoning_as_text_and_it_is_stripped(
     assert played.final.text == ANSWER
 
 
-async def test_earlier_answers_carry_the_field_too(lite: Library, server: ModelServer) -> None:
+async def test_earlier_answers_have_the_reasoning_field(lite: Library, server: ModelServer) -> None:
     server.play(pieces("你好。"), pieces(ANSWER))
     client = ours(server)
     chat = SingleChat(lite, LIN, client, options=patient(), clock=lambda: NOW)
@@ -185,7 +183,7 @@ async def test_earlier_answers_carry_the_field_too(lite: Library, server: ModelS
 
 
 @CLIENTS
-async def test_a_server_that_takes_no_tools_is_asked_without(
+async def test_request_without_tools_if_server_refuses_tools(
     lite: Library, server: ModelServer, make: Any
 ) -> None:
     server.play(refusal(400, "this model does not support tools"), pieces(ANSWER))
@@ -195,7 +193,7 @@ async def test_a_server_that_takes_no_tools_is_asked_without(
 
 
 @pytest.mark.parametrize("finish", [None, "insufficient_system_resource"])
-async def test_an_answer_that_breaks_off_is_no_answer(
+async def test_interrupted_answer_is_an_error(
     lite: Library, server: ModelServer, finish: str | None
 ) -> None:
     """The connection ends in good order, but nothing said that the answer was complete."""
@@ -210,9 +208,7 @@ async def test_an_answer_that_breaks_off_is_no_answer(
     assert [m.content for m in await stored(lite, LIN)] == [ASKED]
 
 
-async def test_a_server_that_counts_but_names_no_reason_has_finished(
-    lite: Library, server: ModelServer
-) -> None:
+async def test_usage_without_finish_reason_is_finished(lite: Library, server: ModelServer) -> None:
     *said, finish, usage, done = pieces(ANSWER).chunks
     server.play(Reply(chunks=(*said, usage, done)))
     played = await ask(lite, ours(server))
@@ -220,9 +216,7 @@ async def test_a_server_that_counts_but_names_no_reason_has_finished(
     assert "finish_reason" in finish
 
 
-async def test_a_server_without_tools_can_call_by_a_json_schema(
-    lite: Library, server: ModelServer
-) -> None:
+async def test_tool_calls_by_json_schema(lite: Library, server: ModelServer) -> None:
     called = {"tool": "recall_memory", "arguments": {"query": "花生"}}
     server.play(text(json.dumps(called)), text(json.dumps({"answer": ANSWER})))
     client = make_client(Settings(model="tiny", base_url=server.url, tool_calls="json"))
@@ -233,7 +227,7 @@ async def test_a_server_without_tools_can_call_by_a_json_schema(
 
 
 @CLIENTS
-async def test_a_group_turn_over_the_wire(lite: Library, server: ModelServer, make: Any) -> None:
+async def test_group_turn_over_the_wire(lite: Library, server: ModelServer, make: Any) -> None:
     server.play(pieces("[pass]"), pieces(f"{ANSWER}{DSML}"), pieces("就是花生。"))
     client = make(server)
     chat = group(lite, client=client)

@@ -44,9 +44,7 @@ from .stage import (
 
 
 class TestAnswer:
-    async def test_a_turn_is_stored_as_two_messages_and_nothing_else(
-        self, library: Library
-    ) -> None:
+    async def test_turn_stores_exactly_two_messages(self, library: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="过敏"), say("花生。")])
         played = await play(single(library, client=client).stream(ASKED, message_id="q1"))
         said = await stored(library, LIN)
@@ -59,9 +57,7 @@ class TestAnswer:
         assert said[1].metadata == {"recalled": ["lin-1", "lin-0"]}
         assert (await library.store.count("lin"))["messages"] == 5
 
-    async def test_the_next_turn_sees_what_was_said_and_no_forged_call(
-        self, library: Library
-    ) -> None:
+    async def test_next_turn_sees_messages_without_forged_calls(self, library: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="x"), say("花生。"), say("不客气。")])
         chat = single(library, client=client)
         await chat.answer(ASKED)
@@ -72,7 +68,7 @@ class TestAnswer:
         ]
         assert client.requests[2].messages[0] == client.requests[0].messages[0]
 
-    async def test_what_the_model_is_shown_anyway_is_not_recalled(self, sensible: Library) -> None:
+    async def test_visible_messages_are_not_recalled(self, sensible: Library) -> None:
         client = ScriptedClient([say("ok")] * 3)
         chat = single(sensible, client=client)
         await chat.answer("My cat is called Momo.")
@@ -83,7 +79,7 @@ class TestAnswer:
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert "My cat is called Momo." in texts
 
-    async def test_what_the_model_is_shown_in_part_can_be_recalled(self, sensible: Library) -> None:
+    async def test_truncated_messages_can_be_recalled(self, sensible: Library) -> None:
         chat = single(sensible, *[say("ok")] * 5)
         await chat.answer("The code of my garage door is 4711-QX. " + "We talked of trains. " * 500)
         for _ in range(2):
@@ -92,7 +88,7 @@ class TestAnswer:
         texts = [event["text"] for event in played.recalled(forged=True)[0]["events"]]
         assert any("4711-QX" in text for text in texts)
 
-    def test_of_a_long_memory_the_passage_is_shown_that_was_asked_for(self) -> None:
+    def test_long_memory_is_cut_to_the_relevant_passage(self) -> None:
         story = "We talked about trains and the weather. " * 400
         contents = [f"{story}My code is 4711-QX.", "The code is long.", f"{story}没有别的。"]
         memories = [
@@ -117,7 +113,7 @@ class TestAnswer:
         assert last.startswith("We talked")  # where nothing fits, the beginning
         assert 5_000 < len(first) + len(last) < 6_100
 
-    async def test_a_message_sent_again_gets_its_answer_again(self, library: Library) -> None:
+    async def test_repeated_message_id_gets_the_stored_answer(self, library: Library) -> None:
         client = ScriptedClient([fail("unreachable"), say("花生。")])
         chat = single(library, client=client)
         with pytest.raises(ModelFailed):
@@ -129,13 +125,11 @@ class TestAnswer:
         assert (again.final.model_calls, again.final.recalls) == (0, 0)
         assert [m.content for m in await stored(library, LIN)] == [ASKED, "花生。"]
 
-    async def test_the_same_words_without_an_id_are_another_message(self, lite: Library) -> None:
+    async def test_same_text_without_id_is_another_message(self, lite: Library) -> None:
         chat = single(lite, say("one"), say("two"))
         assert [(await chat.answer("hi")).text for _ in range(2)] == ["one", "two"]
 
-    async def test_calls_and_results_stand_in_the_context_with_their_ids(
-        self, lite: Library
-    ) -> None:
+    async def test_context_has_calls_and_results_with_ids(self, lite: Library) -> None:
         both = calls(call("recall_memory", query="a"), call("recall_memory", query="b"))
         client = ScriptedClient([think("两次", both), say("好。")])
         played = await play(single(lite, client=client).stream(ASKED))
@@ -148,11 +142,11 @@ class TestAnswer:
         assert client.requests[1].messages[-4:-2] == forged
         assert forged[0].content[0].id == forged[1].content[0].call_id  # type: ignore[union-attr]
 
-    async def test_text_comes_as_the_model_says_it(self, lite: Library) -> None:
+    async def test_text_is_streamed(self, lite: Library) -> None:
         played = await play(single(lite, say("one two three")).stream("go"))
         assert played.deltas == ["one", " two", " three"]
 
-    async def test_words_beside_calls_are_shown_too(self, lite: Library) -> None:
+    async def test_text_beside_calls_is_shown(self, lite: Library) -> None:
         class Chatty(ScriptedClient):
             async def _stream(self, request: Any) -> Any:
                 if len(self.requests) == 0:
@@ -165,7 +159,7 @@ class TestAnswer:
         assert played.final.text == "Let me look.\n\nIn Lisbon."
         assert played.kinds[2] == "text_delta"
 
-    async def test_what_is_asked_is_bound_to_the_scope(self, lite: Library) -> None:
+    async def test_recalls_are_bound_to_the_scope(self, lite: Library) -> None:
         raw = json.dumps({"query": "x", "user_id": "team"})
         played = await play(
             single(lite, call_raw("recall_memory", raw), say("ok")).stream(ASKED_EN)
@@ -175,7 +169,7 @@ class TestAnswer:
         assert "'user_id' cannot be given" in refused.content
         assert played.final.recalls == 1
 
-    async def test_bad_arguments_get_an_answer_and_cost_no_recall(self, lite: Library) -> None:
+    async def test_invalid_arguments_are_reported_and_not_counted(self, lite: Library) -> None:
         cases: list[str] = ["", "[]", "nonsense", '{"q": 1}', '{"query": ""}', '{"query": " \\n"}']
 
         async def check(written: str) -> None:
@@ -186,18 +180,18 @@ class TestAnswer:
 
         await check_each_async(cases, check)
 
-    async def test_names_with_traces_of_a_template_are_understood(self, lite: Library) -> None:
+    async def test_tool_names_with_template_tokens_are_normalized(self, lite: Library) -> None:
         script = [call("functions.recall_memory", query="offsite"), say("ok")]
         played = await play(single(lite, *script).stream(ASKED_EN))
         assert not played.results("functions.recall_memory", forged=False)[0].is_error
 
-    async def test_an_empty_message_is_a_mistake(self, lite: Library) -> None:
+    async def test_empty_message_is_refused(self, lite: Library) -> None:
         with pytest.raises(InvalidArgument, match="empty"):
             await single(lite).answer("  ")
         played = await play(single(lite).stream("  "))
         assert played.end.as_dict()["code"] == "INVALID_ARGUMENT"
 
-    async def test_what_cannot_be_stored_is_a_mistake(self, lite: Library) -> None:
+    async def test_unstorable_message_is_refused(self, lite: Library) -> None:
         cases: list[dict[str, str]] = [
             {"text": "a\0b"},
             {"text": "ok", "message_id": " x"},
@@ -210,11 +204,11 @@ class TestAnswer:
 
         await check_each_async(cases, check)
 
-    async def test_what_a_model_says_can_always_be_stored(self, lite: Library) -> None:
+    async def test_unstorable_characters_of_an_answer_are_removed(self, lite: Library) -> None:
         played = await play(single(lite, say("a\0b \ud83dc")).stream("go"))
         assert played.final.text == "ab c"
 
-    async def test_calls_with_the_same_id_are_told_apart(self, lite: Library) -> None:
+    async def test_calls_get_unique_ids(self, lite: Library) -> None:
         class Careless(ScriptedClient):
             async def _answer(self, request: Any) -> Any:
                 result = await super()._answer(request)
@@ -230,7 +224,7 @@ class TestAnswer:
         sent = [c.id for c in called.content]  # type: ignore[union-attr]
         assert sent == [r.call_id for r in given.content]  # type: ignore[union-attr]
 
-    async def test_instructions_and_time_stand_beside_the_prompt(self, lite: Library) -> None:
+    async def test_prompt_has_instructions_and_time(self, lite: Library) -> None:
         client = ScriptedClient([say("ok")])
         await lite.store.owners.set_time_zone("lin", "Asia/Shanghai")
         chat = SingleChat(lite, LIN, client, instructions="You are Bo.", clock=lambda: NOW)
@@ -249,7 +243,7 @@ class TestAnswer:
         assert len(client.requests[3].messages) == 2 + 4 + 1 + 2
 
 
-class TestCap:
+class TestRecallLimit:
     @pytest.mark.parametrize(
         ("cap", "counted", "told", "refused"),
         [
@@ -259,7 +253,7 @@ class TestCap:
             (2, False, "can run 2 times", "all 2 recalls of this turn are used up"),
         ],
     )
-    async def test_the_cap_is_told_as_people_say_it(
+    async def test_recall_limit_is_in_the_prompt(
         self, lite: Library, cap: int, counted: bool, told: str, refused: str
     ) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("ok")])
@@ -268,7 +262,7 @@ class TestCap:
         assert told in system_text(client.requests[0])
         assert refused in played.recalled(forged=False)[-1]["note"]
 
-    async def test_none_left_is_told(self, lite: Library) -> None:
+    async def test_prompt_says_that_no_recall_is_left(self, lite: Library) -> None:
         client = ScriptedClient([call("recall_memory", query="x"), say("ok")])
         played = await play(single(lite, client=client, recalls=0).stream(ASKED_EN))
         assert "do not call recall_memory" in system_text(client.requests[0])
@@ -276,7 +270,7 @@ class TestCap:
         assert played.results("recall_memory", forged=False)[0].is_error
         assert played.final.recalls == 1
 
-    async def test_a_model_that_only_calls_is_made_to_speak(self, lite: Library) -> None:
+    async def test_last_model_call_has_no_tools(self, lite: Library) -> None:
         client = ScriptedClient([*[call("recall_memory", query="x")] * 3, say("Lisbon.")])
         played = await play(single(lite, client=client, model_calls=4).stream(ASKED_EN))
         assert (played.final.text, played.final.degraded) == ("Lisbon.", False)
@@ -285,7 +279,7 @@ class TestCap:
         assert not any(kind.startswith(("call", "result")) for kind in context(last))
         assert LISBON in str([m.content for m in last.messages])
 
-    async def test_a_model_that_calls_to_the_very_end_has_no_answer(self, lite: Library) -> None:
+    async def test_only_calls_end_degraded(self, lite: Library) -> None:
         script = [call("recall_memory", query="x")] * 3
         played = await play(single(lite, *script, model_calls=3).stream(ASKED_EN))
         assert played.final.degraded
@@ -316,9 +310,7 @@ class TestLog:
 
 
 class TestLeaks:
-    async def test_leaks_are_told_when_they_happen_also_if_the_turn_fails(
-        self, lite: Library
-    ) -> None:
+    async def test_on_leak_is_called_even_if_the_turn_fails(self, lite: Library) -> None:
         told: list[str] = []
         client = ScriptedClient([say(f"Well. {DSML}"), fail("unreachable")])
         played = await play(SingleChat(lite, LIN, client, on_leak=told.append).stream(ASKED))
@@ -326,7 +318,7 @@ class TestLeaks:
         assert told == ["deepseek_dsml"]
 
     @pytest.mark.concurrent
-    async def test_leaks_of_an_answer_that_nobody_waits_for_are_told(self, lite: Library) -> None:
+    async def test_on_leak_is_called_for_a_closed_stream(self, lite: Library) -> None:
         told: list[str] = []
         heard = asyncio.Event()
 
@@ -345,7 +337,7 @@ class TestLeaks:
             await turn
         assert told == ["deepseek_dsml"]
 
-    async def test_leaks_of_the_recalls_own_model_are_told(self, lite: Library) -> None:
+    async def test_on_leak_is_called_for_the_recall_model(self, lite: Library) -> None:
         told: list[str] = []
         leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
         chat = SingleChat(
@@ -359,7 +351,7 @@ class TestLeaks:
         assert told == ["hermes_json"] * 2
         assert (end.text, end.leaks) == ("ok", ())
 
-    async def test_a_leak_is_asked_for_again_once_without_tools(
+    async def test_leak_is_retried_once_without_tools(
         self, lite: Library, caplog: pytest.LogCaptureFixture
     ) -> None:
         client = ScriptedClient([say(DSML), say("花生。")])
@@ -376,7 +368,7 @@ class TestLeaks:
         assert not any(kind.startswith(("call", "result")) for kind in context(again))
         assert PEANUTS in str([m.content for m in again.messages])
 
-    async def test_two_leaks_end_in_the_clean_text_so_far(self, lite: Library) -> None:
+    async def test_two_leaks_keep_the_clean_text(self, lite: Library) -> None:
         client = ScriptedClient([say(f"我想想。{DSML}"), say(f"可能是花生。{DSML}")])
         played = await play(single(lite, client=client).stream(ASKED))
         assert played.final.degraded
@@ -384,27 +376,27 @@ class TestLeaks:
         assert len(client.requests) == 2
         assert (await stored(lite, LIN))[-1].metadata["degraded"] is True
 
-    async def test_two_leaks_and_no_text_say_that_there_is_no_answer(self, lite: Library) -> None:
+    async def test_two_leaks_without_text_say_no_answer(self, lite: Library) -> None:
         played = await play(single(lite, say(DSML), say(DSML)).stream(ASKED))
         assert played.final.degraded
         assert played.final.text == "这个问题我答不上来。"
         assert len(played.final.leaks) == 2
 
-    async def test_an_empty_answer_is_asked_for_again(self, lite: Library) -> None:
+    async def test_empty_answer_is_retried(self, lite: Library) -> None:
         played = await play(single(lite, silence(), say("ok")).stream("hi"))
         assert (played.final.text, played.final.degraded) == ("ok", False)
 
-    async def test_thoughts_written_as_text_are_not_shown(self, lite: Library) -> None:
+    async def test_reasoning_written_as_text_is_hidden(self, lite: Library) -> None:
         script = say("<think>the user wants\n\nLisbon</think>\n\nIn Lisbon.\n")
         played = await play(single(lite, script).stream(ASKED_EN))
         assert played.final.text == "In Lisbon."
 
-    async def test_people_may_talk_about_the_tags(self, lite: Library) -> None:
+    async def test_prose_about_tags_is_shown(self, lite: Library) -> None:
         text = "DeepSeek writes `<｜DSML｜function_calls>` there."
         played = await play(single(lite, say(text)).stream("What is DSML?"))
         assert (played.final.text, played.final.leaks) == (text, ())
 
-    async def test_a_real_call_beside_a_leak_is_run(self, lite: Library) -> None:
+    async def test_real_call_beside_a_leak_runs(self, lite: Library) -> None:
         class Both(ScriptedClient):
             async def _stream(self, request: Any) -> Any:
                 if len(self.requests) == 0:
@@ -417,7 +409,7 @@ class TestLeaks:
         assert (played.final.text, len(played.final.leaks)) == ("花生。", 1)
         assert played.calls(forged=False) == ["recall_memory"]
 
-    async def test_a_leak_in_a_memory_is_data(self, lite: Library) -> None:
+    async def test_leak_in_a_memory_is_data(self, lite: Library) -> None:
         await single(lite, say("ok")).answer(f"My note: {DSML}")
         client = ScriptedClient([say("It is about 过敏.")])
         played = await play(single(lite, client=client).stream("What was my note about?"))

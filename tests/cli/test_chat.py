@@ -136,7 +136,7 @@ def test_leaks_and_degraded_answers_are_told(shell: Shell, db: Path, script: Any
     done = shell("chat", "hi", "--user", "lin", "--db", db)
     assert "Well." in done.out
     assert "the model wrote 2 calls as text (deepseek_dsml): hidden, not run" in done.out
-    assert "degraded: the model gave no clean answer" in done.out
+    assert "degraded: the model returned no clean answer" in done.out
     assert "function_calls" not in done.out
 
 
@@ -155,7 +155,7 @@ def test_a_group_is_played_from_its_file(shell: Shell, db: Path, tmp_path: Path)
     assert "    被提及，需要发言" in lines
     assert any(line.startswith("小助手: Ann，") and PEANUTS in line for line in lines)
     assert "    未被提及，可自行判断" in lines
-    assert lines[-1] == "  says nothing"
+    assert lines[-1] == "  no answer"
     said = stored(shell, db, "team")
     assert said[:2] == [PEANUTS, "@小助手 Ann 对什么过敏？"]
     assert len(said) == 3
@@ -349,7 +349,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
             person.wait_for("nothing found")
             block_until(lambda: server.requests)
             person.type("\x03")
-            assert "Ctrl-C again, or Ctrl-D, ends the chat" in person.wait_for("you: ")
+            assert "press Ctrl-C again or Ctrl-D to end the chat" in person.wait_for("you: ")
             person.type("hello again\n")
             person.wait_for("Hi.")
             person.wait_for("you: ")
@@ -362,7 +362,7 @@ def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
 INTERRUPTED = """
 import ctypes, readline
 from functools import partial
-from memrecall.cli.prompt import input_lines
+from memrecall.cli.chat import input_lines
 readline.set_pre_input_hook(partial(ctypes.PyDLL(None)["raise"], 2))
 try:
     next(input_lines("you: "))
@@ -386,7 +386,7 @@ def test_a_group_played_again_has_nothing_new_to_answer(
     assert shell("chat", "--group", file, "--db", db).code == 0
     again = shell("chat", "--group", file, "--db", db)
     assert (again.code, again.err) == (0, "")
-    assert "小助手 has nothing new to answer" in again.out
+    assert "小助手 has nothing to answer" in again.out
     told = shell("chat", "--group", file, "--db", db, "--json").json
     assert [turn["member_id"] for turn in told["turns"]] == ["bot", "deep"]
     assert told["turns"][0]["answer"] is None
@@ -412,7 +412,7 @@ def test_a_person_talks_on_in_a_group(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--user", "lin", "--as", "bo"), "--as names a member of a group"),
+        (("--user", "lin", "--as", "bo"), "--as requires --group"),
         (("--group", "FILE", "--as", "stranger"), "stranger"),
     ],
 )

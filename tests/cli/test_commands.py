@@ -273,7 +273,7 @@ def test_only_what_can_go_on_says_so(
 
     monkeypatch.setattr("memrecall.cli.options.run", stop)
     assert shell("search", "x", "--user", "lin", "--db", chat).err == "stopped\n"
-    assert "run it again to go on" in shell("reindex", "--db", chat).err
+    assert "run it again to continue" in shell("reindex", "--db", chat).err
 
 
 def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -> None:

@@ -195,7 +195,7 @@ def test_an_interrupted_import_says_how_to_go_on(
     monkeypatch.setattr(Library, "add_entries", interrupted)
     file = write(tmp_path, *map(line, range(2_500)))
     done = shell("import", file, "--db", db)
-    assert (done.code, done.err) == (130, "stopped; run it again to go on\n")
+    assert (done.code, done.err) == (130, "stopped; run it again to continue\n")
     monkeypatch.setattr(Library, "add_entries", add)
     again = shell("import", file, "--db", db, "--json").json
     assert (again["stored"], again["repeated"]) == (1_500, 1_000)

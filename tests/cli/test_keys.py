@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.cli.keys import read_expiry
+from memrecall.cli.owners import read_expiry
 from memrecall.errors import InvalidArgument
 from tests.cases import check_each
 
@@ -99,8 +99,8 @@ def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
 
 def test_what_cannot_be_a_key_is_refused(shell: Shell, db: Path) -> None:
     cases: list[tuple[list[str], str]] = [
-        ([], "the key is for nobody"),
-        (["--user", "a", "--all-users"], "exclude each other"),
+        ([], "the key would open nothing"),
+        (["--user", "a", "--all-users"], "are mutually exclusive"),
         (["--user", ""], "user_id ''"),
         (["--user", "a", "--expires", "soon"], "--expires 'soon' is not a time"),
         (["--user", "a", "--expires", "2 days"], "90m, 12h, 30d"),

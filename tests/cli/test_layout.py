@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
 
-from memrecall.cli.output import bar, cut, flat, fold, indent
+from memrecall.cli.output import draw_bar, flatten, fold, indent, truncate
 from tests.cases import check_each
 
 MIXED = (
@@ -58,9 +58,9 @@ def test_a_margin_does_not_colour_what_stands_beside_it() -> None:
 
 
 def test_one_line_ends_in_an_ellipsis() -> None:
-    assert cut(Text("数据库配置"), 7).plain == "数据库…"
-    assert cut(Text("short"), 7).plain == "short"
-    assert flat("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
+    assert truncate(Text("数据库配置"), 7).plain == "数据库…"
+    assert truncate(Text("short"), 7).plain == "short"
+    assert flatten("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
 
 
 def test_a_bar_has_always_the_same_length() -> None:
@@ -68,7 +68,7 @@ def test_a_bar_has_always_the_same_length() -> None:
 
     def check(case: tuple[float, int]) -> None:
         share, filled = case
-        drawn = bar(share, "green").plain
+        drawn = draw_bar(share, "green").plain
         assert (drawn.count("━"), len(drawn)) == (filled, 12)
 
     check_each(cases, check)

@@ -34,11 +34,11 @@ class TestMemories:
     def test_adding_finds_facts_and_says_what_they_replace(self, shell: Shell, ann: Path) -> None:
         done = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
         assert done.code == 0
-        assert done.out.startswith("UPDATE User moved to Rome. instead of User lives in Paris.")
+        assert done.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
         assert listed(shell, ann) == ["User moved to Rome.", "User likes green tea."]
         assert len(listed(shell, ann, "--superseded")) == 3
         nothing = shell("memories", "add", "Hello!", "--user", "ann", "--db", ann)
-        assert nothing.out == "stored; there is no new fact in it\n"
+        assert nothing.out == "stored; no new facts in it\n"
 
     def test_as_it_is_and_from_standard_input(
         self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
@@ -74,7 +74,7 @@ class TestMemories:
             "ADD", "UPDATE", "DELETE", "UNDO",
         ]  # fmt: skip
         assert "by command line" in told.out
-        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory removed\n"
+        assert shell("memories", "purge", key, *at, "--yes").out == "1 memory purged\n"
         gone = shell("memories", "show", key, *at)
         assert (gone.code, "NOT_FOUND" in gone.err) == (2, True)
 
@@ -119,7 +119,7 @@ def test_the_graph(shell: Shell, ann: Path) -> None:
     assert "Paris" in shell("graph", *at).out
     ways = shell("graph", "Paris", "--to", "green tea", *at, "--json").json["paths"]
     assert len(ways[0]) == 2
-    assert shell("graph", "nobody", *at).out == "nothing\n"
+    assert shell("graph", "nobody", *at).out == "nothing found\n"
     assert shell("graph", "--to", "x", *at).code == 2
 
 
@@ -132,12 +132,12 @@ class TestSweep:
         base = ("sweep", "--user", "ann", "--db", ann)
         said = shell(*base, "--dry-run").out
         assert "duplicate        1" in said
-        assert said.endswith("1 memory would go\n")
+        assert said.endswith("1 memory would be deleted\n")
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
         assert len(listed(shell, ann)) == 4
         monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
-        assert shell(*base).out.endswith("1 memory gone\n")
+        assert shell(*base).out.endswith("1 memory deleted\n")
         assert len(listed(shell, ann)) == 3
 
     def test_for_programs_nothing_goes_without_yes(self, shell: Shell, ann: Path) -> None:
@@ -172,7 +172,7 @@ class TestMoving:
         assert imported.json["rows"]["memories"] == 2
         assert listed(shell, other) == listed(shell, ann)
         again = shell("import", file, "--db", other)
-        assert again.out.startswith("an export of 1 user imported: ")
+        assert again.out.startswith("export of 1 user imported: ")
         assert listed(shell, other) == listed(shell, ann)
         renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
         assert renamed.code == 0

@@ -197,9 +197,9 @@ def test_a_conversation_comes_from_a_file_or_from_standard_input(
 
 
 BAD_FILES: list[tuple[str | bytes, str]] = [
-    ("", "has no message"),
-    ("[]", "has no message"),
-    ('{"role": "user", "content": " "}', "has no message"),
+    ("", "contains no message"),
+    ("[]", "contains no message"),
+    ('{"role": "user", "content": " "}', "contains no message"),
     ('{"role": "user", "content": "a"}\n{"role"', "line 2: not JSON"),
     ('[{"role": "user", "content": "a"},\n{"role"]', "line 2: not JSON"),
     ('{"role": "user", "content": "a"}\n[1]', "line 2: not an object"),
@@ -212,7 +212,7 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
     ('{"role": "user", "content": "a\\u0000"}', "line 1: the content of a message contains a NUL"),
     ('{"role": "user", "content": "a", "ts": "soon"}', "line 1: ts 'soon' is not a time"),
     ('{"role": "user", "content": "a", "name": 7}', "line 1: name 7 is not a text"),
-    ('{"role": "assistant", "content": "a"}', "is not the user's but the assistant's"),
+    ('{"role": "assistant", "content": "a"}', "has role assistant, not user"),
     (b'{"role": "user", "content": "a"}\n\xff', "line 2: not UTF-8"),
 ]
 
@@ -236,15 +236,15 @@ def test_what_is_wrong_with_a_conversation_is_said_with_its_line(
 
 
 WRONG = [
-    ([], "nothing is asked"),
-    ([" "], "the request is empty"),
-    (["x", "--messages", "nowhere.json"], "nowhere.json cannot be read"),
+    ([], "there is no query"),
+    ([" "], "the query is empty"),
+    (["x", "--messages", "nowhere.json"], "cannot read nowhere.json"),
     (["x", "--now", "soon"], "'soon' is not a time"),
     (["x", "--max-iterations", "0"], "limit on iterations is 0"),
     (["x", "--seconds", "-1"], "limit on seconds is -1"),
     (["x", "--seconds", "nan"], "limit on seconds is nan"),
-    (["x", "--record", "a", "--replay", "b"], "exclude each other"),
-    (["x", "--overwrite"], "belongs to --record"),
+    (["x", "--record", "a", "--replay", "b"], "are mutually exclusive"),
+    (["x", "--overwrite"], "--overwrite requires --record"),
     (["x", "--replay", "nowhere.jsonl"], "nowhere.jsonl cannot be read"),
     (["x", "--record", "nowhere/at/all.jsonl"], "cannot be written"),
     (["x", "--session", "tab\tbed"], "session_id"),
@@ -414,7 +414,7 @@ def test_a_larger_window_is_a_new_iteration(
         finish("maya-1"),
     )
     done = shell("recall", "go on", "--messages", file, "--user", "maya", "--db", chat)
-    assert "10 messages given" in done.out
+    assert "10 messages passed" in done.out
     assert "iteration 1, 5 messages shown" in done.out
     assert "iteration 2, 8 messages shown" in done.out
     assert "window 5 → 8" in done.out
@@ -427,7 +427,7 @@ def test_a_model_that_fails_is_replaced_by_the_rules_and_said_so(
     done = shell("recall", "Who has the spare key?", "--user", "maya", "--db", chat)
     assert done.code == 0
     assert "the model failed: the key [sk] is wrong" in done.out
-    told, _, after = done.out.partition("the model cannot do it, the rules go on")
+    told, _, after = done.out.partition("the model cannot continue, falling back to rules")
     assert "▸" not in told
     assert "▸ search_memories “Who has the spare key?”" in after
     assert "model_failed, window 5" in done.out

@@ -129,7 +129,7 @@ def test_an_empty_list_says_so(shell: Shell, chat: Path) -> None:
     assert shell("trace", "list", "--user", "lin", "--db", chat).out == "none\n"
     done = shell("trace", "show", "--last", "--user", "lin", "--db", chat)
     assert done.code == 2
-    assert "no recall of user 'lin' was kept" in done.err
+    assert "no recall of user 'lin' is stored" in done.err
 
 
 def test_traces_of_others_are_not_seen(shell: Shell, chat: Path) -> None:
@@ -171,12 +171,12 @@ def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None
 
 
 WRONG = [
-    (["show", "--user", "lin"], "which trace is not clear"),
-    (["show", "tr_1", "--last", "--user", "lin"], "which trace is not clear"),
-    (["show", "tr_1"], "whose trace is not said"),
-    (["show", "--last"], "whose trace is not said"),
+    (["show", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
+    (["show", "tr_1", "--last", "--user", "lin"], "exactly one of TRACE_ID, --last and --file"),
+    (["show", "tr_1"], "a stored trace requires --user"),
+    (["show", "--last"], "a stored trace requires --user"),
     (["show", "tr_1", "--user", "lin"], "there is no trace 'tr_1'"),
-    (["show", "--file", "nowhere.json"], "nowhere.json cannot be read"),
+    (["show", "--file", "nowhere.json"], "cannot read nowhere.json"),
     (["list"], "--user"),
     (["list", "--user", "lin", "--limit", "0"], "limit 0"),
     (["list", "--user", "lin", "--cursor", "forged"], "cursor"),

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from memrecall.evaluation.metrics import summarise
+from memrecall.evaluation.metrics import summarize
 from memrecall.evaluation.runs import QuestionResult, RunFolder, RunPlan, RunState
 
 from .sample import SCRIPT
@@ -46,5 +46,5 @@ def _make(path: Path, started_at: str, lost: set[int], answered: int = QUESTIONS
     state.counts = {"questions": QUESTIONS, "answered": answered}
     state.complete = answered == QUESTIONS
     if state.complete:
-        state.metrics = summarise(read.questions, read.answers, read.seconds)
+        state.metrics = summarize(read.questions, read.answers, read.seconds)
     run.save(state)

@@ -31,7 +31,7 @@ class Clock:
         return self.now
 
 
-def test_a_token_stands_for_its_key_until_it_is_old_or_ended() -> None:
+def test_token_is_valid_until_it_expires_or_ends() -> None:
     clock = Clock()
     sessions = BrowserSessions(clock)
     first, second = sessions.start("one"), sessions.start("two")
@@ -47,7 +47,7 @@ def test_a_token_stands_for_its_key_until_it_is_old_or_ended() -> None:
     assert sessions.find_key(second) is None
 
 
-def test_the_oldest_sessions_give_way() -> None:
+def test_oldest_sessions_are_evicted() -> None:
     sessions = BrowserSessions(Clock())
     oldest = sessions.start("old")
     tokens = [sessions.start(str(number)) for number in range(MAX_SESSIONS)]
@@ -65,7 +65,7 @@ LANGUAGES = [
 ]
 
 
-def test_language() -> None:
+def test_language_follows_cookie_then_browser() -> None:
     def check(case: tuple[str, str, str]) -> None:
         accepted, cookie, language = case
         headers = {b"accept-language": accepted.encode(), b"cookie": cookie.encode()}
@@ -74,28 +74,28 @@ def test_language() -> None:
     check_each(LANGUAGES, check)
 
 
-def test_theme() -> None:
+def test_theme_follows_cookie() -> None:
     assert choose_theme({}) == "auto"
     assert choose_theme({b"cookie": b"memrecall_theme=dark"}) == "dark"
     assert choose_theme({b"cookie": b"memrecall_theme=pink"}) == "auto"
 
 
 @given(st.binary(max_size=200))
-def test_any_cookie_header_can_be_read(sent: bytes) -> None:
+def test_any_cookie_header_can_be_parsed(sent: bytes) -> None:
     headers = {b"cookie": sent}
     assert isinstance(read_cookies(headers), dict)
     assert choose_language(headers | {b"accept-language": sent}) in ("en", "zh")
 
 
 @given(st.text(max_size=60))
-def test_nobody_is_sent_to_another_site(target: str) -> None:
+def test_redirects_stay_on_this_site(target: str) -> None:
     path = local_path(target)
     assert path.startswith("/")
     assert not path.startswith(("//", "/\\"))
     assert "\n" not in path
 
 
-def test_every_page_is_registered_and_in_two_languages() -> None:
+def test_pages_are_registered_and_translated() -> None:
     folder = Path(dashboard.__file__).parent
     modules = {path.stem for path in (folder / "pages").glob("*.py")} - {"__init__"}
     assert modules == set(PAGES)
@@ -108,7 +108,7 @@ def test_every_page_is_registered_and_in_two_languages() -> None:
         assert chinese.strip()
 
 
-def test_nothing_is_shown_as_html() -> None:
+def test_no_content_is_rendered_as_html() -> None:
     folder = Path(dashboard.__file__).parent
     risky = re.compile(
         r"ui\.(html|markdown|add_body_html|add_head_html|run_javascript)\b|innerHTML"
@@ -118,7 +118,7 @@ def test_nothing_is_shown_as_html() -> None:
 
 
 @pytest.mark.concurrent
-def test_the_service_does_not_load_the_pages_before_they_are_asked_for() -> None:
+def test_server_import_does_not_load_nicegui() -> None:
     code = "import sys, memrecall.server.runner; print('nicegui' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

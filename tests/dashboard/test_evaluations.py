@@ -10,7 +10,7 @@ from .sample import SCRIPT
 Keyed = tuple[Served, dict[str, str]]
 
 
-async def test_runs_are_listed_and_one_is_shown_in_figures(window: Window) -> None:
+async def test_runs_are_listed_and_shown_with_metrics(window: Window) -> None:
     page = window.page
     await window.open("/evaluations")
     items = await page.locator(".mr-item").all_inner_texts()
@@ -27,12 +27,12 @@ async def test_runs_are_listed_and_one_is_shown_in_figures(window: Window) -> No
     assert "Questions\n5" in await window.text()
 
 
-async def test_two_runs_are_compared_by_what_got_worse(window: Window) -> None:
+async def test_two_runs_are_compared_by_question(window: Window) -> None:
     page = window.page
     await window.open("/evaluations")
-    await page.click("[aria-label='Choose the run second']")
-    await page.click("[aria-label='Choose the run first']")
-    await page.click("text=Compare the two chosen")
+    await page.click("[aria-label='Select run second']")
+    await page.click("[aria-label='Select run first']")
+    await page.click("text=Compare selected")
     await page.wait_for_selector("h1:has-text('first → second')")
     questions = await page.locator(".mr-question").all_inner_texts()
     assert len(questions) == 12
@@ -45,7 +45,7 @@ async def test_two_runs_are_compared_by_what_got_worse(window: Window) -> None:
     await window.ready()
 
 
-async def test_runs_that_cannot_be_compared_or_found(window: Window) -> None:
+async def test_incomparable_and_unknown_runs_are_refused(window: Window) -> None:
     answer = await window.open("/evaluations/compare?a=first&b=third")
     assert answer.status == 400
     assert "12 and 5 answers" in await window.text("[role=alert]")
@@ -55,7 +55,7 @@ async def test_runs_that_cannot_be_compared_or_found(window: Window) -> None:
     window.watch.problems.clear()  # the browser tells of these
 
 
-async def test_runs_are_for_operators_and_an_empty_folder_says_so(
+async def test_runs_require_operator_and_empty_folder_is_explained(
     browser: Any, keyed: Keyed
 ) -> None:
     server, keys = keyed

@@ -11,7 +11,7 @@ from .sample import SCRIPT, TALK, VILLAIN
 Keyed = tuple[Served, dict[str, str]]
 
 
-async def test_from_a_search_to_neighbours_to_a_memory_to_its_recall(window: Window) -> None:
+async def test_search_links_to_context_memory_and_recall(window: Window) -> None:
     page = window.page
     await window.open("/explorer?user=maya")
     await page.fill("input[name=q]", 'brother AND "works at"')
@@ -31,7 +31,7 @@ async def test_from_a_search_to_neighbours_to_a_memory_to_its_recall(window: Win
     await window.ready()
 
 
-async def test_filters_narrow_what_is_shown(window: Window) -> None:
+async def test_filters_select_messages(window: Window) -> None:
     page = window.page
     await window.open("/explorer?user=maya")
     every = await page.locator("article").count()
@@ -46,12 +46,12 @@ async def test_filters_narrow_what_is_shown(window: Window) -> None:
     await page.click("[role=option]:has-text('assistant')")
     await page.wait_for_selector("input[name=role][value=assistant]", state="attached")
     await page.click("button:has-text('Search')")
-    await page.wait_for_selector("text=No message here.")
+    await page.wait_for_selector("text=No messages.")
     await window.open("/explorer?user=maya&by=meaning&q=spare+key")
     assert "spare key" in await window.text("article >> nth=0")
 
 
-async def test_a_mistake_in_a_query_is_told(window: Window) -> None:
+async def test_invalid_query_is_explained(window: Window) -> None:
     await window.open("/explorer?user=maya&q=%22half")
     assert "quotation mark" in await window.text("[role=alert]")
     await window.open("/explorer?user=maya&since=yesterdayish")
@@ -59,19 +59,19 @@ async def test_a_mistake_in_a_query_is_told(window: Window) -> None:
     window.watch.problems.clear()  # the browser tells of the 400s
 
 
-async def test_a_memory_tells_what_superseded_it_and_why(window: Window) -> None:
+async def test_memory_shows_its_replacement_and_reason(window: Window) -> None:
     page = window.page
     await window.open("/explorer/memories?user=maya&state=superseded")
     await page.click("a:has-text('favourite tea is genmaicha')")
     await page.wait_for_selector("text=it replaces: User's favourite tea is genmaicha.")
-    await page.click("text=What took its place")
+    await page.click("text=Replaced by")
     await page.wait_for_selector("h1:has-text('sencha')")
-    assert "What it took the place of" in await window.text()
+    assert "Replaces" in await window.text()
     await window.open("/explorer/memories?user=maya&q=allergies")
     assert "allergic to peanuts" in await window.text()
 
 
-async def test_delete_and_undo_ask_first(window: Window) -> None:
+async def test_delete_and_undo_require_confirmation(window: Window) -> None:
     page = window.page
     await window.open("/explorer/memories?user=maya")
     await page.click("a:has-text('allergic to peanuts')")
@@ -92,7 +92,7 @@ async def test_delete_and_undo_ask_first(window: Window) -> None:
     await page.wait_for_selector("button:has-text('Delete')")
 
 
-async def test_a_key_that_reads_deletes_nothing(browser: Any, keyed: Keyed) -> None:
+async def test_read_only_key_cannot_delete(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["reader"])
@@ -104,7 +104,7 @@ async def test_a_key_that_reads_deletes_nothing(browser: Any, keyed: Keyed) -> N
         await window.page.wait_for_selector("text=this key may only read")
 
 
-async def test_the_graph_is_drawn_and_walked(window: Window) -> None:
+async def test_graph_is_drawn_and_can_be_navigated(window: Window) -> None:
     page = window.page
     await window.open("/explorer/graph?user=maya")
     await page.wait_for_selector("canvas")
@@ -115,10 +115,10 @@ async def test_the_graph_is_drawn_and_walked(window: Window) -> None:
     await window.ready()
 
 
-async def test_sessions_have_layered_summaries(window: Window) -> None:
+async def test_sessions_show_layered_summaries(window: Window) -> None:
     await window.open("/explorer/sessions?user=maya")
     await window.page.click(f"a:has-text('{TALK}')")
-    await window.page.wait_for_selector("h2:has-text('The whole session')")
+    await window.page.wait_for_selector("h2:has-text('Session summary')")
     assert "messages 1 to 4, by rules" in await window.text()
     await window.ready()
 
@@ -134,7 +134,7 @@ WRITTEN_ON = (
 )
 
 
-async def test_what_users_wrote_is_text(window: Window) -> None:
+async def test_messages_are_rendered_as_text(window: Window) -> None:
     for path in WRITTEN_ON:
         await window.open(path + urlencode({"user": VILLAIN}))
         assert SCRIPT[:30] in await window.text(), path
@@ -142,7 +142,7 @@ async def test_what_users_wrote_is_text(window: Window) -> None:
         assert await window.page.locator("main script, main img").count() == 0, path
 
 
-async def test_a_script_in_a_memory_or_a_recall_is_text(window: Window) -> None:
+async def test_script_in_memory_or_recall_is_rendered_as_text(window: Window) -> None:
     page = window.page
     for path, card in (("/explorer/memories", "History"), ("/recalls", "Timeline")):
         await window.open(f"{path}?user={VILLAIN}")

@@ -21,7 +21,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-async def test_pages_at_a_hundred_thousand_messages(browser: Any, large: tuple[Path, str]) -> None:
+async def test_pages_work_with_100000_messages(browser: Any, large: tuple[Path, str]) -> None:
     folder, trace_id = large
     with served(folder, "--db", folder / "bench.db") as server:
         for name, path in pages(trace_id).items():

@@ -29,7 +29,7 @@ async def figure(window: Window, name: str) -> str:
     return str(await window.page.inner_text(f"[data-figure={name}]"))
 
 
-async def test_the_service_counts_what_happens(
+async def test_overview_shows_service_usage(
     browser: Any, keyed: Keyed, model_server: ModelServer, folder: Path
 ) -> None:
     server, keys = keyed
@@ -64,10 +64,11 @@ async def test_the_service_counts_what_happens(
             assert int(await figure(window, "recalls")) >= 1
 
 
-async def test_who_opens_one_user_sees_that_users_figures(browser: Any, keyed: Keyed) -> None:
+async def test_overview_of_single_user_key_shows_that_user(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])
+        await window.open("/")
         await window.page.wait_for_url("**user=maya**")
         await window.ready()
         text = await window.text()

@@ -14,7 +14,7 @@ from .conftest import Window, sign_in, window_on
 Keyed = tuple[Served, dict[str, str]]
 
 
-async def test_a_recall_is_drawn_and_its_evidence_leads_to_the_message(window: Window) -> None:
+async def test_recall_shows_evidence_linked_to_message(window: Window) -> None:
     page = window.page
     await window.open("/recalls?user=maya")
     await page.click("text=Where does Tom work?")
@@ -30,7 +30,7 @@ async def test_a_recall_is_drawn_and_its_evidence_leads_to_the_message(window: W
     assert "/explorer/memory?" in str(await remembered.get_attribute("href"))
 
 
-async def test_the_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
+async def test_trace_can_be_downloaded(window: Window, tmp_path: Path) -> None:
     await window.open("/recalls?user=lin")
     await window.page.click("text=我对什么过敏来着？")
     await window.page.wait_for_selector("text=Download JSON")
@@ -44,36 +44,36 @@ async def test_the_trace_can_be_downloaded(window: Window, tmp_path: Path) -> No
     assert body["handoff"]["relevant_memory_keys"]
 
 
-async def test_two_recalls_side_by_side(window: Window) -> None:
+async def test_two_recalls_are_compared(window: Window) -> None:
     page = window.page
     await window.open("/recalls?user=maya")
     boxes = page.locator("[role=checkbox]")
-    await page.click("text=Compare the two chosen")
-    await page.wait_for_selector("text=Choose two recalls")
+    await page.click("text=Compare selected")
+    await page.wait_for_selector("text=Select two recalls")
     await boxes.nth(0).click()
     await boxes.nth(1).click()
-    await page.click("text=Compare the two chosen")
+    await page.click("text=Compare selected")
     await page.wait_for_selector(".mr-columns")
     await window.ready()
     assert await page.locator(".mr-columns > div").count() == 2
     assert await page.locator("h2:has-text('Timeline')").count() == 2
 
 
-async def test_recall_again_with_other_settings(window: Window) -> None:
+async def test_recall_can_be_repeated_with_other_settings(window: Window) -> None:
     page = window.page
     await window.open("/recalls?user=maya")
     await page.click("text=Who has my spare key?")
-    await page.click("text=Recall again with other settings")
+    await page.click("text=Repeat with other settings")
     await window.ready()
-    await page.fill("[aria-label='Tool calls, at most']", "0")
-    await page.click("button:has-text('Recall') >> nth=-1")
+    await page.fill("[aria-label='Max. tool calls']", "0")
+    await page.click("button:has-text('Start recall') >> nth=-1")
     await page.wait_for_selector("text=Finished")
-    await page.click("text=Show the recall")
+    await page.click("text=Show recall")
     await page.wait_for_selector("h1:has-text('Who has my spare key?')")
     assert "tool_calls" in await window.text()
 
 
-async def test_a_recall_is_seen_while_it_runs(
+async def test_running_recall_is_shown_live(
     browser: Any, keyed: Keyed, model_server: ModelServer
 ) -> None:
     server, keys = keyed
@@ -100,18 +100,18 @@ async def test_a_recall_is_seen_while_it_runs(
         assert "handoff" in await window.text(".mr-lane")
 
 
-async def test_without_recalls_the_page_says_so(browser: Any, keyed: Keyed) -> None:
+async def test_empty_recall_list_is_explained(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["all"])
         await window.open("/recalls")
-        assert "Whose data?" in await window.text()
+        assert "Select a user" in await window.text()
         await window.open("/recalls?user=nobody")
-        assert "nothing here" in await window.text("[role=alert]")
+        assert "Not found" in await window.text("[role=alert]")
         window.watch.problems.clear()  # the browser tells of the 404
 
 
-async def test_a_key_of_one_user_sees_that_user_alone(browser: Any, keyed: Keyed) -> None:
+async def test_key_of_one_user_sees_only_that_user(browser: Any, keyed: Keyed) -> None:
     server, keys = keyed
     async with window_on(browser, server.url) as window:
         await sign_in(window, keys["maya"])

@@ -23,7 +23,7 @@ def recalled(minutes: float, **more: object) -> TraceSummary:
 
 
 @given(st.sampled_from(sorted(PERIODS)), st.floats(1.5e9, 2.5e9))
-def test_a_span_ends_in_the_bucket_of_now(name: str, at: float) -> None:
+def test_period_ends_in_current_bucket(name: str, at: float) -> None:
     now = datetime.fromtimestamp(at, UTC)
     period = PERIODS[name]
     buckets = period.buckets(now)
@@ -32,7 +32,7 @@ def test_a_span_ends_in_the_bucket_of_now(name: str, at: float) -> None:
     assert buckets == sorted(set(buckets))
 
 
-def test_counts_levels_and_percentiles() -> None:
+def test_usage_has_counts_levels_and_percentiles() -> None:
     buckets = PERIODS["hour"].buckets(NOW)
     rows = [
         CounterRow(buckets[0], "searches", "lexical", 3, 0.0),
@@ -52,7 +52,7 @@ def test_counts_levels_and_percentiles() -> None:
     assert usage.percentile("recall_seconds", 0.5) == 0.175
 
 
-def test_a_users_recalls_give_the_same_figures() -> None:
+def test_usage_of_recalls_counts_outcomes() -> None:
     found = [recalled(1), recalled(5, stop_reason="seconds", abstained=True, confidence=0.1)]
     usage = usage_of_recalls(found, PERIODS["hour"], NOW)
     assert usage.by_label("recalls") == {"handoff": 1, "seconds": 1}

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from memrecall.evaluation.metrics import measure, trade_off
+from memrecall.evaluation.metrics import abstention_curve, measure
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import QuestionResult, RecallRecord
 from tests.evaluation.conftest import Bench
@@ -49,7 +49,7 @@ def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None
     assert told["keys"] == pytest.approx(sum(map(len, keys.values())) / len(asked), abs=1e-5)
     shown = bench.shell("eval", "compare", *runs)
     assert shown.code == 0
-    assert f"nothing for {told['empty']:.1%}" in shown.out
+    assert f"none for {told['empty']:.1%}" in shown.out
     assert f"F1, search cut at {told['best_cut']}" in shown.out
     backwards = bench.shell("eval", "compare", *reversed(runs), "--json")
     assert "handed_off" not in backwards.json
@@ -73,7 +73,7 @@ def test_parts_of_a_recall_can_be_switched_off(bench: Bench) -> None:
     assert again.code == 2
     assert "without" in again.err
     searched = bench.run("searched", "search", "--no-grow-window")
-    assert "--no-grow-window: a search has no such part" in searched.err
+    assert "--no-grow-window: only for --mode recall" in searched.err
 
 
 def test_adversarial_questions_have_no_answer() -> None:
@@ -96,5 +96,5 @@ def test_the_trade_off_goes_through_every_threshold() -> None:
     asked = [question("q1", ["a"]), question("q2", ["b"]), question("q3", [])]
     answers = [recalled("q1", ["a"], 0.9), recalled("q2", ["b"], 0.3), recalled("q3", [], 0.4)]
     pairs = list(zip(asked, answers, strict=True))
-    assert trade_off(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
-    assert trade_off(pairs[:2]) == []
+    assert abstention_curve(pairs) == [(0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (1.0, 1.0)]
+    assert abstention_curve(pairs[:2]) == []

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarise
+from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarize
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import QuestionResult, RecallRecord
 from memrecall.evaluation.statistics import (
-    Pooled,
-    Table,
+    MetricTable,
+    PooledMetric,
     area_under_roc,
     brier_skill,
     calibration_bins,
@@ -69,13 +69,13 @@ def test_questions_without_evidence_are_left_out() -> None:
     asked = [question(1, ["a"]), question(2, [])]
     told = values(asked, [found(1, ["a"]), found(2, ["a"])])
     assert told["recall@1"] == told["mrr"] == 1.0
-    counts = summarise(asked, [found(1, ["a"]), found(2, ["a"])], [0.1, 0.2])["overall"]
+    counts = summarize(asked, [found(1, ["a"]), found(2, ["a"])], [0.1, 0.2])["overall"]
     assert counts["recall@1"]["questions"] == 1
     assert counts["results@0.5"]["questions"] == 2
 
 
 def test_only_unanswerable_questions_have_no_evidence_figures() -> None:
-    told = summarise([question(1, [])], [found(1, ["a"])], [0.1])["overall"]
+    told = summarize([question(1, [])], [found(1, ["a"])], [0.1])["overall"]
     assert "recall@10" not in told
     assert told["results@0.5"]["value"] == 1.0
 
@@ -141,9 +141,9 @@ def test_latency_percentiles() -> None:
     assert told == {"p50": 0.5, "p95": 0.95}
 
 
-def table_of(scores: Sequence[float]) -> Table:
+def table_of(scores: Sequence[float]) -> MetricTable:
     column = np.array(scores, dtype=np.float64)
-    return Table.of({"score": (column, np.ones(len(column)))}, {})
+    return MetricTable.of({"score": (column, np.ones(len(column)))}, {})
 
 
 def test_an_interval_lies_around_the_mean_and_is_the_same_every_time() -> None:
@@ -164,7 +164,7 @@ def test_a_paired_interval_sees_what_two_intervals_hide() -> None:
 
 
 def test_a_figure_without_meaning_has_no_interval() -> None:
-    empty = Table.of({"score": (np.zeros(3), np.zeros(3))}, {})
+    empty = MetricTable.of({"score": (np.zeros(3), np.zeros(3))}, {})
     low, high = intervals(empty, np.arange(3))
     assert np.isnan([low[0], high[0]]).all()
 
@@ -231,6 +231,6 @@ def test_a_perfect_prophet_has_no_calibration_error(told: list[tuple[float, bool
 
 def test_pooled_figures_follow_their_questions() -> None:
     predicted = np.array([[0.2, np.nan], [0.8, 0.6]])
-    pooled = Pooled(predicted, np.array([[0.0, 0.0], [1.0, 1.0]]), calibration_error)
+    pooled = PooledMetric(predicted, np.array([[0.0, 0.0], [1.0, 1.0]]), calibration_error)
     assert pooled.value(np.array([0])) == pytest.approx(0.2)
     assert pooled.value(np.array([1])) == pytest.approx(0.3)

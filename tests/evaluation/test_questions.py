@@ -76,9 +76,9 @@ def changed(**changes: Any) -> dict[str, Any]:
 def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
         ("not json", "line 2: not JSON"),
-        ("[1]", "line 2: JSON, but not an object"),
+        ("[1]", "line 2: not a JSON object"),
         (changed(query_id="absent"), "line 2: query_id is missing"),
-        (changed(query_id="q0"), "line 2: query_id 'q0' is on line 1 already"),
+        (changed(query_id="q0"), "line 2: query_id 'q0' repeats line 1"),
         (changed(query="absent"), "line 2: query is missing"),
         (changed(query="  "), "line 2: the query is empty"),
         (changed(query="x" * 10_001), "line 2: the query has 10001 characters"),
@@ -88,7 +88,7 @@ def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
         (changed(user_id=""), "line 2: user_id"),
         (changed(as_of="soon"), "line 2: as_of 'soon' is not a time"),
         (changed(as_of=2025), "line 2: as_of 2025"),
-        (changed(time_zone="Mars/Base"), "line 2: time_zone 'Mars/Base' is not known"),
+        (changed(time_zone="Mars/Base"), "line 2: unknown time_zone 'Mars/Base'"),
         (changed(user_id="nobody"), "line 2: user 'nobody' is not in"),
         (changed(evidence=["m9"]), "line 2: evidence 'm9' of 'lin' is not in"),
     ]
@@ -109,8 +109,8 @@ def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path) -> None:
     cases: list[tuple[Any, str]] = [
         ("{", "line 2: not JSON"),
         (message("lin", "m2", "soon", "x"), "line 2: ts"),
-        (message("lin", "m1", "2025-01-01", "again"), "line 2: 'm1' of 'lin' is on line 1 already"),
-        ({"user_id": "lin", "memory_key": "m1", "content": "x"}, "line 2: 'm1' of 'lin' is on"),
+        (message("lin", "m1", "2025-01-01", "again"), "line 2: 'm1' of 'lin' repeats line 1"),
+        ({"user_id": "lin", "memory_key": "m1", "content": "x"}, "line 2: 'm1' of 'lin' repeats"),
         ({"user_id": "lin", "memory_key": "k"}, "line 2: content is missing"),
         ({"memory_key": "k", "content": "x"}, "line 2: user_id is missing"),
         ({"user_id": 5, "memory_key": "k", "content": "x"}, "line 2: user_id 5 is not a string"),
@@ -129,9 +129,9 @@ def test_a_bad_line_of_the_corpus_is_named(tmp_path: Path) -> None:
 
 def test_files_with_nothing_in_them_are_refused(tmp_path: Path) -> None:
     empty = write_lines(tmp_path / "empty.jsonl", [])
-    with pytest.raises(InvalidArgument, match="has no question"):
+    with pytest.raises(InvalidArgument, match="contains no question"):
         read_questions(empty)
-    with pytest.raises(InvalidArgument, match="has no message"):
+    with pytest.raises(InvalidArgument, match="contains no message"):
         read_corpus(empty, read_entry)
     with pytest.raises(InvalidArgument, match="cannot read"):
         read_questions(tmp_path / "nowhere.jsonl")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.evaluation.askers import SearchAsker
+from memrecall.evaluation.evaluators import SearchEvaluator
 from memrecall.evaluation.questions import Question
 from memrecall.evaluation.runs import RunFolder
 from tests.evaluation.conftest import Bench, use_few_resamples
@@ -102,13 +102,31 @@ def test_recall_abstains_where_nothing_was_said(bench: Bench) -> None:
     assert results(bench, "run")["q6"]["abstained"]
 
 
+def test_ctrl_c_during_the_last_question_closes_the_database_cleanly(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask = SearchEvaluator.ask
+
+    async def interrupt_last(self: SearchEvaluator, question: Question) -> Any:
+        result = await ask(self, question)
+        if question.query_id == QUERIES[-1]["query_id"]:
+            signal.raise_signal(signal.SIGINT)  # the event loop cancels the task at its next await
+        return result
+
+    monkeypatch.setattr(SearchEvaluator, "ask", interrupt_last)
+    stopped = bench.run("run")
+    assert (stopped.code, stopped.err) == (130, "stopped; run it again to continue\n")
+    assert not [record for record in caplog.records if record.exc_info]
+    assert bench.run("run").json["complete"]
+
+
 @MODES
 def test_a_stopped_run_goes_on(bench: Bench, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.run("whole", mode)
     stop_after(3, monkeypatch)
     stopped = bench.run("run", mode)
     assert stopped.code == 130
-    assert "run it again to go on" in stopped.err
+    assert "run it again to continue" in stopped.err
     summary = json.loads(bench.file("run", "summary.json").read_bytes())
     assert (summary["complete"], summary["imported"]) == (False, True)
     assert summary["counts"]["answered"] == 3
@@ -174,14 +192,14 @@ def test_a_killed_process_leaves_a_folder_to_go_on_with(many: Bench, sign: signa
 STOPPING = """
 import asyncio, itertools
 from memrecall.cli import main
-from memrecall.evaluation.askers import SearchAsker
-ask, numbers = SearchAsker.ask, itertools.count(1)
+from memrecall.evaluation.evaluators import SearchEvaluator
+ask, numbers = SearchEvaluator.ask, itertools.count(1)
 async def ask_or_wait(*given):
     if next(numbers) > 3:
         print("asking", flush=True)
         await asyncio.Event().wait()
     return await ask(*given)
-SearchAsker.ask = ask_or_wait
+SearchEvaluator.ask = ask_or_wait
 main()
 """
 
@@ -255,7 +273,7 @@ def test_it_runs_on_a_given_database(bench: Bench, empty_location: str, mode: st
 def test_recorded_recalls_replay(bench: Bench) -> None:
     tapes = bench.folder / "tapes"
     refused = bench.run("recorded", "recall", "--record", tapes)
-    assert (refused.code, "line 9: a recall that sees this memory" in refused.err) == (2, True)
+    assert (refused.code, "line 9: a memory without valid_from" in refused.err) == (2, True)
     write_lines(bench.corpus, [row for row in CORPUS if "memory_key" not in row])
     write_lines(bench.queries, [{**row, "evidence": []} for row in QUERIES])
     assert bench.run("recorded", "recall", "--record", tapes).code == 0
@@ -270,10 +288,10 @@ def test_recorded_recalls_replay(bench: Bench) -> None:
 
 
 def test_arguments_that_cannot_be_meant(bench: Bench) -> None:
-    assert "mode 'guess' is not known. Use search or recall" in bench.run("run", "guess").err
+    assert "unknown mode 'guess'. Use search or recall" in bench.run("run", "guess").err
     both = ("--record", bench.folder / "a", "--replay", bench.folder / "b")
-    assert "exclude each other" in bench.run("run", "recall", *both).err
-    assert "calls no model" in bench.run("run", "search", *both[:2]).err
+    assert "are mutually exclusive" in bench.run("run", "recall", *both).err
+    assert "only for --mode recall" in bench.run("run", "search", *both[:2]).err
     assert bench.run("run", "search", "--depth", 0).code == 2
     assert not (bench.folder / "run").exists()
 
@@ -327,7 +345,7 @@ async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> N
     corpus = read_corpus(write_lines(tmp_path / "c.jsonl", rows), read_entry)
     subject: Any = Found()
     question = Question(query_id="q", user_id="lin", query="hello", evidence=("m1",))
-    answer = await SearchAsker(subject, corpus, 5).ask(question)
+    answer = await SearchEvaluator(subject, corpus, 5).ask(question)
     assert answer.probabilities == (0.25,)
     (request,) = subject.requests
     assert (request.mode, request.threshold, request.limit, request.until) == ("hybrid", 0, 5, None)
@@ -336,7 +354,7 @@ async def test_probabilities_are_kept_where_hits_carry_them(tmp_path: Path) -> N
 
 def test_two_runs_do_not_write_into_one_folder(bench: Bench) -> None:
     bench.run("run")
-    with RunFolder(bench.folder / "run").held():
+    with RunFolder(bench.folder / "run").lock():
         second = bench.run("run", "search", "--max-questions", 3)
     assert second.code == 2
     assert "another `memrecall eval run` is writing into" in second.err
@@ -354,7 +372,7 @@ def test_a_killed_run_is_told_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyP
     (told,) = bench.shell("eval", "list", "--json").json["items"]
     assert (told["answered"], told["questions"], told["complete"]) == (4, 7, False)
     refused = bench.shell("eval", "baseline", "killed", "--out", bench.folder / "b.json")
-    assert "not complete: 4 questions were asked" in refused.err
+    assert "not complete: 4 questions are answered" in refused.err
     page = bench.folder / "page.html"
     assert bench.shell("eval", "report", "killed", "--out", page).code == 0
     assert "4, incomplete" in page.read_text("utf-8")

@@ -1,6 +1,6 @@
 """What gives no facts, and what gives facts that the rules miss."""
 
-from memrecall.agent.prompt_view import fence
+from memrecall.agent.prompt_view import wrap_block
 
 from .talking import talk
 
@@ -70,8 +70,8 @@ JUNK = {
     ),
     "tools": talk("tool| I live in Rome.", 'tool| {"text": "My name is Bob."}', "tool| 我叫李明。"),
     "recalled memories": talk(
-        fence(['{"memory_key": "k1", "content": "User lives in Rome. My name is Bob."}']),
-        fence(["我叫李明，住在上海。"]),
+        wrap_block(['{"memory_key": "k1", "content": "User lives in Rome. My name is Bob."}']),
+        wrap_block(["我叫李明，住在上海。"]),
         "<recalled_memories>\nI live in Rome.",
     ),
     "code and data": talk(

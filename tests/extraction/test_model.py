@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from memrecall.agent.prompt_view import fence
+from memrecall.agent.prompt_view import wrap_block
 from memrecall.extraction import Fact, ModelExtractor, RuleExtractor, Utterance
 from memrecall.model.prompts import load_prompt
 from memrecall.testing import Request, ScriptedClient, fail, say, silence, wait
@@ -29,7 +29,7 @@ async def facts(
 
 async def test_the_model_is_shown_the_setting_and_what_people_said() -> None:
     said = talk(
-        "I live in Rome.", "assistant| Nice!", "tool| {}", fence(["secret"]), "Ann| Hi\nall"
+        "I live in Rome.", "assistant| Nice!", "tool| {}", wrap_block(["secret"]), "Ann| Hi\nall"
     )
     _, client = await facts(answer(facts=[]), said, prompt="only food")
     assert shown(client.requests[0]) == [

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from memrecall.errors import InvalidArgument
-from memrecall.library.external import make_graphs
 from memrecall.library.ladybug import LadybugGraphs
+from memrecall.library.library import make_graphs
 from memrecall.memory import AsyncMemory, Library
 from memrecall.scope import Scope
 from memrecall.settings import Settings
@@ -20,7 +20,7 @@ from memrecall.store.database.statements import new_id
 
 from ..cases import check_each_async
 from ..databases import Databases
-from ..memory.standin import WordExtractor
+from ..memory.word_extractor import WordExtractor
 
 ANN, BEN = Scope("ann"), Scope("ben")
 

@@ -83,9 +83,12 @@ async def test_it_finds_what_is_found_in_memory(near: Library, far: Library) -> 
     await near.add_memories(ANN, kept, origin=Origin.USER, actor="test")
     await near.vectors.settle()
     await assert_same(near, far)
-    async with far.cache.current("ann") as current:
-        assert current is not None
-        assert isinstance(current[1].vectors, ExternalUserVectors)
+    feed = far.store.feed("ann")
+    version = await feed.version()
+    assert version is not None
+    async with far.cache.open(feed, version) as columns:
+        assert columns is not None
+        assert isinstance(columns.vectors, ExternalUserVectors)
     assert await rows(far, far_vectors) == 62
 
     await far.add_messages(ANN, said(20, 60))
@@ -94,7 +97,7 @@ async def test_it_finds_what_is_found_in_memory(near: Library, far: Library) -> 
     await assert_same(near, far)
     await near.store.changes(ANN).undo("jazz", actor="test")
     await near.store.changes(ANN).update("jazz", {"content": "咖啡"}, actor="test")
-    await near.vectors.embed_left_over(["ann"])
+    await near.vectors.embed_pending(["ann"])
     await assert_same(near, far)
 
 

@@ -8,7 +8,7 @@ import pytest
 from memrecall.memory import AsyncMemory
 from memrecall.settings import Settings
 
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 def settings_for(location: str, **values: Any) -> Settings:

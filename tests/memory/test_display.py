@@ -36,7 +36,7 @@ def say(memory: Memory, text: str, day: int = 1) -> Any:
     return memory.add(said)
 
 
-def test_answers_are_plain_dicts_and_lists(memory: Memory) -> None:
+def test_results_equal_plain_dicts_and_lists(memory: Memory) -> None:
     added = say(memory, "I am allergic to peanuts.")
     key = added["results"][0]["id"]
     answers = [added, memory.search("peanuts"), memory.get_all(), memory.get(key)]
@@ -50,7 +50,7 @@ def test_answers_are_plain_dicts_and_lists(memory: Memory) -> None:
         assert shown(answer)
 
 
-def test_adding_and_replacing_in_english(memory: Memory) -> None:
+def test_html_of_add_and_update_in_english(memory: Memory) -> None:
     assert shown(say(memory, "I live in Hamburg.")) == (
         "messages stored: 1addedUser lives in Hamburg.user — lives_in → Hamburg"
     )
@@ -65,14 +65,14 @@ def test_adding_and_replacing_in_english(memory: Memory) -> None:
     assert shown(memory.history(old["id"])).count("User lives in Hamburg.") == 3
 
 
-def test_adding_and_finding_in_chinese(memory: Memory) -> None:
+def test_html_of_add_and_search_in_chinese(memory: Memory) -> None:
     assert shown(say(memory, "我对花生过敏。")).startswith("已保存的消息: 1新增用户对花生过敏。")
     found = shown(memory.search("花生"))
     assert found.startswith("1 条结果得分起始类型记忆")
     assert "2026-01-01 09:00user_profile用户对花生过敏。" in found
 
 
-def test_the_graph(memory: Memory) -> None:
+def test_html_of_graph(memory: Memory) -> None:
     say(memory, "My sister Joyce lives in Lisbon.")
     assert "user — sibling_of → JoyceJoyce — lives_in → Lisbon" in shown(memory.graph("Joyce"))
     way = "user — sibling_of → Joyce · Joyce — lives_in → Lisbon"
@@ -81,14 +81,14 @@ def test_the_graph(memory: Memory) -> None:
     assert shown(memory.graph()).startswith("nametypealso called")
 
 
-def test_undone_steps_say_so(memory: Memory) -> None:
+def test_html_of_history_marks_undone_changes(memory: Memory) -> None:
     key = say(memory, "I live in Hamburg.")["results"][0]["id"]
     memory.delete(key)
     memory.undo(key)
     assert "undone" in shown(memory.history(key))
 
 
-def test_nothing_and_jobs_and_problems() -> None:
+def test_html_of_empty_results_jobs_and_problems() -> None:
     assert (
         shown(SearchResults(results=[], total_found=0, message="no match"))
         == "nothing hereno match"
@@ -101,7 +101,7 @@ def test_nothing_and_jobs_and_problems() -> None:
     assert shown(GraphResult(relations=[])) == "nothing here"
 
 
-def test_nothing_that_a_user_wrote_is_html(memory: Memory) -> None:
+def test_html_escapes_user_text(memory: Memory) -> None:
     item = memory.add(EVIL, infer=False, metadata={"said": EVIL})["results"][0]
     evil = dict.fromkeys(("name", "type", "source", "relationship", "destination"), EVIL)
     step = dict.fromkeys(("old_memory", "reason", "event", "created_at", "actor_id"), EVIL)

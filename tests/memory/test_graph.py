@@ -11,7 +11,7 @@ from memrecall.scope import Scope
 from memrecall.store import NewRelation, Store
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 TOLD = (
     "李明 studies_at 北京大学 李明 studies_in 计算机科学"
@@ -23,7 +23,7 @@ def triples(relations: list[dict[str, Any]]) -> set[tuple[str, str, str]]:
     return {(r["source"], r["relationship"], r["destination"]) for r in relations}
 
 
-async def test_what_add_tells_is_in_the_graph(memory: AsyncMemory) -> None:
+async def test_add_writes_relations_to_the_graph(memory: AsyncMemory) -> None:
     added = await memory.add(TOLD, "ann")
 
     around = (await memory.graph("李明", "ann"))["relations"]
@@ -39,7 +39,7 @@ async def test_what_add_tells_is_in_the_graph(memory: AsyncMemory) -> None:
     assert (await memory.graph("李明", "ben"))["relations"] == []
 
 
-async def test_paths_are_the_shortest_ways(memory: AsyncMemory) -> None:
+async def test_paths_are_shortest(memory: AsyncMemory) -> None:
     await memory.extract(TOLD, "ann")
 
     (way,) = (await memory.graph("北京大学", "ann", to="人工智能"))["paths"]
@@ -52,7 +52,7 @@ async def test_paths_are_the_shortest_ways(memory: AsyncMemory) -> None:
             await memory.graph("北京大学", "ann", depth=depth)
 
 
-async def test_the_same_told_twice_is_one_relation(memory: AsyncMemory) -> None:
+async def test_repeated_relation_is_stored_once(memory: AsyncMemory) -> None:
     await memory.extract("Ann works_at ACME", "ann")
     await memory.extract("ann works_at Ａcme", "ann")
 
@@ -60,7 +60,7 @@ async def test_the_same_told_twice_is_one_relation(memory: AsyncMemory) -> None:
     assert len((await memory.graph(user_id="ann"))["entities"]) == 2
 
 
-async def test_merged_names_are_one_entity(memory: AsyncMemory) -> None:
+async def test_merged_names_share_an_entity(memory: AsyncMemory) -> None:
     await memory.extract("Robert works_at ACME", "ann")
     await memory.extract("Bob lives_in Oslo", "ann")
     assert (await memory.graph("ACME", "ann", to="Oslo"))["paths"] == []
@@ -74,7 +74,7 @@ async def test_merged_names_are_one_entity(memory: AsyncMemory) -> None:
     assert {"name": "Robert", "type": "person", "aliases": ["Bob", "Robert"]} in entities
 
 
-async def test_relations_hold_for_a_time(store: Store) -> None:
+async def test_relations_have_validity(store: Store) -> None:
     graph = store.graph(Scope("ann"))
     then, later = datetime(2020, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, tzinfo=UTC)
     await graph.add({}, [NewRelation("Ann", "works_at", "ACME", valid_from=then)])
@@ -96,7 +96,7 @@ async def test_agents_do_not_share_a_graph(memory: AsyncMemory) -> None:
     assert len((await memory.graph("Ann", "ann", "a1"))["relations"]) == 1
 
 
-async def test_a_question_over_two_memories_is_helped_by_the_graph(location: str) -> None:
+async def test_graph_expands_a_two_hop_query(location: str) -> None:
     """The second memory names nobody that the question names."""
     settings = settings_for(location, trace_days=0)
     options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}

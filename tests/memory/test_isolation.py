@@ -11,7 +11,7 @@ from memrecall.memory import AsyncMemory
 
 from ..databases import Databases
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 USERS, AGENTS, SESSIONS = ("ann", "ben"), ("a1", "a2"), ("s1", "s2")
 STEP = st.tuples(
@@ -126,7 +126,7 @@ def _owner_of(scope: dict[str, Any]) -> str:
     return f"{scope['user_id']}-{scope['agent_id']}-"
 
 
-def test_nothing_mixes(databases: Databases) -> None:
+def test_users_and_agents_are_isolated(databases: Databases) -> None:
     @settings(max_examples=8, suppress_health_check=list(HealthCheck))
     @given(st.lists(STEP, min_size=10, max_size=40))
     def run(steps: list[tuple[str, str, str, str, int]]) -> None:

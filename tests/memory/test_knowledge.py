@@ -47,9 +47,7 @@ async def fill(base: KnowledgeBase) -> list[str]:
 
 
 class TestEntries:
-    async def test_an_entry_has_a_key_of_its_own_and_keeps_everything(
-        self, library: Library
-    ) -> None:
+    async def test_entry_gets_a_key_and_keeps_its_fields(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         key = await base.add(NewKnowledge("两片", "剂量 dose", ("药", "dose"), {"a": [1]}))
 
@@ -67,7 +65,7 @@ class TestEntries:
         assert [entry.knowledge_key async for entry in base.all()] == keys
         assert [e.knowledge_key for e in await base.page(keys[1], 2)] == keys[2:4]
 
-    async def test_what_cannot_be_stored_is_refused(self, library: Library) -> None:
+    async def test_invalid_entry_is_refused(self, library: Library) -> None:
         cases: list[NewKnowledge] = [
             NewKnowledge(" \n"),
             NewKnowledge("a\0b"),
@@ -86,13 +84,13 @@ class TestEntries:
 
         await check_each_async(cases, check)
 
-    async def test_it_survives_a_restart(self, location: str) -> None:
+    async def test_entry_survives_restart(self, location: str) -> None:
         async with await Library.open(settings_for(location)) as library:
             await fill(KnowledgeBase(library, DOCTOR))
         async with await Library.open(settings_for(location)) as library:
             assert await found(KnowledgeBase(library, DOCTOR), "fastapi") == ["Python Web 框架"]
 
-    async def test_writing_needs_the_permission(self, library: Library) -> None:
+    async def test_write_requires_permission(self, library: Library) -> None:
         base = KnowledgeBase(library, Scope("ann", "doctor"))
         for refused in (
             base.add(NewKnowledge("x")),
@@ -102,7 +100,7 @@ class TestEntries:
             with pytest.raises(Disabled):
                 await refused
 
-    async def test_an_unknown_entry_cannot_be_deleted(self, library: Library) -> None:
+    async def test_delete_of_unknown_entry_fails(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         key = await base.add(NewKnowledge("x y z"))
         await base.delete(key)
@@ -113,7 +111,7 @@ class TestEntries:
 
 
 class TestSearch:
-    async def test_words_tags_and_chinese_find(self, library: Library) -> None:
+    async def test_search_by_words_tags_and_chinese(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
 
@@ -123,7 +121,7 @@ class TestSearch:
         assert await found(base, "退货") == ["退货政策"]
         assert await found(base, "容器引擎") == ["Docker 容器化技术"]
 
-    async def test_a_limit_out_of_range_is_refused(self, library: Library) -> None:
+    async def test_search_refuses_limit_out_of_range(self, library: Library) -> None:
         cases: list[int] = [0, -1, 201]
 
         async def check(limit: int) -> None:
@@ -132,9 +130,7 @@ class TestSearch:
 
         await check_each_async(cases, check)
 
-    async def test_an_edit_is_seen_at_once_and_the_old_words_are_gone(
-        self, library: Library, location: str
-    ) -> None:
+    async def test_edit_reindexes_entry_at_once(self, library: Library, location: str) -> None:
         base = KnowledgeBase(library, DOCTOR)
         key = await base.add(NewKnowledge("umbrella", "Rain"))
         assert await found(base, "umbrella") == ["Rain"]
@@ -145,7 +141,7 @@ class TestSearch:
         assert await found(base, "parasol") == ["Sun"]
         assert await found(base, "umbrella") == []
 
-    async def test_one_agent_knows_nothing_of_another(self, library: Library) -> None:
+    async def test_knowledge_is_isolated_per_agent(self, library: Library) -> None:
         doctor, cook = KnowledgeBase(library, DOCTOR), KnowledgeBase(library, COOK)
         await fill(doctor)
 
@@ -158,26 +154,26 @@ class TestSearch:
         assert mark is not None
         assert mark.version == 1  # numbered by its own entries alone
 
-    async def test_a_user_of_the_agent_name_is_somebody_else(self, library: Library) -> None:
+    async def test_user_named_like_the_agent_is_separate(self, library: Library) -> None:
         await fill(KnowledgeBase(library, DOCTOR))
         assert await library.store.feed("doctor").version() is None
 
-    async def test_a_disabled_agent_is_not_asked(self, library: Library) -> None:
+    async def test_disabled_agent_cannot_be_searched(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
         await library.store.owners.set_agent_enabled("doctor", False)
         with pytest.raises(Disabled):
             await base.search("python")
 
-    async def test_an_erased_agent_leaves_nothing(self, library: Library) -> None:
+    async def test_erase_agent_removes_knowledge(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
         await library.store.owners.erase_agent("doctor")
         assert await found(base, "python") == []
 
 
-class TestReplacing:
-    async def test_all_entries_are_replaced_at_once(self, library: Library) -> None:
+class TestReplace:
+    async def test_replace_all_entries_atomically(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         await fill(base)
         other = KnowledgeBase(library, COOK)
@@ -195,7 +191,7 @@ class TestReplacing:
         await room.close_restore("r1")
         assert not await room.was_restored("r1")
 
-    async def test_a_refused_entry_leaves_everything(self, library: Library) -> None:
+    async def test_refused_replace_changes_nothing(self, library: Library) -> None:
         base = KnowledgeBase(library, DOCTOR)
         keys = await fill(base)
         room = library.store.knowledge(DOCTOR)
@@ -204,7 +200,7 @@ class TestReplacing:
         assert [entry.knowledge_key async for entry in base.all()] == keys
         assert not await room.was_restored("r1")
 
-    async def test_what_was_written_meanwhile_is_not_lost(self, library: Library) -> None:
+    async def test_concurrent_write_survives_replace(self, library: Library) -> None:
         base, room = KnowledgeBase(library, DOCTOR), library.store.knowledge(DOCTOR)
         before = await room.snapshot()
         key = await base.add(NewKnowledge("late"))
@@ -218,7 +214,7 @@ class TestReplacing:
 
 
 class TestVectors:
-    async def test_an_embedder_that_fails_keeps_nobody_from_writing(
+    async def test_failing_embedder_does_not_block_writes(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         base = KnowledgeBase(library, DOCTOR)
@@ -237,7 +233,7 @@ class TestVectors:
         assert await found(base, "fastapi") == ["Python Web 框架"]
         assert await vectors.pending(100) == []
 
-    async def test_another_model_makes_them_anew(self, library: Library) -> None:
+    async def test_new_embedding_model_recomputes_vectors(self, library: Library) -> None:
         await fill(KnowledgeBase(library, DOCTOR))
         await fill(KnowledgeBase(library, COOK))
         store: Store = library.store
@@ -248,7 +244,7 @@ class TestVectors:
         done = await embed_knowledge(store, library.embedder, told.append)
         assert (done, told) == (0, [])
 
-    async def test_a_vector_of_an_old_text_is_not_taken(self, library: Library) -> None:
+    async def test_stale_vector_is_not_used(self, library: Library) -> None:
         assert library.embedder is not None
         room = library.store.knowledge(DOCTOR)
         await room.replace([NewKnowledge("umbrella", key="kb-1")], "r1")
@@ -276,7 +272,7 @@ MEANT: list[tuple[str, str | None]] = [
 ]
 
 
-async def test_meaning_finds_and_nothing_relevant_is_nothing(tmp_path: Path) -> None:
+async def test_semantic_search_returns_only_relevant_entries(tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "k.db"), embedder="local", cache_dir=str(tmp_path))
     async with await Library.open(settings) as library:
         base = KnowledgeBase(library, DOCTOR)

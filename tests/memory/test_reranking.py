@@ -19,7 +19,7 @@ from tests.cases import check_each, check_each_async
 from tests.waiting import LIMIT
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 class RerankServer(HTTPServer):
@@ -70,7 +70,7 @@ def server() -> Iterator[RerankServer]:
 
 @pytest.mark.concurrent
 class TestEndpoint:
-    async def test_it_is_asked_as_such_endpoints_are(self, server: RerankServer) -> None:
+    async def test_endpoint_request_format(self, server: RerankServer) -> None:
         server.answer = {
             "results": [
                 {"index": 1, "relevance_score": 0.9},
@@ -82,11 +82,11 @@ class TestEndpoint:
         asked = {"model": "bge", "query": "tea?", "documents": ["coffee", "tea"]}
         assert server.asked == [("/v1/rerank", "Bearer sk-1", asked)]
 
-    async def test_logits_become_shares(self, server: RerankServer) -> None:
+    async def test_logits_are_normalized(self, server: RerankServer) -> None:
         low, high = await EndpointReranker(server.url, "m").score("q", ["a", "longer text"])
         assert 0 < low < high < 1
 
-    async def test_an_answer_that_is_none_fails(self, server: RerankServer) -> None:
+    async def test_malformed_response_fails(self, server: RerankServer) -> None:
         cases: list[tuple[int, Any]] = [
             (500, {}),
             (200, b"no json"),
@@ -107,7 +107,7 @@ class TestEndpoint:
 
         await check_each_async(cases, check)
 
-    async def test_nobody_there(self) -> None:
+    async def test_unreachable_endpoint_fails(self) -> None:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))  # and nobody listens
             url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -135,13 +135,13 @@ def _library(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class TestCrossEncoder:
     @pytest.mark.usefixtures("_library")
-    async def test_it_is_loaded_at_the_first_question(self) -> None:
+    async def test_model_is_loaded_at_first_query(self) -> None:
         reranker = CrossEncoderReranker("some/model")
         assert await reranker.score("tea", ["coffee", "tea"]) == normalize_scores([-4.0, 4.0])
         with pytest.raises(ModelFailed, match="cannot be loaded"):
             await CrossEncoderReranker("missing").score("tea", ["tea"])
 
-    async def test_without_the_package_it_says_what_to_install(
+    async def test_missing_package_error_names_the_extra(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setitem(sys.modules, "sentence_transformers", None)
@@ -151,7 +151,7 @@ class TestCrossEncoder:
 
 
 @pytest.mark.concurrent
-class TestInASearch:
+class TestSearchWithReranker:
     @pytest.fixture
     async def memory(self, location: str, server: RerankServer) -> AsyncIterator[AsyncMemory]:
         """By the settings alone: longer texts are better."""
@@ -163,7 +163,9 @@ class TestInASearch:
                 await opened.add(text, "ann", infer=False)
             yield opened
 
-    async def test_its_order_stands(self, memory: AsyncMemory, server: RerankServer) -> None:
+    async def test_results_follow_reranker_order(
+        self, memory: AsyncMemory, server: RerankServer
+    ) -> None:
         found = await memory.search("tea", "ann")
         assert [item["memory"] for item in found["results"]] == [
             "tea with milk and sugar", "tea with milk", "tea",
@@ -178,7 +180,7 @@ class TestInASearch:
         await memory.search("tea", "ann", rerank=False)
         assert len(server.asked) == plain  # the plain order asks nobody
 
-    async def test_if_it_fails_the_engines_order_stands_and_it_is_told(
+    async def test_failing_reranker_falls_back_to_engine_order(
         self, memory: AsyncMemory, server: RerankServer
     ) -> None:
         server.status = 503
@@ -187,7 +189,7 @@ class TestInASearch:
         assert "not reranked" in found["message"]
 
 
-def test_a_setting_must_name_one() -> None:
+def test_invalid_reranker_setting_is_refused() -> None:
     cases: list[str] = ["endpoint", "endpoint:m", "cross-encoder", "nobody:x"]
 
     def check(spec: str) -> None:

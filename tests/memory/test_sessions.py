@@ -17,7 +17,7 @@ from memrecall.text_length import estimate_tokens
 from tests.cases import check_each_async
 
 from .conftest import settings_for
-from .standin import WordExtractor
+from .word_extractor import WordExtractor
 
 
 async def talk(memory: AsyncMemory, count: int, first: int = 0, session: str = "s") -> None:
@@ -26,7 +26,7 @@ async def talk(memory: AsyncMemory, count: int, first: int = 0, session: str = "
 
 
 class TestSummaries:
-    async def test_layers_grow_with_the_session_and_are_kept(self, memory: AsyncMemory) -> None:
+    async def test_summary_levels_grow_with_the_session(self, memory: AsyncMemory) -> None:
         await talk(memory, 5)
         assert (await memory.summarize("ann", session_id="s", whole=False))["results"] == []
         await talk(memory, 26, first=5)
@@ -48,12 +48,12 @@ class TestSummaries:
         }
         assert [s for s in later if s in kept] == kept
 
-    async def test_summarising_again_makes_nothing_new(self, memory: AsyncMemory) -> None:
+    async def test_summarize_twice_adds_nothing(self, memory: AsyncMemory) -> None:
         await talk(memory, 8)
         assert (await memory.summarize("ann", session_id="s"))["new"] == 2
         assert (await memory.summarize("ann", session_id="s"))["new"] == 0
 
-    async def test_a_state_fits_and_ends_with_the_last_words(self, memory: AsyncMemory) -> None:
+    async def test_state_fits_tokens_and_ends_with_last_messages(self, memory: AsyncMemory) -> None:
         cases: list[int] = [1, 5, 20, 60, 100_000]
         await talk(memory, 40)
 
@@ -70,12 +70,12 @@ class TestSummaries:
 
         await check_each_async(cases, check)
 
-    async def test_a_state_of_nothing_is_empty(self, memory: AsyncMemory) -> None:
+    async def test_state_of_empty_session_is_empty(self, memory: AsyncMemory) -> None:
         assert (await memory.state(50, "ann", session_id="new"))["text"] == ""
         with pytest.raises(InvalidArgument):
             await memory.state(0, "ann")
 
-    async def test_sessions_are_summed_up_apart(self, memory: AsyncMemory) -> None:
+    async def test_sessions_are_summarized_separately(self, memory: AsyncMemory) -> None:
         await talk(memory, 6, session="s")
         await talk(memory, 6, first=50, session="t")
 
@@ -86,7 +86,7 @@ class TestSummaries:
 
 
 class TestShortTerm:
-    async def test_what_a_session_has_in_mind_is_found_by_words(self, memory: AsyncMemory) -> None:
+    async def test_short_term_search_by_words(self, memory: AsyncMemory) -> None:
         mind = await memory.short_term("ann", session_id="s")
         await mind.add(["the deploy failed", Item("use the blue cluster", "assistant")])
         await memory.add("喝绿茶", "ann", session_id="s", infer=False)
@@ -96,13 +96,13 @@ class TestShortTerm:
         assert [item.text for item in mind.search("绿茶")] == ["喝绿茶"]
         assert len(mind.items) == 3
 
-    async def test_checkpoints_come_after_messages_and_after_a_while(self, store: Store) -> None:
+    async def test_checkpoints_after_messages_and_seconds(self, store: Store) -> None:
         now = 0.0
         scope = Scope("ann", session_id="s")
         await store.timeline(scope).add([])
-        from ..store.samples import said
+        from ..store.samples import new_message
 
-        await store.timeline(scope).add([said("m")])
+        await store.timeline(scope).add([new_message("m")])
         mind = ShortTermMemory(
             store, scope, every_messages=3, every_seconds=60.0, clock=lambda: now
         )
@@ -127,14 +127,14 @@ class TestShortTerm:
         with pytest.raises(InvalidArgument):
             await mind.checkpoint()
 
-    async def test_only_the_last_checkpoints_are_kept(self, memory: AsyncMemory) -> None:
+    async def test_old_checkpoints_are_deleted(self, memory: AsyncMemory) -> None:
         await memory.add("x", "ann", session_id="s")
         for number in range(6):
             assert (await memory.checkpoint("ann", session_id="s"))["number"] == number + 1
 
 
-class TestEnd:
-    async def test_a_session_leaves_experience_and_nothing_in_mind(
+class TestEndSession:
+    async def test_end_session_stores_experience_and_clears_short_term(
         self, memory: AsyncMemory
     ) -> None:
         mind = await memory.short_term("ann", session_id="s")
@@ -157,7 +157,7 @@ class TestEnd:
 
 
 class TestLongTerm:
-    async def test_a_profile_has_evidence_for_every_field(self, memory: AsyncMemory) -> None:
+    async def test_profile_fields_have_evidence(self, memory: AsyncMemory) -> None:
         await memory.add("home: Paris. job: cook.", "ann")
         added = await memory.add("home: Rome.", "ann")
 
@@ -169,9 +169,7 @@ class TestLongTerm:
         }
         assert profile["home"][0]["evidence"] == added["messages"]
 
-    async def test_knowledge_is_shared_and_written_with_a_permission_only(
-        self, location: str
-    ) -> None:
+    async def test_knowledge_is_shared_and_requires_permission(self, location: str) -> None:
         settings = settings_for(location)
         options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
         may = frozenset({Permission.KNOWLEDGE})
@@ -200,7 +198,7 @@ CHILD = """
 import asyncio, sys
 from memrecall.memory import AsyncMemory
 from tests.memory.conftest import settings_for
-from tests.memory.standin import WordExtractor
+from tests.memory.word_extractor import WordExtractor
 
 async def main():
     memory = AsyncMemory(settings=settings_for(sys.argv[1]), extractor=WordExtractor())
@@ -217,7 +215,7 @@ asyncio.run(main())
 
 
 @pytest.mark.concurrent
-async def test_after_kill_9_a_session_goes_on_from_the_last_checkpoint(tmp_path: Path) -> None:
+async def test_restore_after_kill_9(tmp_path: Path) -> None:
     location = str(tmp_path / "memrecall.db")
     with subprocess.Popen(  # noqa: ASYNC220 -- nothing else runs in this loop
         [sys.executable, "-c", CHILD, location], stdout=subprocess.PIPE, text=True, cwd=ROOT

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from memrecall.agent.tools.context import ToolContext
 from memrecall.memory import Library
-from memrecall.server.tools import ToolService
 from memrecall.settings import Settings
 
 from ..server.site import opened
@@ -39,5 +39,5 @@ async def lite_library(tmp_path: Path) -> AsyncIterator[Library]:
 
 
 @pytest.fixture
-def desk(library: Library) -> ToolService:
-    return ToolService(library)
+def context(library: Library) -> ToolContext:
+    return ToolContext.for_operator(library)

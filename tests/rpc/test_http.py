@@ -7,9 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission
-from memrecall.server.tools import TOOLS
 
 from ..server.site import in_process
 
@@ -50,17 +51,19 @@ async def refused(client: httpx.AsyncClient) -> set[str]:
 
 
 async def test_each_key_may_what_it_may(library: Library) -> None:
-    assert set(CALLS) == set(TOOLS)
+    assert set(CALLS) == set(tools_for(Interface.RPC))
     writing = {"memory_add", "memory_delete"}
     async with in_process(library) as site:
         ann = await site.holder("ann")
-        assert await refused(ann) == set(TOOLS) - ALWAYS
+        assert await refused(ann) == set(tools_for(Interface.RPC)) - ALWAYS
         assert await refused(await site.holder(permissions=KNOWLEDGE)) == (
-            set(TOOLS) - ALWAYS - writing
+            set(tools_for(Interface.RPC)) - ALWAYS - writing
         )
         assert await refused(await site.holder(permissions=OPERATOR)) == set()
         looking = await site.holder(permissions=OPERATOR | KNOWLEDGE, read_only=True)
-        assert await refused(looking) == {name for name, tool in TOOLS.items() if tool.writes}
+        assert await refused(looking) == {
+            name for name, tool in tools_for(Interface.RPC).items() if tool.writes
+        }
         for level in ("workspace", "all"):
             assert (await ask(ann, "memory_search", ["x", level]))["error"]["code"] == FORBIDDEN
         assert (await ask(ann, "memory_search", ["x"]))["error"]["code"] == FORBIDDEN

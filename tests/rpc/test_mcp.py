@@ -9,10 +9,11 @@ import httpx
 import pytest
 from mcp import Client, MCPError
 
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.table import tools_for
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
-from memrecall.server.mcp.tools import ALL_TOOLS
-from memrecall.server.tools import TOOLS
+from memrecall.server.mcp.server import describe_tool
 from memrecall.types import NewMessage, Role
 from tests.cases import check_each_async
 
@@ -20,7 +21,9 @@ from ..server.site import Site, opened, serving
 from .mcp_clients import Mode, failure, names, over_http, over_stdio, use
 
 pytestmark = pytest.mark.concurrent
-OWN = ["recall", "search_messages", "remember", "forget"]
+OWN = ["remember", "recall", "forget", "search_messages"]
+TOOLS = tools_for(Interface.MCP)
+SHARED = list(tools_for(Interface.RPC))
 EVERYBODYS = ["memory_query", "memory_get_status", "memory_search"]
 EVERYTHING = frozenset({Permission.OPERATOR, Permission.KNOWLEDGE})
 UNREADABLE = [
@@ -73,7 +76,7 @@ async def drive_every_tool(client: Client) -> None:
     assert (await run("memory_delete", kb_id=added["id"]))["id"] == added["id"]
     await run("memory_restore", backup_path=saved["backup_path"])
     assert await run("memory_dump") == dumped
-    assert used == set(ALL_TOOLS) == {*OWN, *TOOLS}
+    assert used == set(TOOLS) == {*OWN, *SHARED}
 
 
 def _put(workspace: str, name: str, text: str) -> None:
@@ -101,7 +104,7 @@ async def test_every_tool_over_http(library: Library) -> None:
             key = await site.key("ann", permissions=EVERYTHING)
             async with over_http(site.url, key, mode) as client:
                 assert client.protocol_version == version
-                assert await names(client) == [*OWN, *TOOLS]
+                assert await names(client) == [*OWN, *SHARED]
                 await drive_every_tool(client)
                 await use(client, "memory_cleanup", task_id="t")
                 for found in (await use(client, "memory_query", query="fastapi"))["results"]:
@@ -145,16 +148,16 @@ class TestCards:
                 assert tool.annotations.open_world_hint is False
 
     def test_hints_tell_what_destroys(self) -> None:
-        cards = {name: tool.card.annotations for name, tool in ALL_TOOLS.items()}
+        cards = {name: describe_tool(tool).annotations for name, tool in TOOLS.items()}
         reading = {name for name, hints in cards.items() if hints and hints.read_only_hint}
         destroying = {name for name, hints in cards.items() if hints and hints.destructive_hint}
-        assert reading == {*OWN[:2], *EVERYBODYS, "memory_dump"}
+        assert reading == {"recall", "search_messages", *EVERYBODYS, "memory_dump"}
         assert destroying == {"forget", "memory_delete", "memory_cleanup", "memory_restore"}
 
     def test_no_tool_names_a_user_or_an_agent(self) -> None:
-        for tool in ALL_TOOLS.values():
+        for tool in TOOLS.values():
             assert not {"user_id", "agent_id", "user", "agent", "scope", "session_id"} & set(
-                tool.card.input_schema["properties"]
+                describe_tool(tool).input_schema["properties"]
             )
 
 
@@ -197,7 +200,7 @@ class TestScope:
 
     async def test_a_tool_that_is_not_offered_is_not_run(self, site: Site) -> None:
         async with over_http(site.url, await site.key("ann")) as client:
-            for tool in set(TOOLS) - set(EVERYBODYS):
+            for tool in set(SHARED) - set(EVERYBODYS):
                 with pytest.raises(MCPError, match="Unknown tool"):
                     await client.call_tool(tool, {})
             assert "operator" in await failure(client, "memory_search", query="x")
@@ -316,7 +319,7 @@ class TestDoor:
         local = site.client()
         answer = await self.ask(local)
         assert answer.status_code == 200, answer.text
-        assert len(answer.json()["result"]["tools"]) == len(TOOLS)
+        assert len(answer.json()["result"]["tools"]) == len(SHARED)
         for more in (
             {"Origin": "http://evil.example"},
             {"Host": "evil.example"},

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.ranking.lexical import question_terms
-from memrecall.search.ranking.people import told_of
-from memrecall.search.request import Hit, Why
+from memrecall.search.ranking.lexical import query_terms
+from memrecall.search.ranking.people import coverage_by_person
+from memrecall.search.request import Hit, ScoreParts
 
-WHY = Why(0, 0, 0, 0, 0, 0, 0, 0)
+WHY = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
 
 
 def said(speaker: str | None, content: str, role: str | None = "user") -> Hit:
@@ -29,7 +29,7 @@ def said(speaker: str | None, content: str, role: str | None = "user") -> Hit:
 
 
 def shares(question: str, *hits: Hit) -> dict[str, float]:
-    return told_of(question, question_terms(question), hits)
+    return coverage_by_person(question, query_terms(question), hits)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,9 @@ def test_each_sentence_is_told_of_its_own_person() -> None:
 
 def test_rare_words_count_more() -> None:
     hits = (said("Ada", "I bought a bowl."), said("Ben", "I bought a telescope."))
-    told = told_of("Did Ada buy a telescope?", {("telescop",): 5.0, ("bought",): 1.0}, hits)
+    told = coverage_by_person(
+        "Did Ada buy a telescope?", {("telescop",): 5.0, ("bought",): 1.0}, hits
+    )
     assert told == {"Ada": pytest.approx(1 / 6, abs=0.01), "Ben": 1.0}
 
 

@@ -65,7 +65,7 @@ def test_dead_rows_change_no_statistic() -> None:
     with_dead = bm25(columns_of(dead), all_terms("火锅 数据库"), alive)
     without = bm25(columns_of(TEXTS), all_terms("火锅 数据库"), alive[:-1])
     np.testing.assert_allclose(with_dead.scores[:-1], without.scores, rtol=1e-6)
-    assert with_dead.full == pytest.approx(without.full)
+    assert with_dead.full_score == pytest.approx(without.full_score)
 
 
 def test_coverage_is_the_share_of_the_question_that_was_said() -> None:

@@ -18,7 +18,7 @@ from memrecall.search.index.rows import to_micros
 from memrecall.search.ranking.context import (
     AFTER,
     BEFORE,
-    BEFORE_THAT,
+    TWO_BEFORE,
     day_scores,
     dialogue_rows,
     length_scores,
@@ -125,10 +125,10 @@ def test_neighbours_count_two_before_and_one_after() -> None:
     names = ["Ann", "Bob"] * 3
     columns = columns_of(*(message(at, speaker=names[at]) for at in range(5)))
     lifted = neighbour_scores(columns, floats(1, 10, 100, 1_000, 10_000), columns.version)
-    expected = BEFORE * 10 + BEFORE_THAT * 1 + AFTER * 1_000
+    expected = BEFORE * 10 + TWO_BEFORE * 1 + AFTER * 1_000
     assert lifted[2] == pytest.approx(expected)
     assert lifted[0] == pytest.approx(AFTER * 10)
-    assert lifted[4] == pytest.approx(BEFORE * 1_000 + BEFORE_THAT * 100)
+    assert lifted[4] == pytest.approx(BEFORE * 1_000 + TWO_BEFORE * 100)
 
 
 # The day

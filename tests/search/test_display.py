@@ -4,12 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.search import Hit, SearchPage
-from memrecall.search.request import Why
+from memrecall.search.request import ScoreParts
 
 from ..cases import check_each
 from ..inert import EVIL, assert_harmless
 
-WHY = Why(1.5, 0.25, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
+WHY = ScoreParts(1.5, 0.25, 0.0, 0.0, 0.0, -0.5, 1.0, 0.4)
 HIT = Hit(
     key="m1", kind="message", score=0.91, ts=datetime(2026, 3, 2, 9, 5, tzinfo=UTC), role="user",
     speaker="Ann", content="The trout was excellent", session_id="s", memory_type="message",
@@ -36,7 +36,7 @@ def test_a_page_of_chinese_is_told_in_chinese() -> None:
 
 
 def test_an_empty_page_says_why() -> None:
-    text = assert_harmless(SearchPage(message="no match: try other words")._repr_html_()).text
+    text = assert_harmless(SearchPage(explanation="no match: try other words")._repr_html_()).text
     assert text == "nothing was foundno match: try other words"
 
 
@@ -54,7 +54,7 @@ def test_nothing_that_a_user_wrote_is_html() -> None:
     def show(place: str) -> None:
         evil = {"role": None, "speaker": None, place: EVIL}
         hit = replace(HIT, **evil, keywords=(EVIL,))  # type: ignore[arg-type]
-        page = SearchPage((hit,), total_found=1, message=EVIL)
+        page = SearchPage((hit,), total_found=1, explanation=EVIL)
         for html in (hit._repr_html_(), page._repr_html_()):
             assert EVIL in assert_harmless(html).text
 

@@ -203,7 +203,7 @@ async def test_all_users_together_stay_within_the_byte_budget(
         await library.search(users[0], SearchRequest("tea", now=NOW))
         one = library.cache.nbytes()
         budget = int(one * 3.5)
-        cache = IndexCache(library.store, "hash-64", None, budget)
+        cache = IndexCache("hash-64", None, budget)
         engine = SearchEngine(library.store, HashEmbedder(), cache)
         expected = [await library.search(scope, SearchRequest("tea", now=NOW)) for scope in users]
         for _ in range(2):

@@ -15,8 +15,13 @@ from memrecall.errors import Disabled, InvalidArgument, NotFound
 from memrecall.memory import Library
 from memrecall.scope import Scope
 from memrecall.search import LexicalQuery, SemanticQuery, unit_vector
-from memrecall.search.messages import Weighing
-from memrecall.search.ranking.lexical import K1, B, _rows_with_phrase, match_words
+from memrecall.search.ranking.lexical import (
+    K1,
+    B,
+    TermWeights,
+    _rows_with_phrase,
+    match_words,
+)
 from memrecall.settings import Settings
 from memrecall.store import MessageFilter
 from memrecall.testing import open_library
@@ -110,22 +115,22 @@ def test_any_direction_has_unit_length(numbers: list[float]) -> None:
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), max_size=20), st.floats(0.1, 1e6))
 def test_figures_travel_exactly(weights: list[float], average: float) -> None:
-    weighing = Weighing(average, tuple(weights))
-    assert Weighing.unpack(weighing.pack()) == weighing
+    weighing = TermWeights(average, tuple(weights))
+    assert TermWeights.unpack(weighing.pack()) == weighing
 
 
 async def test_two_characters_are_found_as_a_phrase_is() -> None:
     """The short way over the filed pairs gives what reading the text gives."""
     texts = ["吃火锅", "火 锅", "火，锅", "锅火", "火锅火锅", "火", "锅", "hot火锅pot", "火\n锅"]
-    async with (
-        open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library,
-        library.cache.current("user") as current,
-    ):
-        assert current is not None
-        columns = current[1]
-        numbers = [columns.vocabulary[word] for word in "火锅"]
-        slow = _rows_with_phrase(columns, [[number] for number in numbers])
-        fast = match_words(columns, "火锅")
+    async with open_library(messages=[said(n, text) for n, text in enumerate(texts)]) as library:
+        feed = library.store.feed("user")
+        version = await feed.version()
+        assert version is not None
+        async with library.cache.open(feed, version) as columns:
+            assert columns is not None
+            numbers = [columns.vocabulary[word] for word in "火锅"]
+            slow = _rows_with_phrase(columns, [[number] for number in numbers])
+            fast = match_words(columns, "火锅")
         assert fast.tolist() == slow.tolist()
         assert fast.sum() >= 3
 

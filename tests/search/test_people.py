@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memrecall.search.ranking.people import in_first_person, named_in
+from memrecall.search.ranking.people import find_speakers, to_first_person
 
 from ..cases import check_each
 
@@ -12,7 +12,7 @@ SPEAKERS = ["Ann", "Bob", "leimingxuan", "张伟", "A", "李"]
 
 
 def rewritten(question: str, speakers: list[str] = SPEAKERS) -> str:
-    return in_first_person(question, list(named_in(question, speakers).values()))
+    return to_first_person(question, list(find_speakers(question, speakers).values()))
 
 
 NAMED: list[tuple[str, dict[str, str]]] = [
@@ -33,14 +33,14 @@ NAMED: list[tuple[str, dict[str, str]]] = [
 def test_named_speakers_are_found_with_the_words_that_name_them() -> None:
     def find(case: tuple[str, dict[str, str]]) -> None:
         question, named = case
-        assert named_in(question, SPEAKERS) == named
+        assert find_speakers(question, SPEAKERS) == named
 
     check_each(NAMED, find)
 
 
 @pytest.mark.parametrize("question", ["Is A better than B?", "李子熟了吗？", "a 李"])
 def test_a_name_of_one_character_is_ignored(question: str) -> None:
-    assert named_in(question, SPEAKERS) == {}
+    assert find_speakers(question, SPEAKERS) == {}
 
 
 SPOKEN: list[tuple[str, str]] = [
@@ -70,12 +70,12 @@ def test_those_who_are_named_ask_themselves() -> None:
 )
 def test_nothing_is_rewritten_inside_a_word(question: str) -> None:
     assert rewritten(question) == question
-    assert in_first_person(question, ["Ann", "Bob"]) == question
+    assert to_first_person(question, ["Ann", "Bob"]) == question
 
 
 def test_the_longer_name_is_rewritten_first() -> None:
-    assert in_first_person("Did Ann Lee call?", ["Ann", "Ann Lee"]) == "Did I call?"
-    assert in_first_person("欧阳小明在哪？", ["小明", "欧阳小明"]) == "我在哪？"
+    assert to_first_person("Did Ann Lee call?", ["Ann", "Ann Lee"]) == "Did I call?"
+    assert to_first_person("欧阳小明在哪？", ["小明", "欧阳小明"]) == "我在哪？"
 
 
 TEXT = st.text(max_size=60) | st.lists(
@@ -86,15 +86,15 @@ TEXT = st.text(max_size=60) | st.lists(
 
 @given(TEXT, st.lists(st.text(max_size=12) | TEXT, max_size=5))
 def test_any_text_can_be_read_and_names_stand_in_it(question: str, speakers: list[str]) -> None:
-    found = named_in(question, speakers)
+    found = find_speakers(question, speakers)
     assert set(found) <= set(speakers)
-    assert isinstance(in_first_person(question, list(found.values())), str)
+    assert isinstance(to_first_person(question, list(found.values())), str)
     for words in found.values():
         assert all(word in question for word in words.split())
 
 
 @given(TEXT)
 def test_a_question_that_names_nobody_stays_as_it_is(question: str) -> None:
-    assert in_first_person(question, []) == question
-    assert named_in(question, []) == {}
+    assert to_first_person(question, []) == question
+    assert find_speakers(question, []) == {}
     assert rewritten(question, ["Zeppelina", "诸葛无名"]) == question

@@ -34,7 +34,7 @@ def key_of(vocabulary: Vocabulary, token: str) -> int:
 
 
 def postings(segment: Segment, key: int) -> dict[int, int]:
-    ((start, end),) = segment.places(np.array([key], dtype=np.int64))
+    ((start, end),) = segment.spans(np.array([key], dtype=np.int64))
     found = zip(segment.docs[start:end], segment.frequencies[start:end], strict=True)
     return {int(doc): int(count) for doc, count in found}
 

@@ -15,8 +15,14 @@ from .site import OPERATOR, Site, error, ids, in_process, said, write
 PATH = "/v1/users/ann/messages"
 
 
+@pytest.fixture
+def engine() -> str:
+    """SQLite only: the endpoints under test run the same statements on both engines."""
+    return "sqlite"
+
+
 class TestKeys:
-    async def test_without_a_valid_one_nothing_opens(self, site: Site) -> None:
+    async def test_invalid_key_is_refused(self, site: Site) -> None:
         key = await site.key("ann")
         wrong = ["", "Bearer", f"Basic {key}", f"Bearer {key}x", key, "Bearer mr_a_b"]
         for header in wrong:
@@ -30,14 +36,14 @@ class TestKeys:
         error(await site.client().get("/v1/nothing/here"), 401, "UNAUTHENTICATED")
         await write(site.client(Authorization=f"bearer  {key}"), "ann", said(1))
 
-    async def test_revoked_means_now(self, site: Site) -> None:
+    async def test_revoked_key_is_refused_at_once(self, site: Site) -> None:
         key, text = await site.library.store.keys.create(Grant(frozenset({"ann"})))
         client = site.client(text)
         await write(client, "ann", said(1))
         await site.library.store.keys.revoke(key.key_id)
         error(await client.get(PATH), 401, "UNAUTHENTICATED")
 
-    async def test_an_expired_one_is_unknown(
+    async def test_expired_key_is_refused(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         soon = datetime.now(UTC) + timedelta(hours=1)
@@ -53,7 +59,7 @@ class TestKeys:
         monkeypatch.setattr("memrecall.store.keys.datetime", Later)
         error(await client.get(PATH), 401, "UNAUTHENTICATED")
 
-    async def test_another_user_and_nobody_look_the_same(self, site: Site) -> None:
+    async def test_foreign_and_unknown_users_are_indistinguishable(self, site: Site) -> None:
         ann, ben = await site.holder("ann"), await site.holder("ben")
         await write(ann, "ann", said(1))
         await write(ben, "ben", said(1), said(2))
@@ -83,13 +89,13 @@ class TestKeys:
             assert shape(await ann.post(f"/v1/users/{user}/messages", json=body)) == shape(missing)
         assert (await site.library.store.count("nobody"))["messages"] == 0
 
-    async def test_a_named_set_opens_those_alone(self, lite: Site) -> None:
+    async def test_key_is_limited_to_its_users(self, lite: Site) -> None:
         both = await lite.holder("ann", "ben")
         for user in ("ann", "ben"):
             await write(both, user, said(1))
         error(await both.get("/v1/users/eve/messages"), 404, "NOT_FOUND")
 
-    async def test_an_erased_users_key_opens_nothing(self, site: Site) -> None:
+    async def test_key_of_erased_user_is_refused(self, site: Site) -> None:
         ann, both = await site.holder("ann"), await site.holder("ann", "ben")
         await write(ann, "ann", said(1))
         await write(both, "ben", said(1))
@@ -98,7 +104,7 @@ class TestKeys:
         error(await both.get(PATH), 404, "NOT_FOUND")
         assert ids(await both.get("/v1/users/ben/messages")) == ["m001"]
 
-    async def test_only_an_operators_key_reads_the_metrics(self, lite: Site) -> None:
+    async def test_metrics_require_operator_key(self, lite: Site) -> None:
         everybody = await lite.holder()
         error(await everybody.get("/metrics"), 403, "PERMISSION_DENIED")
         key = (await lite.library.store.keys.create(Grant(frozenset(), permissions=OPERATOR)))[1]
@@ -106,7 +112,7 @@ class TestKeys:
         assert (await operator.get("/metrics")).status_code == 200
         error(await operator.get(PATH), 404, "NOT_FOUND")
 
-    async def test_sensitive_memories_need_the_permission(self, lite: Site) -> None:
+    async def test_sensitive_memories_require_permission(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", said(1, "my PIN is in the drawer"))
         secret = NewMemory(content="the PIN is 4711", memory_key="pin", sensitive=True)
@@ -118,7 +124,7 @@ class TestKeys:
             assert result.status_code == 200
             assert ("4711" in result.text) is known
 
-    async def test_what_needs_no_key(self, site: Site) -> None:
+    async def test_public_endpoints_need_no_key(self, site: Site) -> None:
         await site.key("ann")
         client = site.client()
         health = await client.get("/healthz")
@@ -128,7 +134,7 @@ class TestKeys:
 
 
 class TestOpenDoor:
-    async def test_local_callers_need_no_key_until_there_is_one(self, site: Site) -> None:
+    async def test_local_callers_need_no_key_before_first_key(self, site: Site) -> None:
         client = site.client()
         await write(client, "ann", said(1))
         assert ids(await client.get(PATH)) == ["m001"]
@@ -139,15 +145,15 @@ class TestOpenDoor:
         error(await client.get(PATH), 401, "UNAUTHENTICATED")
         assert ids(await site.client(key).get(PATH)) == ["m001"]
 
-    async def test_a_revoked_key_does_not_open_it_again(self, site: Site) -> None:
+    async def test_revoking_the_last_key_does_not_reopen_service(self, site: Site) -> None:
         key, _ = await site.library.store.keys.create(Grant(None))
         await site.library.store.keys.revoke(key.key_id)
         error(await site.client().get(PATH), 401, "UNAUTHENTICATED")
 
-    async def test_a_key_that_nobody_made_is_refused_there_too(self, lite: Site) -> None:
+    async def test_unknown_key_is_refused_by_open_service(self, lite: Site) -> None:
         error(await lite.client("mr_0011223344556677_x").get(PATH), 401, "UNAUTHENTICATED")
 
-    async def test_what_did_not_begin_here_is_turned_away(self, lite: Site) -> None:
+    async def test_open_service_refuses_non_local_requests(self, lite: Site) -> None:
         await write(lite.client(), "ann", said(1))
         port = lite.url.rpartition(":")[2]
         foreign = [
@@ -171,20 +177,20 @@ class TestOpenDoor:
         for headers in ({"Host": f"localhost:{port}"}, {"Host": "[::1]"}, {"Origin": lite.url}):
             assert ids(await lite.client(**headers).get(PATH)) == ["m001"], headers
 
-    async def test_a_web_page_cannot_write_by_a_form(self, lite: Site) -> None:
+    async def test_form_of_web_page_cannot_write(self, lite: Site) -> None:
         for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
             content = b'{"messages": [{"role": "user", "content": "x"}]}'
             headers = {"Content-Type": kind} if kind else {}
             answer = await lite.client().post(PATH, content=content, headers=headers)
             error(answer, 415, "INVALID_ARGUMENT")
 
-    async def test_a_server_for_others_is_never_open(self, lite_library: Library) -> None:
+    async def test_public_server_is_never_keyless(self, lite_library: Library) -> None:
         async with in_process(lite_library, allow_keyless=False) as site:
             error(await site.client().get(PATH), 401, "UNAUTHENTICATED")
 
 
 class TestWebPages:
-    async def test_only_those_allowed_may_call(self, lite_library: Library) -> None:
+    async def test_cors_admits_only_allowed_origins(self, lite_library: Library) -> None:
         from dataclasses import replace
 
         page = "https://app.example"
@@ -200,7 +206,7 @@ class TestWebPages:
             answer = await site.client(key, Origin=page).get(PATH)
             assert answer.headers["access-control-allow-origin"] == page
 
-    async def test_nobody_is_by_default(self, lite: Site) -> None:
+    async def test_cors_is_disabled_by_default(self, lite: Site) -> None:
         key = await lite.key("ann")
         ask = {"Access-Control-Request-Method": "POST", "Origin": "https://app.example"}
         answer = await lite.client(key, **ask).options(PATH)

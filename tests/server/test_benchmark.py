@@ -22,7 +22,7 @@ NOWHERE = Path("/nonexistent")
 
 
 @pytest.mark.concurrent
-async def test_both_sides_do_the_same_work(served_lite: Site) -> None:
+async def test_benchmark_peers_do_the_same_work(served_lite: Site) -> None:
     lite = served_lite
     corpus = load_corpus(NOWHERE, NOWHERE)
     turns = list(corpus.turns(120))
@@ -45,7 +45,7 @@ async def test_both_sides_do_the_same_work(served_lite: Site) -> None:
 
 
 @pytest.mark.concurrent
-async def test_an_answer_that_is_not_good_is_a_failure(served_lite: Site) -> None:
+async def test_unexpected_response_counts_as_failure(served_lite: Site) -> None:
     connection = await Connection.open(served_lite.url)
     with pytest.raises(Failed, match="status 404"):
         await connection.ask(b"GET /nowhere HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
@@ -75,7 +75,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return made
 
 
-async def test_load_is_counted(clock: Clock) -> None:
+async def test_load_counts_requests_and_times(clock: Clock) -> None:
     async def good(number: int) -> None:
         await clock.spend(0.25 if number == 2 else 0.125)
 
@@ -92,7 +92,7 @@ async def test_load_is_counted(clock: Clock) -> None:
     assert 125 < load.milliseconds(99) < 250
 
 
-async def test_pairs_are_pairs(clock: Clock) -> None:
+async def test_pairs_alternate_both_sides(clock: Clock) -> None:
     async def slow(_: int) -> None:
         await clock.spend(0.375)
 
@@ -106,7 +106,7 @@ async def test_pairs_are_pairs(clock: Clock) -> None:
     assert Load().rate == 0.0
 
 
-def test_no_answer_is_held_back_by_the_network() -> None:
+def test_responses_are_not_delayed_by_nagle() -> None:
     """Only where a socket names its protocol does asyncio turn Nagle's algorithm off."""
     with closing(_bind("127.0.0.1", 0)) as listener:
         assert listener.proto == socket.IPPROTO_TCP

@@ -31,7 +31,13 @@ MEMBERS = [
 SPOKEN = {"members": MEMBERS, "speaker": "u1"}
 
 
-async def test_a_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
+@pytest.fixture
+def engine() -> str:
+    """SQLite only: the endpoints under test run the same statements on both engines."""
+    return "sqlite"
+
+
+async def test_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *CHAT)
     answer = await ann.post(PATH, json={**ASKED, "message_id": "q1"})
     assert answer.status_code == 200, answer.text
@@ -46,7 +52,7 @@ async def test_a_turn_is_answered_and_stored(ann: httpx.AsyncClient) -> None:
     assert {item["session_id"] for item in page.json()["items"]} == {"s9"}
 
 
-async def test_events_come_in_order_and_end_in_the_final_one(lite_library: Library) -> None:
+async def test_stream_events_are_ordered_and_end_with_final(lite_library: Library) -> None:
     model = ScriptedClient([call("recall_memory", query="sister"), say("In Lisbon, I think.")])
     async with in_process(lite_library, model_client=model) as site:
         ann = await site.holder("ann")
@@ -64,7 +70,7 @@ async def test_events_come_in_order_and_end_in_the_final_one(lite_library: Libra
     assert final["recalls"] == 2
 
 
-async def test_a_group_has_its_turns_too(ann: httpx.AsyncClient) -> None:
+async def test_group_turn_is_answered(ann: httpx.AsyncClient) -> None:
     path = "/v1/users/ann/chat"
     group = {"members": MEMBERS, "speaker": "u1", "answers": "bot"}
     body: dict[str, Any] = {"message": "@小助手 火锅吃什么锅底？", "group": group}
@@ -99,7 +105,7 @@ async def test_leaks_are_hidden_and_counted_by_family(lite_library: Library) -> 
     assert 'memrecall_chat_turns_total{outcome="degraded"} 1.0' in told
 
 
-async def test_leaks_of_turns_that_fail_and_of_recalls_are_counted(lite_library: Library) -> None:
+async def test_leaks_of_failed_turns_and_recalls_are_counted(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
     leak = say('<tool_call>{"name": "search_memories", "arguments": {}}</tool_call>')
     model = ScriptedClient([leak, leak, say(DSML), fail("unreachable")])
@@ -112,7 +118,7 @@ async def test_leaks_of_turns_that_fail_and_of_recalls_are_counted(lite_library:
     assert 'memrecall_leaks_total{family="hermes_json"} 2.0' in told
 
 
-async def test_sending_a_message_again_gives_its_answer_again(lite: Site) -> None:
+async def test_resent_message_returns_same_answer(lite: Site) -> None:
     for user, group in (("ann", None), ("ben", {**SPOKEN, "answers": "bot"})):
         client, path = await lite.holder(user), f"/v1/users/{user}/chat"
         body = {"message": "@小助手 where is it?", "message_id": "q1", "group": group}
@@ -126,7 +132,7 @@ async def test_sending_a_message_again_gives_its_answer_again(lite: Site) -> Non
             assert (await lite.library.store.count(user))["messages"] == 2
 
 
-async def test_settings_hold(tmp_path: Path) -> None:
+async def test_chat_settings_are_applied(tmp_path: Path) -> None:
     given = {"chat_recalls": 1, "chat_count_forced": True}
     model = ScriptedClient([call("recall_memory", query="x"), say("ok")])
     async with (
@@ -139,7 +145,7 @@ async def test_settings_hold(tmp_path: Path) -> None:
     assert end["recalls"] == 1
 
 
-async def test_recalls_can_be_the_models(lite_library: Library) -> None:
+async def test_recalls_use_model_if_configured(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, chat_recall_with_model=True)
     handoff = {"reason": "r", "search_summary": "s", "confidence": 0.9}
     model = ScriptedClient([call("handoff", **handoff), say("ok")])
@@ -151,7 +157,7 @@ async def test_recalls_can_be_the_models(lite_library: Library) -> None:
     assert model.requests[1].tool_names == ("recall_memory",)
 
 
-async def test_keys_bound_what_can_be_done(lite: Site) -> None:
+async def test_chat_respects_key_permissions(lite: Site) -> None:
     ben, reader = await lite.holder("ben"), await lite.holder("ann", read_only=True)
     error(await ben.post(PATH, json=ASKED), 404, "NOT_FOUND")
     error(await reader.post(PATH, json=ASKED), 403, "PERMISSION_DENIED")
@@ -159,7 +165,7 @@ async def test_keys_bound_what_can_be_done(lite: Site) -> None:
     assert (await lite.library.store.count())["messages"] == 0
 
 
-async def test_a_disabled_user_is_refused(lite: Site) -> None:
+async def test_disabled_user_is_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *CHAT)
     await lite.library.store.owners.set_user_enabled("ann", False)
@@ -168,7 +174,7 @@ async def test_a_disabled_user_is_refused(lite: Site) -> None:
         error(answer, 403, "PERMISSION_DENIED")
 
 
-async def test_an_id_that_is_taken_is_a_conflict(lite: Site) -> None:
+async def test_duplicate_message_id_is_a_conflict(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *CHAT)
     for headers in ({}, STREAM):
@@ -198,7 +204,7 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_answered_is_a_mistake(lite: Site) -> None:
+async def test_invalid_chat_requests_are_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
 
     async def check(body: dict[str, Any]) -> None:
@@ -209,7 +215,7 @@ async def test_what_cannot_be_answered_is_a_mistake(lite: Site) -> None:
     await check_each_async(MISTAKES, check, lambda body: repr(body)[:200])
 
 
-async def test_one_is_said_as_one(lite: Site) -> None:
+async def test_error_message_uses_singular(lite: Site) -> None:
     ann = await lite.holder("ann")
     body = {"message": "x", "group": {"members": [], "answers": "bot", "speaker": "u1"}}
     told = error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
@@ -217,7 +223,7 @@ async def test_one_is_said_as_one(lite: Site) -> None:
 
 
 class TestFailures:
-    async def test_a_model_that_fails_is_told_and_the_question_is_kept(
+    async def test_model_failure_is_reported_and_question_stored(
         self, lite_library: Library
     ) -> None:
         secret = "no route to 10.0.0.7"
@@ -233,7 +239,7 @@ class TestFailures:
             metrics = (await client.get("/metrics")).text
         assert 'memrecall_chat_turns_total{outcome="failed"} 2.0' in metrics
 
-    async def test_a_recall_that_fails_does_not_fail_the_turn(
+    async def test_failed_recall_does_not_fail_the_turn(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: Any) -> None:
@@ -251,7 +257,7 @@ class TestFailures:
 @pytest.mark.concurrent
 class TestGoingAway:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
-    async def test_who_hangs_up_cancels_the_turn(
+    async def test_disconnect_cancels_the_turn(
         self, lite_library: Library, headers: dict[str, str]
     ) -> None:
         async with stalled_site(lite_library) as (site, model):
@@ -267,7 +273,7 @@ class TestGoingAway:
             assert 'memrecall_chat_turns_total{outcome="cancelled"} 1.0' in told
             assert (await site.library.store.count("ann"))["messages"] == 1
 
-    async def test_a_server_that_closes_tells_so(self, lite_library: Library) -> None:
+    async def test_shutdown_ends_stream_with_error_event(self, lite_library: Library) -> None:
         async with stalled_site(lite_library) as (site, model):
             ann = await site.holder("ann")
             asking = asyncio.create_task(ann.post(PATH, json=ASKED))
@@ -275,7 +281,7 @@ class TestGoingAway:
             site.app.start_shutdown()
             error(await asyncio.wait_for(asking, LIMIT), 503, "UNAVAILABLE")
 
-    async def test_turns_share_the_places_of_recalls(self, tmp_path: Path) -> None:
+    async def test_turns_share_slots_with_recalls(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 0}
         async with (
             opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,

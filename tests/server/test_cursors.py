@@ -30,7 +30,7 @@ async def first_cursors(client: httpx.AsyncClient) -> tuple[str, str]:
     return read.json()["next_cursor"], found.json()["next_cursor"]
 
 
-async def test_a_cursor_belongs_to_one_user_and_one_query(lite: Site) -> None:
+async def test_cursor_is_bound_to_user_and_query(lite: Site) -> None:
     both = await lite.holder("ann", "ben")
     for user in ("ann", "ben"):
         await write(both, user, *(said(n, "tea") for n in range(6)))
@@ -56,7 +56,7 @@ async def test_a_cursor_belongs_to_one_user_and_one_query(lite: Site) -> None:
     error(await search(helper, cursor=found), 400, "INVALID_ARGUMENT")
 
 
-async def test_a_forged_cursor_is_a_mistake(lite: Site) -> None:
+async def test_forged_cursor_is_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *(said(n, "tea") for n in range(6)))
     for cursor in await first_cursors(ann):
@@ -71,7 +71,7 @@ async def test_a_forged_cursor_is_a_mistake(lite: Site) -> None:
             error(await search(ann, cursor=text), 400, "INVALID_ARGUMENT")
 
 
-async def test_the_size_of_the_page_may_change(lite: Site) -> None:
+async def test_page_size_may_change_between_pages(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *(said(n, "tea") for n in range(6)))
     read, found = await first_cursors(ann)
@@ -81,9 +81,7 @@ async def test_the_size_of_the_page_may_change(lite: Site) -> None:
     assert ids(found_rest) == rest
 
 
-async def test_another_worker_goes_on_where_the_first_stopped(
-    location: str, tmp_path: Path
-) -> None:
+async def test_cursor_works_in_another_process(location: str, tmp_path: Path) -> None:
     async with opened(location, tmp_path) as library, in_process(library) as site:
         key = await site.key("ann")
         ann = site.client(key)
@@ -101,7 +99,7 @@ async def test_another_worker_goes_on_where_the_first_stopped(
         ]
 
 
-async def test_what_is_erased_meanwhile_is_missing_and_nothing_else(site: Site) -> None:
+async def test_erased_messages_are_missing_from_later_pages(site: Site) -> None:
     ann = await site.holder("ann")
     messages = [
         said(n, f"tea {'tea ' * (n % 5)}", session_id="gone" if n % 3 == 0 else "kept")
@@ -118,7 +116,7 @@ async def test_what_is_erased_meanwhile_is_missing_and_nothing_else(site: Site) 
     assert rest == [key for key in before[7:] if int(key[1:]) % 3]
 
 
-async def test_memories_do_not_move_messages(site: Site) -> None:
+async def test_memories_do_not_shift_message_pages(site: Site) -> None:
     ann = await site.holder("ann")
     await write(ann, "ann", *(said(n, f"tea {'cup ' * (n % 7)}") for n in range(20)))
     text = "tea OR cup"
@@ -221,7 +219,7 @@ examples = settings(max_examples=25, suppress_health_check=[HealthCheck.function
 
 @examples
 @given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES)
-async def test_pages_of_a_read_hold_the_first_moment_once_and_in_order(
+async def test_range_pages_form_a_consistent_snapshot(
     shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int
 ) -> None:
     shelf.examples += 1
@@ -238,7 +236,7 @@ async def test_pages_of_a_read_hold_the_first_moment_once_and_in_order(
 
 @examples
 @given(first=MESSAGES, later=LATER, wanted=FILTERS, size=SIZES, text=QUERIES)
-async def test_pages_of_a_search_are_the_first_moment(
+async def test_search_pages_form_a_consistent_snapshot(
     shelf: Shelf, first: Any, later: Any, wanted: dict[str, Any], size: int, text: str
 ) -> None:
     shelf.examples += 1

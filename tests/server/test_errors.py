@@ -25,7 +25,7 @@ from .site import Site, error, said, write
 SECRET = "/srv/data/people.db"
 
 
-async def test_what_is_not_there_and_what_is_not_meant(lite: Site) -> None:
+async def test_unknown_paths_and_methods_are_refused(lite: Site) -> None:
     client = await lite.holder()
     for path in ("/", "/v1", "/v1/users", "/v1/users//messages", "/v1/users/ann/messages/"):
         error(await client.get(path), 404, "NOT_FOUND")
@@ -56,7 +56,7 @@ FAULTS: list[tuple[MemrecallError, int, str]] = [
 ]
 
 
-def test_the_worlds_faults_are_told_by_kind_alone() -> None:
+def test_run_errors_reveal_only_their_kind() -> None:
     def check(case: tuple[MemrecallError, int, str]) -> None:
         failure, status, code = case
         problem = problem_from_error(failure)
@@ -67,11 +67,11 @@ def test_the_worlds_faults_are_told_by_kind_alone() -> None:
     check_each(FAULTS, check)
 
 
-def test_every_code_has_a_status() -> None:
+def test_every_error_code_has_a_status() -> None:
     assert set(STATUS.values()) == {400, 401, 403, 404, 409, 429, 500, 503}
 
 
-async def test_a_bug_is_told_by_its_request_alone(
+async def test_bug_reveals_only_its_request_id(
     lite: Site, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ann = await lite.holder("ann")
@@ -98,9 +98,7 @@ async def test_a_bug_is_told_by_its_request_alone(
     assert "secret" not in str([record.__dict__ for record in caplog.records])
 
 
-async def test_a_database_that_fails_is_unavailable(
-    lite: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_database_failure_is_unavailable(lite: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1))
 

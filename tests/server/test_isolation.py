@@ -84,7 +84,7 @@ async def remember(site: Site, user: str, text: str) -> dict[str, str]:
     return {"memory_id": f"k-{user}", "job_id": begun["job"]["job_id"]}
 
 
-async def test_no_endpoint_shows_anothers_data(site: Site) -> None:
+async def test_no_endpoint_returns_data_of_other_users(site: Site) -> None:
     owner = await site.holder("ann")
     await write(owner, "ann", *(said(n, f"{CANARY} {n}", speaker=CANARY) for n in range(5)))
     hers = await remember(site, "ann", CANARY)
@@ -114,7 +114,7 @@ async def test_no_endpoint_shows_anothers_data(site: Site) -> None:
     assert await site.library.store.count("ann") == before
 
 
-async def test_the_walk_does_see_what_is_ones_own(lite: Site) -> None:
+async def test_endpoint_walk_returns_own_data(lite: Site) -> None:
     """The test above would pass if nothing worked at all."""
     ann = await lite.holder("ann")
     await write(ann, "ann", *(said(n, f"{CANARY} {n}") for n in range(5)))

@@ -3,6 +3,7 @@
 from typing import Any
 
 import httpx
+import pytest
 
 from .site import Site, at, error, ids, said, write
 
@@ -15,6 +16,12 @@ CHAT = [
     said(5, "hotpot hotpot hotpot"),
     said(6, "The configuration of the database"),
 ]
+
+
+@pytest.fixture
+def engine() -> str:
+    """SQLite only: the endpoints under test run the same statements on both engines."""
+    return "sqlite"
 
 
 async def search(client: httpx.AsyncClient, query_text: str, **fields: Any) -> httpx.Response:
@@ -39,13 +46,13 @@ QUERIES: list[tuple[str, set[int]]] = [
 ]
 
 
-async def test_the_query_language(ann: httpx.AsyncClient) -> None:
+async def test_query_language_selects_messages(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *CHAT)
     for query, expected in QUERIES:
         assert set(await numbers(ann, query)) == expected, query
 
 
-async def test_filters_narrow_before_anything_is_ranked(ann: httpx.AsyncClient) -> None:
+async def test_filters_apply_before_ranking(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *CHAT)
     everything = "火锅 OR hotpot OR 不吃辣"
     for fields, expected in [
@@ -59,7 +66,7 @@ async def test_filters_narrow_before_anything_is_ranked(ann: httpx.AsyncClient) 
         assert set(await numbers(ann, everything, filter=fields)) == expected, fields
 
 
-async def test_the_most_relevant_come_first(ann: httpx.AsyncClient) -> None:
+async def test_most_relevant_messages_come_first(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *CHAT)
     answer = (await search(ann, "hotpot")).json()
     assert [item["message_id"] for item in answer["items"]] == ["m005", "m004"]
@@ -68,14 +75,14 @@ async def test_the_most_relevant_come_first(ann: httpx.AsyncClient) -> None:
     assert first["score"] > second["score"] > 0
 
 
-async def test_ties_go_by_time_and_then_by_id(ann: httpx.AsyncClient) -> None:
+async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
     same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
     await write(ann, "ann", *same)
     found = ids(await search(ann, "same"))
     assert found == ["3a", "3b", "3c", "2a", "2b", "2c", "1a", "1b", "1c"]
 
 
-async def test_highlights_show_the_words(ann: httpx.AsyncClient) -> None:
+async def test_highlights_mark_query_words(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *CHAT)
     answer = (await search(ann, '"不吃辣" AND 火锅')).json()
     (highlight,) = answer["highlights"]
@@ -83,7 +90,7 @@ async def test_highlights_show_the_words(ann: httpx.AsyncClient) -> None:
     assert highlight["snippets"] == ["我<em>不吃辣</em>，<em>火锅</em>要清汤"]
 
 
-async def test_return_fields_are_a_white_list(lite: Site) -> None:
+async def test_return_fields_limit_the_response(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *CHAT)
     (item,) = (await search(ann, "周末", return_fields=["content"])).json()["items"]
@@ -96,7 +103,7 @@ async def test_return_fields_are_a_white_list(lite: Site) -> None:
     error(await search(ann, "周末", return_fields=["search_text"]), 400, "INVALID_ARGUMENT")
 
 
-async def test_pages_hold_everything_once(ann: httpx.AsyncClient) -> None:
+async def test_pages_cover_all_results_once(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n, f"tea {'tea ' * (n % 5)}") for n in range(60)))
     first = (await search(ann, "tea")).json()
     assert len(first["items"]) == 50
@@ -135,7 +142,7 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_searched_for_is_a_mistake(lite: Site) -> None:
+async def test_invalid_searches_are_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", *CHAT)
     for fields in MISTAKES:
@@ -145,7 +152,7 @@ async def test_what_cannot_be_searched_for_is_a_mistake(lite: Site) -> None:
     assert syntax["details"] == {"position": 8}
 
 
-async def test_memories_are_not_messages(lite: Site) -> None:
+async def test_search_of_messages_excludes_memories(lite: Site) -> None:
     from memrecall.scope import Scope
     from memrecall.types import NewMemory, Origin
 

@@ -55,7 +55,7 @@ def head(key: str, *lines: str, path: str = PATH) -> bytes:
 
 
 @pytest.mark.concurrent
-async def test_a_body_is_counted_as_it_comes(lite_library: Library) -> None:
+async def test_body_size_is_limited_while_reading(lite_library: Library) -> None:
     async with serving(lite_library, body_limits=SMALL) as site:
         ann = await site.holder("ann")
         await write(ann, "ann", said(1, "x" * 5_000))  # writes may be longer
@@ -74,7 +74,7 @@ async def test_a_body_is_counted_as_it_comes(lite_library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_body_without_end_is_cut_off(lite_library: Library) -> None:
+async def test_endless_body_is_cut_off(lite_library: Library) -> None:
     async with serving(lite_library, body_limits=SMALL) as site:
         key = await site.key("ann")
         claim = head(key, "Content-Length: 100000000000", path=SEARCH)
@@ -83,7 +83,7 @@ async def test_a_body_without_end_is_cut_off(lite_library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_slow_body_is_not_waited_for(lite_library: Library) -> None:
+async def test_slow_body_times_out(lite_library: Library) -> None:
     async with serving(lite_library, body_limits=SHORT) as site:
         key = await site.key("ann")
         slow = head(key, "Content-Length: 100000") + b'{"messages"'
@@ -94,14 +94,14 @@ async def test_a_slow_body_is_not_waited_for(lite_library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_who_is_not_admitted_need_not_send(lite_library: Library) -> None:
+async def test_unauthenticated_request_is_refused_before_its_body(lite_library: Library) -> None:
     async with serving(lite_library, body_limits=SMALL) as site:
         await site.key("ann")
         heard = await talk(site, head("wrong", "Content-Length: 100", "Connection: close"))
         assert heard.startswith(b"HTTP/1.1 401 ")
 
 
-async def test_only_plain_json_is_taken(lite: Site) -> None:
+async def test_only_uncompressed_json_is_accepted(lite: Site) -> None:
     ann = await lite.holder("ann")
     body = json.dumps({"messages": [said(1)]}).encode()
     for headers in (
@@ -132,7 +132,7 @@ NOT_JSON = [
 ]
 
 
-async def test_what_is_not_json_is_a_mistake(lite: Site) -> None:
+async def test_malformed_json_is_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
 
     async def check(body: bytes) -> None:
@@ -141,7 +141,7 @@ async def test_what_is_not_json_is_a_mistake(lite: Site) -> None:
     await check_each_async(NOT_JSON, check, lambda body: repr(body[:60]))
 
 
-async def test_json_may_be_sixty_four_levels_deep_at_most(lite: Site) -> None:
+async def test_json_nesting_is_limited_to_64_levels(lite: Site) -> None:
     from memrecall.server.http.payloads import parse_json
     from memrecall.server.rpc.codec import MAX_DEPTH
 
@@ -163,7 +163,7 @@ async def test_json_may_be_sixty_four_levels_deep_at_most(lite: Site) -> None:
     error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
 
 
-async def test_a_request_has_an_id(lite: Site) -> None:
+async def test_response_carries_request_id(lite: Site) -> None:
     client = lite.client()
     given = await client.get("/healthz", headers={"X-Request-Id": "trace-1.2:3_x"})
     assert given.headers["x-request-id"] == "trace-1.2:3_x"
@@ -172,7 +172,9 @@ async def test_a_request_has_an_id(lite: Site) -> None:
         assert answer.headers["x-request-id"].startswith("r_")
 
 
-async def test_too_many_at_once_are_refused(lite: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_concurrent_requests_are_refused(
+    lite: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memrecall.server.http.middleware.MAX_REQUESTS", 0)
     answer = await lite.client().get("/healthz")
     error(answer, 503, "UNAVAILABLE")

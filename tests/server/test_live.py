@@ -7,7 +7,7 @@ from memrecall.server.live import MAX_ENDED, LiveRecalls
 ANN = Scope("ann")
 
 
-def test_a_recall_is_listed_while_it_runs_and_found_afterwards() -> None:
+def test_recall_is_listed_while_running_and_found_afterwards() -> None:
     recalls = LiveRecalls()
     live = recalls.start(ANN, "where?")
     with recalls.track(live):
@@ -18,7 +18,7 @@ def test_a_recall_is_listed_while_it_runs_and_found_afterwards() -> None:
     assert (live.has_ended, len(live.events), live.result) == (True, 1, None)
 
 
-def test_who_sees_less_than_a_recall_does_not_see_it() -> None:
+def test_recall_is_hidden_from_scopes_with_fewer_permissions() -> None:
     recalls = LiveRecalls()
     sees_more = Scope("ann", "helper", permissions=frozenset({Permission.SENSITIVE}))
     live = recalls.start(sees_more, "where?")
@@ -34,7 +34,7 @@ def test_who_sees_less_than_a_recall_does_not_see_it() -> None:
         assert recalls.running(scope) == [live]
 
 
-def test_only_the_last_that_ended_are_kept() -> None:
+def test_only_latest_ended_recalls_are_stored() -> None:
     recalls = LiveRecalls()
     begun = [recalls.start(ANN, str(number)) for number in range(MAX_ENDED + 5)]
     for live in begun:

@@ -36,7 +36,7 @@ async def listed(client: httpx.AsyncClient, **query: Any) -> list[str]:
 
 
 class TestAdding:
-    async def test_facts_are_found_and_brought_up_to_date(self, ann: httpx.AsyncClient) -> None:
+    async def test_add_extracts_and_updates_facts(self, ann: httpx.AsyncClient) -> None:
         told = await add(ann, [{"role": "user", "content": "I live in Paris.", "ts": at(0)}])
         assert [r["event"] for r in told["results"]] == ["ADD"]
         assert (told["stored"], told["problems"], told["job"]) == (1, [], None)
@@ -49,9 +49,7 @@ class TestAdding:
         assert len(await listed(ann, superseded=True)) == 2
         assert await listed(ann, as_of=at(1)) == ["User lives in Paris."]
 
-    async def test_a_text_a_message_and_openais_parts_are_understood(
-        self, ann: httpx.AsyncClient
-    ) -> None:
+    async def test_add_accepts_text_message_and_openai_parts(self, ann: httpx.AsyncClient) -> None:
         await keep(ann, "plain words")
         await add(ann, {"role": "user", "content": "one message"}, infer=False)
         parts = [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "x"}}]
@@ -69,7 +67,7 @@ class TestAdding:
         assert (found["42"]["origin"], found["42"]["layer"]) == ("tool", "short")
         assert found["look\n[image]"]["speaker"] == "Ann"
 
-    async def test_in_the_background_the_messages_are_stored_at_once(
+    async def test_background_add_stores_messages_at_once(
         self, site: Site, ann: httpx.AsyncClient
     ) -> None:
         begun = await add(ann, "I live in Paris.", background=True)
@@ -104,7 +102,7 @@ class TestAdding:
         error(refused, 429, "RESOURCE_EXHAUSTED")
         assert refused.headers["retry-after"]
 
-    async def test_a_failure_is_told_without_its_words_and_loses_nothing(
+    async def test_extraction_failure_hides_its_message_and_keeps_messages(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann = await lite.holder("ann")
@@ -119,7 +117,7 @@ class TestAdding:
         found = (await ann.get("/v1/users/ann/messages")).json()["items"]
         assert found[0]["content"] == "I live in Paris."
 
-    async def test_at_the_end_of_the_service_background_work_is_finished(self, lite: Site) -> None:
+    async def test_shutdown_finishes_background_jobs(self, lite: Site) -> None:
         async with in_process(lite.library) as other:
             await add(await other.holder("ann"), "I live in Paris.", background=True)
         assert await listed(await lite.holder("ann")) == ["User lives in Paris."]
@@ -146,19 +144,19 @@ class TestOne:
         await ann.post(f"{path}/undo")
         error(await ann.post(f"{path}/undo"), 409, "CONFLICT")
 
-    async def test_a_value_is_taken_away_by_null(self, ann: httpx.AsyncClient) -> None:
+    async def test_null_removes_a_value(self, ann: httpx.AsyncClient) -> None:
         key = await keep(ann, "a plan", expires_at="2999-01-01T00:00:00Z")
         path = f"/v1/memories/{key}"
         assert (await ann.get(path)).json()["expires_at"] == "2999-01-01T00:00:00Z"
         assert (await ann.patch(path, json={"expires_at": None})).json()["expires_at"] is None
 
-    async def test_a_message_is_no_memory_here(self, ann: httpx.AsyncClient) -> None:
+    async def test_message_id_is_not_a_memory_id(self, ann: httpx.AsyncClient) -> None:
         await write(ann, "ann", said(1))
         error(await ann.get("/v1/memories/m001"), 404, "NOT_FOUND")
 
 
 class TestMany:
-    async def test_pages_filters_and_sessions(self, ann: httpx.AsyncClient) -> None:
+    async def test_list_supports_pages_filters_and_sessions(self, ann: httpx.AsyncClient) -> None:
         for number in range(5):
             await keep(ann, f"n{number}", metadata={"n": number}, session_id=f"s{number % 2}")
         first = (await ann.get("/v1/memories", params={"limit": 3})).json()
@@ -190,7 +188,9 @@ class TestMany:
         assert found["results"] == []
         assert found["message"]
 
-    async def test_delete_all_counts_first_and_says_whose(self, ann: httpx.AsyncClient) -> None:
+    async def test_delete_all_supports_dry_run_and_requires_scope(
+        self, ann: httpx.AsyncClient
+    ) -> None:
         await keep(ann, "keep", metadata={"n": 1})
         await keep(ann, "drop", metadata={"n": 2})
         some = {"user_id": "ann", "filters": '{"n": 2}'}
@@ -206,9 +206,7 @@ class TestMany:
 
 
 class TestGraphAndState:
-    async def test_the_graph_is_read_by_entity_by_way_and_in_pages(
-        self, ann: httpx.AsyncClient
-    ) -> None:
+    async def test_graph_returns_relations_paths_and_pages(self, ann: httpx.AsyncClient) -> None:
         told = "我叫李明，在北京大学学习计算机科学。我的导师是张教授，他在人工智能领域非常有名。"
         await add(ann, told)
         around = (await ann.get("/v1/graph", params={"entity": "李明"})).json()["relations"]
@@ -227,7 +225,7 @@ class TestGraphAndState:
         assert last["next_cursor"] is None
         error(await ann.get("/v1/graph", params={"to": "x"}), 400, "INVALID_ARGUMENT")
 
-    async def test_a_session_fits_into_a_prompt(self, ann: httpx.AsyncClient) -> None:
+    async def test_session_state_fits_token_budget(self, ann: httpx.AsyncClient) -> None:
         await write(ann, "ann", *(said(n, session_id="s1") for n in range(1, 40)))
         state = (await ann.get("/v1/state", params={"session_id": "s1", "max_tokens": 50})).json()
         assert state["tokens"] <= 50
@@ -237,7 +235,7 @@ class TestGraphAndState:
 
 
 class TestWhoMay:
-    async def test_a_key_of_one_user_need_not_name_the_user(self, site: Site) -> None:
+    async def test_key_of_one_user_needs_no_user_id(self, site: Site) -> None:
         ann, everybody = await site.holder("ann"), await site.holder()
         await keep(ann, "hers")
         assert await listed(everybody, user_id="ann") == ["hers"]
@@ -247,14 +245,14 @@ class TestWhoMay:
             assert told["details"]["fields"][0]["field"] == "user_id"
         error(await ann.get("/v1/memories", params={"user_id": "ben"}), 404, "NOT_FOUND")
 
-    async def test_a_new_user_has_an_empty_memory(self, ann: httpx.AsyncClient) -> None:
+    async def test_new_user_has_empty_memory(self, ann: httpx.AsyncClient) -> None:
         assert await listed(ann) == []
         found = await ann.post("/v1/memories/search", json={"query": "tea"})
         assert found.json()["results"] == []
         assert (await ann.get("/v1/graph")).json() == {"entities": [], "next_cursor": None}
         assert (await ann.get("/v1/state")).json()["text"] == ""
 
-    async def test_a_key_that_only_reads_changes_nothing(self, site: Site) -> None:
+    async def test_read_only_key_cannot_change_memories(self, site: Site) -> None:
         key = await keep(await site.holder("ann"), "stays")
         reader = await site.holder("ann", read_only=True)
         path = f"/v1/memories/{key}"
@@ -268,7 +266,7 @@ class TestWhoMay:
             error(refused, 403, "PERMISSION_DENIED")
         assert await listed(reader) == ["stays"]
 
-    async def test_an_agents_key_sees_and_writes_its_own(self, site: Site) -> None:
+    async def test_agent_key_is_limited_to_its_agent(self, site: Site) -> None:
         whole, travel = await site.holder("ann"), await site.holder("ann", agent_id="travel")
         other = await keep(whole, "of another", agent_id="music")
         await keep(travel, "of travel")
@@ -279,7 +277,7 @@ class TestWhoMay:
         named = {"agent_id": "music"}
         error(await travel.get("/v1/memories", params=named), 400, "INVALID_ARGUMENT")
 
-    async def test_sensitive_ones_need_the_permission(self, site: Site) -> None:
+    async def test_sensitive_memories_require_permission(self, site: Site) -> None:
         ann = await site.holder("ann")
         key = await keep(ann, "a secret", sensitive=True)
         allowed = await site.holder("ann", permissions=frozenset({Permission.SENSITIVE}))
@@ -287,7 +285,7 @@ class TestWhoMay:
         error(await ann.get(f"/v1/memories/{key}"), 404, "NOT_FOUND")
         assert await listed(allowed) == ["a secret"]
 
-    async def test_a_disabled_user_is_refused(self, site: Site, ann: httpx.AsyncClient) -> None:
+    async def test_disabled_user_is_refused(self, site: Site, ann: httpx.AsyncClient) -> None:
         key = await keep(ann, "x")
         await site.library.store.owners.set_user_enabled("ann", False)
         for refused in (
@@ -301,9 +299,7 @@ class TestWhoMay:
 
 
 @pytest.mark.concurrent
-async def test_the_settings_say_how_often_it_forgets(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_sweeps_follow_the_settings(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     often: dict[str, Any] = {"sweep_hours": 0.01 / 3600, "sweep_most_memories": 1}
     place = opened(str(tmp_path / "a.db"), tmp_path, **often)
     async with place as library, in_process(library) as site:
@@ -353,7 +349,7 @@ BAD = [
 ]
 
 
-async def test_bad_input_is_named(lite: Site) -> None:
+async def test_invalid_input_names_the_field(lite: Site) -> None:
     ann = await lite.holder("ann")
     await keep(ann, "x")
     for method, path, body in BAD:

@@ -23,7 +23,7 @@ times = st.lists(st.floats(0.0, 119.0), min_size=1, max_size=60)
 
 
 @given(times, st.sampled_from([0.5, 0.95, 0.99]))
-def test_a_percentile_lies_in_the_class_of_the_true_one(seconds: list[float], share: float) -> None:
+def test_estimated_percentile_is_in_the_right_bucket(seconds: list[float], share: float) -> None:
     counts: dict[str, int] = {}
     for each in seconds:
         counts[latency_label(each)] = counts.get(latency_label(each), 0) + 1
@@ -35,19 +35,19 @@ def test_a_percentile_lies_in_the_class_of_the_true_one(seconds: list[float], sh
     assert lower <= told <= upper
 
 
-def test_percentiles_of_nothing_and_of_ages() -> None:
+def test_percentiles_of_empty_and_extreme_counts() -> None:
     assert estimate_percentile({}, 0.5) is None
     assert estimate_percentile({latency_label(1e6): 3}, 0.5) == BOUNDS[-1]
 
 
 @given(st.floats(0.0, 1.0))
-def test_tenths(value: float) -> None:
+def test_confidence_label_is_its_tenth(value: float) -> None:
     low = float(confidence_label(value))
     assert low - 1e-6 <= value <= low + 0.1 + 1e-6
     assert low <= 0.9
 
 
-async def test_what_is_counted_is_written_when_flushed(store: Store) -> None:
+async def test_flush_writes_pending_counts(store: Store) -> None:
     tally = CounterBuffer(store.counters, 30)
     tally.add("searches", "lexical")
     tally.add("searches", "lexical")
@@ -61,7 +61,7 @@ async def test_what_is_counted_is_written_when_flushed(store: Store) -> None:
     ]
 
 
-async def test_what_cannot_be_written_is_kept(
+async def test_failed_flush_keeps_pending_counts(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tally = CounterBuffer(store.counters, 30)
@@ -79,7 +79,7 @@ async def test_what_cannot_be_written_is_kept(
     assert [row.count for row in rows] == [2]
 
 
-async def test_while_it_runs_it_writes_and_measures(
+async def test_running_buffer_flushes_and_measures_levels(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(metrics_module, "FLUSH_SECONDS", 60.0)

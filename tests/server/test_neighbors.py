@@ -15,7 +15,7 @@ def named(numbers: range) -> list[str]:
     return [f"m{n:03}" for n in numbers]
 
 
-async def test_twenty_before_none_after_and_the_message_last(ann: httpx.AsyncClient) -> None:
+async def test_neighbors_default_to_twenty_before(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n) for n in range(60)))
     for key, query, expected in [
         ("m030", {}, range(10, 31)),
@@ -29,18 +29,18 @@ async def test_twenty_before_none_after_and_the_message_last(ann: httpx.AsyncCli
         assert ids(await around(ann, key, **query)) == named(expected), (key, query)
 
 
-async def test_ties_are_read_by_id(ann: httpx.AsyncClient) -> None:
+async def test_neighbors_with_equal_times_are_ordered_by_id(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(1, message_id=f"x{n}") for n in (3, 1, 5, 2, 4)), said(0))
     assert ids(await around(ann, "x3", before=9, after=9)) == ["m000", "x1", "x2", "x3", "x4", "x5"]
     assert ids(await around(ann, "x3", before=1, after=1)) == ["x2", "x3", "x4"]
 
 
-async def test_sessions_are_one_sequence(ann: httpx.AsyncClient) -> None:
+async def test_neighbors_span_sessions(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n, session_id=f"s{n % 2}") for n in range(4)))
     assert ids(await around(ann, "m002", after=1)) == named(range(4))
 
 
-async def test_a_message_that_is_not_there(lite: Site) -> None:
+async def test_neighbors_of_unknown_message_are_not_found(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1))
     error(await around(ann, "m999"), 404, "NOT_FOUND")

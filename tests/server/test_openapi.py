@@ -76,7 +76,7 @@ def turn(answer: dict[str, Any]) -> dict[str, Any]:
     return {**told, "call": (recall["name"], recall["arguments"], recall["forged"]), "found": found}
 
 
-async def test_the_examples_are_true() -> None:
+async def test_examples_match_the_service() -> None:
     shown, true = load_examples(), await recording.ask_all()
     assert shown.keys() == true.keys() == OPERATIONS - {"metrics"}
     for name, example in true.items():
@@ -92,7 +92,7 @@ async def test_the_examples_are_true() -> None:
     assert bool(cursor) == bool(true["read_messages"].answer["next_cursor"])
 
 
-async def test_the_document_is_whole(lite: Site) -> None:
+async def test_openapi_document_is_complete(lite: Site) -> None:
     document = (await lite.client().get("/openapi.json")).json()
     operations = {
         operation["operationId"]: operation
@@ -126,7 +126,7 @@ class Links(HTMLParser):
         self.said.append(data)
 
 
-async def test_the_page_for_people_loads_nothing(lite: Site) -> None:
+async def test_docs_page_loads_no_other_resource(lite: Site) -> None:
     answer = await lite.client().get("/docs")
     assert answer.headers["content-type"].startswith("text/html")
     assert answer.headers["content-security-policy"].startswith("default-src 'none'")

@@ -11,7 +11,7 @@ FIELDS = {"message_id", "ts", "user_id", "role", "content"}
 PATH = "/v1/users/ann/messages"
 
 
-async def test_a_message_comes_back_as_it_was_said(ann: httpx.AsyncClient) -> None:
+async def test_message_is_returned_unchanged(ann: httpx.AsyncClient) -> None:
     metadata = {"source": "phone", "nested": {"list": [1, None, 2.5]}}
     given = said(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
     await write(ann, "ann", given)
@@ -23,7 +23,9 @@ async def test_a_message_comes_back_as_it_was_said(ann: httpx.AsyncClient) -> No
     assert item["user_id"] == "ann"
 
 
-async def test_the_latest_come_first_and_ties_go_by_id(ann: httpx.AsyncClient) -> None:
+async def test_latest_messages_come_first_and_ties_are_ordered_by_id(
+    ann: httpx.AsyncClient,
+) -> None:
     order = [3, 1, 4, 5, 9, 2, 6]
     messages = [said(n, message_id=f"{n}-{k}") for n in order for k in ("b", "a", "c")]
     await write(ann, "ann", *messages)
@@ -51,14 +53,14 @@ FILTERS: list[tuple[dict[str, Any], list[int]]] = [
 ]
 
 
-async def test_filters(client: httpx.AsyncClient) -> None:
+async def test_range_filters_select_messages(client: httpx.AsyncClient) -> None:
     await write(client, "ann", *(said(n) for n in range(1, 6)))
     for query, expected in FILTERS:
         answer = await client.get(PATH, params=query)
         assert ids(answer) == [f"m{n:03}" for n in expected], query
 
 
-async def test_pages_of_fifty_until_there_are_no_more(ann: httpx.AsyncClient) -> None:
+async def test_default_page_has_fifty_messages(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n) for n in range(120)))
     sizes, found = [], []
     query: dict[str, str] = {}
@@ -89,7 +91,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-async def test_a_wrong_value_is_named(lite: Site) -> None:
+async def test_invalid_parameter_is_named(lite: Site) -> None:
     ann = await lite.holder("ann")
     for query, field in MISTAKES:
         told = error(await ann.get(PATH, params=query), 400, "INVALID_ARGUMENT")
@@ -97,7 +99,7 @@ async def test_a_wrong_value_is_named(lite: Site) -> None:
         assert told["message"].startswith(field)
 
 
-async def test_a_query_that_cannot_be_meant_is_explained(lite: Site) -> None:
+async def test_unknown_and_repeated_parameters_are_explained(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1))
     recall = "/v1/users/ann/recall"
@@ -113,14 +115,14 @@ async def test_a_query_that_cannot_be_meant_is_explained(lite: Site) -> None:
     assert (await ann.get(f"{PATH}?since=2026-01-26T10:00:00%2B08:00")).status_code == 200
 
 
-async def test_a_range_that_ends_before_it_begins_is_a_mistake(lite: Site) -> None:
+async def test_inverted_range_is_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1))
     answer = await ann.get(PATH, params={"since": at(2), "until": at(1)})
     assert "since" in error(answer, 400, "INVALID_ARGUMENT")["message"]
 
 
-async def test_any_id_can_be_asked_for(lite: Site) -> None:
+async def test_any_id_can_be_used_in_a_path(lite: Site) -> None:
     client = await lite.holder()
     for name in ("a/b", "张三", "x y", "100%", "a+b&c=d?e#f", "%2F", "a%00b", "//"):
         await ask_for(client, name)
@@ -136,7 +138,7 @@ async def ask_for(client: httpx.AsyncClient, user: str) -> None:
     assert ids(await client.get(around)) == [user]
 
 
-async def test_an_id_that_cannot_be_is_a_mistake(lite: Site) -> None:
+async def test_invalid_id_in_path_is_refused(lite: Site) -> None:
     client = await lite.holder()
     for user in ("%20x", "x" * 65, "a%00b", "%0A"):
         error(await client.get(f"/v1/users/{user}/messages"), 400, "INVALID_ARGUMENT")

@@ -29,6 +29,12 @@ STREAM = {"Accept": "text/event-stream"}
 CHAT = [said(1, "我不吃辣，火锅要清汤"), said(2, "好的"), said(3, "My sister lives in Lisbon")]
 
 
+@pytest.fixture
+def engine() -> str:
+    """SQLite only: the endpoints under test run the same statements on both engines."""
+    return "sqlite"
+
+
 async def events_of(client: httpx.AsyncClient, body: Any, path: str = PATH) -> list[Any]:
     """The events of a streamed recall: their names and data."""
     async with client.stream("POST", path, json=body, headers=STREAM) as answer:
@@ -53,7 +59,7 @@ async def read_events(answer: httpx.Response) -> AsyncIterator[tuple[str, Any]]:
 
 
 class TestResult:
-    async def test_a_query_is_answered_with_the_evidence(self, ann: httpx.AsyncClient) -> None:
+    async def test_query_returns_evidence(self, ann: httpx.AsyncClient) -> None:
         await write(ann, "ann", *CHAT)
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200, answer.text
@@ -63,7 +69,7 @@ class TestResult:
         assert answer.json()["memories"][0]["content"] == "My sister lives in Lisbon"
         assert "ann" not in json.dumps(answer.json()["trace"])  # the agent knows no user id
 
-    async def test_a_conversation_is_answered_for_its_last_message(self, lite: Site) -> None:
+    async def test_conversation_is_recalled_for_its_last_message(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         conversation = [
@@ -76,7 +82,7 @@ class TestResult:
         assert answer.json()["trace"]["events"][0]["asked"] == "我有什么忌口来着？"
         assert answer.json()["language"] == "zh"
 
-    async def test_time_can_be_another(self, lite: Site) -> None:
+    async def test_as_of_sets_the_current_time(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         body = {"query": "where does my sister live?", "as_of": at(2)}
@@ -84,20 +90,20 @@ class TestResult:
         assert answer["now"] == at(2)
         assert "m003" not in answer["keys_seen"]
 
-    async def test_who_has_nothing_stored_gets_a_result_too(self, lite: Site) -> None:
+    async def test_user_without_data_gets_a_result(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         answer = await ann.post(PATH, json={"query": "where does my sister live?"})
         assert answer.status_code == 200
         assert answer.json()["stop_reason"] == "nothing_stored"
 
-    async def test_limits_hold(self, lite: Site) -> None:
+    async def test_recall_limits_are_enforced(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         body = {"query": "where does my sister live?", "limits": {"tool_calls": 1}}
         answer = (await ann.post(PATH, json=body)).json()
         assert answer["usage"]["tool_calls"] <= 1
 
-    async def test_a_limit_that_ends_a_run_is_named(self, lite: Site) -> None:
+    async def test_reached_limit_is_the_stop_reason(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
 
@@ -113,14 +119,14 @@ class TestResult:
         queries = ("where does my sister live?", "我姐姐住在哪里？")
         await check_each_async(product(queries, ("model_calls", "tool_calls"), (0, 1)), check)
 
-    async def test_one_search_is_one_search(self, lite: Site) -> None:
+    async def test_single_search_is_counted_once(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
         assert len(answer["queries"]) == 1
         assert answer["handoff"]["reasoning"].endswith("after 1 search.")
 
-    async def test_days_can_be_those_of_a_time_zone(self, lite: Site) -> None:
+    async def test_relative_days_use_time_zone(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         # At noon in UTC it is past midnight on Kiritimati: "yesterday" is another day there.
@@ -134,14 +140,14 @@ class TestResult:
         assert answer["trace"]["events"][0]["time_zone"] == "Pacific/Kiritimati"
         assert "2026-01-27T02:05:00+14:00" in json.dumps(answer["trace"])
 
-    async def test_a_trace_is_kept(self, lite: Site) -> None:
+    async def test_trace_is_stored(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         await write(ann, "ann", *CHAT)
         answer = (await ann.post(PATH, json={"query": "where does my sister live?"})).json()
         assert (await lite.library.store.count("ann"))["traces"] == 1
         assert answer["trace"]["trace_id"]
 
-    async def test_what_cannot_be_recalled_for_is_a_mistake(self, lite: Site) -> None:
+    async def test_invalid_recall_requests_are_refused(self, lite: Site) -> None:
         ann = await lite.holder("ann")
         mistakes: list[Any] = [
             {},
@@ -188,7 +194,7 @@ ACCEPTED = {
 }
 
 
-def test_events_come_to_who_asks_for_them() -> None:
+def test_accept_header_selects_event_stream() -> None:
     def check(accept: str) -> None:
         assert prefers_event_stream(accept) is ACCEPTED[accept]
 
@@ -196,7 +202,9 @@ def test_events_come_to_who_asks_for_them() -> None:
 
 
 class TestStream:
-    async def test_events_come_in_order_and_end_in_the_result(self, ann: httpx.AsyncClient) -> None:
+    async def test_stream_events_are_ordered_and_end_with_result(
+        self, ann: httpx.AsyncClient
+    ) -> None:
         await write(ann, "ann", *CHAT)
         events = await events_of(ann, {"query": "where does my sister live?"})
         names = [name for name, _ in events]
@@ -211,7 +219,7 @@ class TestStream:
         assert [data["kind"] for data in told] == names[:-1]
 
     @pytest.mark.concurrent
-    async def test_events_come_while_it_runs(self, lite_library: Library) -> None:
+    async def test_events_are_sent_while_recall_runs(self, lite_library: Library) -> None:
         model = Stalled()
         async with serving(lite_library, model_client=model) as site:
             ann = await site.holder("ann")
@@ -224,7 +232,7 @@ class TestStream:
                 assert not model.cancelled.is_set()
 
     @pytest.mark.concurrent
-    async def test_a_silent_run_is_kept_open_by_pings(
+    async def test_pings_keep_idle_stream_open(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("memrecall.server.http.streaming.PING_SECONDS", 0.05)
@@ -242,7 +250,7 @@ class TestStream:
             assert [name for name in names if name != "comment"] == ["start", "iteration"]
 
     @pytest.mark.concurrent
-    async def test_who_does_not_read_is_left_at_the_deadline(
+    async def test_client_that_does_not_read_is_disconnected_at_deadline(
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from memrecall.server.http.recall import RecallHandler
@@ -271,7 +279,7 @@ class TestStream:
             assert model.cancelled.is_set()
             await wait_until(lambda: len(site.app.service.limiter) == 0)
 
-    async def test_a_failure_on_the_way_is_the_last_event(
+    async def test_failure_during_stream_is_the_last_event(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann = await lite.holder("ann")
@@ -293,7 +301,7 @@ class TestStream:
         assert "secret.db" not in json.dumps(stops)
         error(await ann.post(PATH, json=body), 503, "UNAVAILABLE")
 
-    async def test_a_bug_on_the_way_is_the_last_event(
+    async def test_bug_during_stream_is_the_last_event(
         self, lite: Site, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         ann = await lite.holder("ann")
@@ -345,7 +353,7 @@ def _recalls(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
 @pytest.mark.concurrent
 class TestGoingAway:
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
-    async def test_who_hangs_up_cancels_the_run(
+    async def test_disconnect_cancels_the_recall(
         self,
         lite_library: Library,
         headers: dict[str, str],
@@ -371,7 +379,7 @@ class TestGoingAway:
             assert 'route="/v1/users/{user_id}/recall",status="0"} 1.0' in told
 
     @pytest.mark.parametrize("headers", [{}, STREAM], ids=["result", "stream"])
-    async def test_a_server_that_closes_ends_runs_in_good_order(
+    async def test_shutdown_cancels_recalls_gracefully(
         self,
         lite_library: Library,
         headers: dict[str, str],
@@ -399,7 +407,7 @@ class TestGoingAway:
 
 @pytest.mark.concurrent
 class TestCrowd:
-    async def test_a_key_has_so_many_runs_and_a_line_that_ends(self, tmp_path: Path) -> None:
+    async def test_key_has_limited_slots_and_queue(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 2, "recall_queue": 1, "recall_patience": 30.0}
         async with (
             opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
@@ -425,7 +433,7 @@ class TestCrowd:
             await asyncio.gather(*running, other, return_exceptions=True)
             await wait_until(lambda: len(site.app.service.limiter) == 0)
 
-    async def test_who_waits_too_long_is_told_to_come_back(self, tmp_path: Path) -> None:
+    async def test_waiting_too_long_is_refused_with_retry_after(self, tmp_path: Path) -> None:
         limits = {"recalls_per_key": 1, "recall_queue": 5, "recall_patience": 0.1}
         async with (
             opened(str(tmp_path / "a.db"), tmp_path, **limits) as library,
@@ -441,7 +449,7 @@ class TestCrowd:
             await asyncio.gather(first, return_exceptions=True)
 
 
-async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
+async def test_leaked_call_is_counted(lite_library: Library) -> None:
     handoff = {
         "reason": "nothing",
         "search_summary": "nothing",
@@ -469,7 +477,7 @@ async def test_a_leaked_call_is_counted(lite_library: Library) -> None:
         assert 'family="' in line
 
 
-async def test_settings_of_the_library_bound_the_gate(lite_library: Library) -> None:
+async def test_settings_configure_the_limiter(lite_library: Library) -> None:
     lite_library.settings = replace(lite_library.settings, recalls_per_key=3)
     async with in_process(lite_library) as site:
         async with site.app.service.limiter.slot("a"), site.app.service.limiter.slot("b"):

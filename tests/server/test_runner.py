@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
-from memrecall.cli.serve import try_it
+from memrecall.cli.serve import example_request
 from memrecall.errors import EmbeddingModelMismatch, InvalidArgument
 from memrecall.scope import Scope
 from memrecall.server.runner import ServerInfo, serve
@@ -81,32 +81,32 @@ async def in_a_shell(line: str) -> Any:
 
 
 @pytest.mark.skipif(CURL is None, reason="no curl on this machine")
-async def test_the_printed_command_works_as_it_stands(tmp_path: Path) -> None:
+async def test_printed_command_works(tmp_path: Path) -> None:
     async with running(tmp_path) as listening:
         assert listening.is_open
-        assert (await in_a_shell(try_it(listening)))["stored"] == 1
+        assert (await in_a_shell(example_request(listening)))["stored"] == 1
     async with running(tmp_path) as listening:  # now there is somebody to read
         assert listening.sample_user == "me"
-        (item,) = (await in_a_shell(try_it(listening)))["items"]
+        (item,) = (await in_a_shell(example_request(listening)))["items"]
         assert item["user_id"] == "me"
     key = await make_key(tmp_path, "me")
     async with running(tmp_path) as listening:
         assert not listening.is_open
-        line = try_it(listening)
+        line = example_request(listening)
         assert '-H "Authorization: Bearer KEY"' in line
         (item,) = (await in_a_shell(line.replace("KEY", key)))["items"]
         assert item["user_id"] == "me"
 
 
-def test_odd_names_are_quoted_for_the_shell() -> None:
+def test_printed_command_quotes_unusual_names() -> None:
     for name in ("it's; rm -rf /", "张三", "a/b c", "$(x)"):
-        words = shlex.split(try_it(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
+        words = shlex.split(example_request(ServerInfo("http://127.0.0.1:1", True, name, "x.db")))
         assert words[0] == "curl"
         assert len(words) == 2
         assert " " not in words[1]
 
 
-async def test_elsewhere_it_needs_a_key(tmp_path: Path) -> None:
+async def test_public_address_requires_a_key(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="would open everything to everybody") as refusal:
         async with running(tmp_path, host=EVERYWHERE):
             pass
@@ -118,7 +118,7 @@ async def test_elsewhere_it_needs_a_key(tmp_path: Path) -> None:
         error(answer, 401, "UNAUTHENTICATED")
 
 
-async def test_the_other_loopback_is_loopback_too(tmp_path: Path) -> None:
+async def test_ipv6_loopback_is_local(tmp_path: Path) -> None:
     if not socket.has_ipv6:
         pytest.skip("this machine has no IPv6")
     try:
@@ -131,7 +131,7 @@ async def test_the_other_loopback_is_loopback_too(tmp_path: Path) -> None:
         error(answer, 404, "NOT_FOUND")
 
 
-async def test_a_taken_port_and_an_unknown_host_are_named(tmp_path: Path) -> None:
+async def test_used_port_and_unknown_host_are_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(InvalidArgument, match=f"cannot listen on 127.0.0.1:{port}") as refusal:
@@ -152,7 +152,7 @@ async def test_a_taken_port_and_an_unknown_host_are_named(tmp_path: Path) -> Non
     assert "--port" not in str(refusal.value)
 
 
-async def test_another_embedders_database_is_refused_at_once(tmp_path: Path) -> None:
+async def test_database_of_another_embedder_is_refused_at_start(tmp_path: Path) -> None:
     async with opened(str(tmp_path / "a.db"), tmp_path) as library:
         await library.add_messages(Scope("ann"), [NewMessage(role=Role.USER, content="tea")])
     with pytest.raises(EmbeddingModelMismatch, match="reindex"):
@@ -160,7 +160,7 @@ async def test_another_embedders_database_is_refused_at_once(tmp_path: Path) -> 
             pass
 
 
-def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
+def test_missing_extra_names_the_package_to_install(tmp_path: Path) -> None:
     hidden = tmp_path / "fastapi.py"
     hidden.write_text("raise ModuleNotFoundError('gone', name='fastapi')\n")
     done = run(tmp_path, "serve", "--db", tmp_path / "a.db", PYTHONPATH=str(tmp_path))
@@ -168,7 +168,7 @@ def test_without_the_extra_it_says_what_to_install(tmp_path: Path) -> None:
     assert "pip install 'memrecall[server]'" in done.stderr
 
 
-def test_people_are_told_where_and_that_it_is_open(tmp_path: Path) -> None:
+def test_announcement_shows_address_and_open_warning(tmp_path: Path) -> None:
     process = subprocess.Popen(
         command("serve", "--port", "0", "--db", tmp_path / "a.db"),
         env=environment(tmp_path),
@@ -192,7 +192,7 @@ def test_people_are_told_where_and_that_it_is_open(tmp_path: Path) -> None:
     assert told[5].startswith("OPEN")
 
 
-async def test_told_to_stop_it_finishes_what_it_writes_and_logs_its_end(tmp_path: Path) -> None:
+async def test_sigterm_finishes_writes_and_logs_shutdown(tmp_path: Path) -> None:
     """What was acknowledged is there; what was not is there whole, or not at all."""
     db = tmp_path / "a.db"
     acknowledged = 0
@@ -217,7 +217,7 @@ async def test_told_to_stop_it_finishes_what_it_writes_and_logs_its_end(tmp_path
     assert stored % 20 == 0
 
 
-async def test_a_stream_under_way_ends_with_a_terminal_event(tmp_path: Path) -> None:
+async def test_shutdown_ends_running_stream_with_terminal_event(tmp_path: Path) -> None:
     """The model is a server that never answers."""
     hang_up = asyncio.Event()
 

@@ -33,7 +33,7 @@ WITHOUT = ("/v1/memories/{memory_id}", "/v1/graph", "/v1/state")
 
 
 @pytest.mark.timeout(SECONDS + 60)
-def test_no_request_is_answered_otherwise_than_documented(tmp_path: Path) -> None:
+def test_responses_match_openapi_document(tmp_path: Path) -> None:
     db = tmp_path / "a.db"
     run(tmp_path, "add", "likes tea", "--user", EXAMPLE_USER, "--key", MEMORY, "--db", db)
     made = run(tmp_path, "keys", "create", "--user", EXAMPLE_USER, "--operator", "--db", db)

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed
@@ -19,11 +20,19 @@ from .site import Site, at, error, ids, in_process, opened, said, write
 PATH = "/v1/messages/semantic_search"
 
 
+@pytest.fixture
+def engine() -> str:
+    """SQLite only: the endpoints under test run the same statements on both engines."""
+    return "sqlite"
+
+
 async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
     return await client.post(PATH, json={"user_id": "ann", **fields})
 
 
-async def test_the_closest_come_first_with_their_cosine(ann: httpx.AsyncClient, site: Site) -> None:
+async def test_most_similar_messages_come_first_with_cosine(
+    ann: httpx.AsyncClient, site: Site
+) -> None:
     texts = ["green tea in the morning", "tea", "a train to Paris", "茶和咖啡", "black tea"]
     await write(ann, "ann", *(said(n, text) for n, text in enumerate(texts)))
     embedder = site.library.embedder
@@ -43,7 +52,9 @@ async def test_the_closest_come_first_with_their_cosine(ann: httpx.AsyncClient, 
     assert items[0].keys() >= {"message_id", "ts", "user_id", "role", "content"}
 
 
-async def test_a_given_vector_finds_what_its_text_finds(ann: httpx.AsyncClient, site: Site) -> None:
+async def test_query_embedding_and_query_text_give_same_results(
+    ann: httpx.AsyncClient, site: Site
+) -> None:
     await write(ann, "ann", *(said(n, f"tea number {n}") for n in range(6)))
     assert site.library.embedder is not None
     (vector,) = await site.library.embedder.embed(["tea number 3"])
@@ -54,21 +65,21 @@ async def test_a_given_vector_finds_what_its_text_finds(ann: httpx.AsyncClient, 
         assert by_vector.json() == by_text.json()
 
 
-async def test_twenty_by_default_and_as_many_as_asked_for(ann: httpx.AsyncClient) -> None:
+async def test_top_k_defaults_to_twenty(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n, f"tea {n}") for n in range(30)))
     assert len(ids(await search(ann, query_text="tea"))) == 20
     assert len(ids(await search(ann, query_text="tea", top_k=3))) == 3
     assert len(ids(await search(ann, query_text="tea", top_k=200))) == 30
 
 
-async def test_ties_go_by_time_and_then_by_id(ann: httpx.AsyncClient) -> None:
+async def test_ties_are_ordered_by_time_then_id(ann: httpx.AsyncClient) -> None:
     same = [said(n, "same words", message_id=f"{n}{k}") for n in (1, 3, 2) for k in "cab"]
     await write(ann, "ann", *same, *(said(n, f"other {n}") for n in range(9, 40)))
     found = ids(await search(ann, query_text="same words", top_k=5))
     assert found == ["3a", "3b", "3c", "2a", "2b"]
 
 
-async def test_filters_and_the_least_score(ann: httpx.AsyncClient) -> None:
+async def test_filters_and_min_score_select_messages(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", *(said(n, "tea" if n < 4 else "train") for n in range(6)))
     cases: list[tuple[dict[str, Any], list[str]]] = [
         ({"min_score": 0.99}, ["m003", "m002", "m001", "m000"]),
@@ -82,7 +93,7 @@ async def test_filters_and_the_least_score(ann: httpx.AsyncClient) -> None:
         assert ids(await search(ann, query_text="tea", **fields)) == expected, fields
 
 
-async def test_return_fields(lite: Site) -> None:
+async def test_return_fields_limit_the_response(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1, "tea"))
     (item,) = (await search(ann, query_text="tea", return_fields=["role"])).json()["items"]
@@ -109,7 +120,7 @@ MISTAKES: list[dict[str, Any]] = [
 ]
 
 
-async def test_what_cannot_be_compared_is_a_mistake(lite: Site) -> None:
+async def test_invalid_semantic_searches_are_refused(lite: Site) -> None:
     ann = await lite.holder("ann")
     await write(ann, "ann", said(1, "tea"))
     for fields in MISTAKES:
@@ -121,7 +132,7 @@ async def test_what_cannot_be_compared_is_a_mistake(lite: Site) -> None:
         error(answer, 400, "INVALID_ARGUMENT")
 
 
-async def test_the_right_length_is_known_before_there_are_vectors(lite: Site) -> None:
+async def test_embedding_length_is_checked_before_first_vector(lite: Site) -> None:
     from memrecall.scope import Scope
     from memrecall.types import NewMessage, Role
 
@@ -151,7 +162,7 @@ class Broken:
         await self._inner.close()
 
 
-async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
+async def test_embedder_failure_is_reported(tmp_path: Path) -> None:
     from memrecall.embedding.local import HashEmbedder
 
     embedder = Broken(HashEmbedder())
@@ -171,7 +182,7 @@ async def test_a_silent_embedder_is_told_not_hidden(tmp_path: Path) -> None:
         assert ids(await search(ann, query_embedding=[1.0] * 64)) == ["m001"]
 
 
-async def test_without_an_embedder_there_is_no_search_by_meaning(tmp_path: Path) -> None:
+async def test_semantic_search_requires_an_embedder(tmp_path: Path) -> None:
     async with (
         opened(str(tmp_path / "a.db"), tmp_path, embedder="none") as library,
         in_process(library) as site,

@@ -67,7 +67,7 @@ def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
     return (root.name, [tree(spans, span) for span in below]) if below else root.name
 
 
-async def test_a_recall_is_one_tree(traced: Site, told: Told) -> None:
+async def test_recall_is_one_span_tree(traced: Site, told: Told) -> None:
     client = await with_tea(traced)
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
     assert answer.json()["stop_reason"] == "handoff", answer.text
@@ -98,7 +98,7 @@ async def test_a_recall_is_one_tree(traced: Site, told: Told) -> None:
     assert by_name[root.name]["http.response.status_code"] == 200
 
 
-async def test_a_stream_is_the_same_tree(traced: Site, told: Told) -> None:
+async def test_streamed_recall_is_the_same_span_tree(traced: Site, told: Told) -> None:
     client = await with_tea(traced)
     stream = {"Accept": "text/event-stream"}
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
@@ -107,7 +107,7 @@ async def test_a_stream_is_the_same_tree(traced: Site, told: Told) -> None:
     assert len(tree(told.spans, root)[1]) == 6
 
 
-async def test_no_span_says_what_was_said_or_by_whom(traced: Site, told: Told) -> None:
+async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> None:
     client = await with_tea(traced)
     query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
     await client.get("/v1/users/ann/messages")
@@ -138,7 +138,7 @@ async def test_no_span_says_what_was_said_or_by_whom(traced: Site, told: Told) -
     assert modes.count("semantic") == 1
 
 
-async def test_the_log_names_the_trace(
+async def test_log_names_the_trace(
     traced: Site, told: Told, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall")
@@ -149,7 +149,7 @@ async def test_the_log_names_the_trace(
     assert vars(line)["fields"]["trace_id"] == f"{span.context.trace_id:032x}"
 
 
-async def test_a_bug_is_an_error_of_its_request(
+async def test_bug_is_recorded_as_span_error(
     traced: Site, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await with_tea(traced)
@@ -208,7 +208,7 @@ def collecting() -> Iterator[Collector]:
 
 
 @pytest.mark.concurrent
-def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path) -> None:
+def test_spans_are_exported_before_shutdown(tmp_path: Path) -> None:
     with collecting() as collector:
         variables = {
             "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.server_port}",
@@ -223,7 +223,7 @@ def test_a_collector_gets_the_spans_before_the_server_ends(tmp_path: Path) -> No
 
 
 @pytest.mark.concurrent
-def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
+def test_telemetry_is_off_by_default(tmp_path: Path) -> None:
     with collecting() as collector:
         endpoint = f"http://127.0.0.1:{collector.server_port}"
         variables = {
@@ -238,7 +238,7 @@ def test_without_the_switch_nothing_is_sent(tmp_path: Path) -> None:
 
 
 @pytest.mark.concurrent
-def test_an_exporter_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
+def test_missing_exporter_is_reported_at_start(tmp_path: Path) -> None:
     """By the flag as by the variable, telemetry is switched on."""
     flags = ("serve", "--port", 0, "--telemetry", "--db", tmp_path / "a.db")
     done = run(tmp_path, *flags, OTEL_TRACES_EXPORTER="jaeger", **NO_PAGES)

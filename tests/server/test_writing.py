@@ -19,7 +19,7 @@ from .site import Site, error, ids, said, serving, write
 PATH = "/v1/users/ann/messages"
 
 
-async def test_the_same_again_is_no_new_message(ann: httpx.AsyncClient) -> None:
+async def test_repeated_write_is_idempotent(ann: httpx.AsyncClient) -> None:
     batch = [said(1), said(2)]
     first = await write(ann, "ann", *batch)
     again = await write(ann, "ann", *batch, said(3))
@@ -34,7 +34,7 @@ async def test_the_same_again_is_no_new_message(ann: httpx.AsyncClient) -> None:
     assert ids(await ann.get(PATH)) == ["m003", "m002", "m001"]
 
 
-async def test_another_content_under_an_id_refuses_the_whole_batch(ann: httpx.AsyncClient) -> None:
+async def test_conflicting_content_refuses_whole_batch(ann: httpx.AsyncClient) -> None:
     await write(ann, "ann", said(1), said(2))
     batch = [said(7), said(1, "other words"), said(2, role="system"), said(8)]
 
@@ -46,7 +46,7 @@ async def test_another_content_under_an_id_refuses_the_whole_batch(ann: httpx.As
     assert ids(await ann.get(PATH)) == ["m002", "m001"]
 
 
-async def test_what_differs_within_a_batch_is_said_so(ann: httpx.AsyncClient) -> None:
+async def test_conflict_within_a_batch_is_reported(ann: httpx.AsyncClient) -> None:
     answer = await ann.post(PATH, json={"messages": [said(1), said(1), said(1, "other words")]})
     told = error(answer, 409, "CONFLICT")
     assert "comes twice in this batch, with another content" in told["message"]
@@ -54,7 +54,7 @@ async def test_what_differs_within_a_batch_is_said_so(ann: httpx.AsyncClient) ->
     error(await ann.get(PATH), 404, "NOT_FOUND")
 
 
-async def test_what_is_read_can_be_written_back(lite: Site) -> None:
+async def test_read_messages_can_be_written_back(lite: Site) -> None:
     for agent in (None, "helper"):
         ann = await lite.holder("ann", agent_id=agent)
         await write(ann, "ann", said(1, message_id=f"of-{agent}", metadata={"a": 1}))
@@ -76,7 +76,7 @@ WORDED: list[tuple[Any, str]] = [
 ]
 
 
-async def test_a_mistake_is_told_in_words(lite: Site) -> None:
+async def test_invalid_message_is_explained(lite: Site) -> None:
     ann = await lite.holder("ann")
     for body, words in WORDED:
         told = error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
@@ -87,7 +87,7 @@ async def test_a_mistake_is_told_in_words(lite: Site) -> None:
         assert error(answer, 400, "INVALID_ARGUMENT")["message"] == "query_text: is blank"
 
 
-async def test_ids_and_times_are_given_where_they_lack(ann: httpx.AsyncClient) -> None:
+async def test_missing_ids_and_times_are_assigned(ann: httpx.AsyncClient) -> None:
     done = await write(ann, "ann", {"role": "user", "content": "now"})
     (item,) = (await ann.get(PATH)).json()["items"]
     assert done["items"] == [{"message_id": item["message_id"], "stored": True}]
@@ -95,7 +95,7 @@ async def test_ids_and_times_are_given_where_they_lack(ann: httpx.AsyncClient) -
     assert item["session_id"] == "default"
 
 
-async def test_what_was_written_is_found_at_once(ann: httpx.AsyncClient) -> None:
+async def test_written_messages_are_searchable_at_once(ann: httpx.AsyncClient) -> None:
     for number in range(5):
         await write(ann, "ann", said(number, f"tea number{number}"))
         body = {"user_id": "ann", "query_text": f"number{number}"}
@@ -126,7 +126,7 @@ MISTAKES: list[Any] = [
 ]
 
 
-async def test_what_cannot_be_stored_is_a_mistake_and_nothing_is(lite: Site) -> None:
+async def test_invalid_messages_are_refused_and_nothing_stored(lite: Site) -> None:
     ann = await lite.holder("ann")
     for body in MISTAKES:
         error(await ann.post(PATH, json=body), 400, "INVALID_ARGUMENT")
@@ -139,14 +139,14 @@ async def test_what_cannot_be_stored_is_a_mistake_and_nothing_is(lite: Site) -> 
     assert fault["details"]["fields"][0]["field"] == "messages.1.content"
 
 
-async def test_a_key_that_may_only_read_does_not_write(lite: Site) -> None:
+async def test_read_only_key_cannot_write(lite: Site) -> None:
     await write(await lite.holder("ann"), "ann", said(1))
     reader = await lite.holder("ann", read_only=True)
     error(await reader.post(PATH, json={"messages": [said(2)]}), 403, "PERMISSION_DENIED")
     assert ids(await reader.get(PATH)) == ["m001"]
 
 
-async def test_ended_sessions_and_disabled_users_take_nothing(site: Site) -> None:
+async def test_ended_sessions_and_disabled_users_refuse_writes(site: Site) -> None:
     ann = await site.holder("ann")
     await write(ann, "ann", said(1, session_id="s1"))
     owners = site.library.store.owners
@@ -167,7 +167,7 @@ async def test_ended_sessions_and_disabled_users_take_nothing(site: Site) -> Non
         assert "memrecall " not in told["message"]  # a command is of no use to a client
 
 
-async def test_an_agents_key_labels_what_it_writes_and_sees_that_alone(lite: Site) -> None:
+async def test_agent_key_writes_and_reads_its_own_messages(lite: Site) -> None:
     helper = await lite.holder("ann", agent_id="helper")
     other = await lite.holder("ann", agent_id="other")
     await write(helper, "ann", said(1, "tea for the helper"))
@@ -203,7 +203,7 @@ async def turns(number: int) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_client_that_hangs_up_does_not_tear_a_write(
+async def test_disconnect_does_not_split_a_write(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The request is sent and the connection dropped, at ever later moments."""

@@ -1,7 +1,7 @@
 """Processes that work on the same database as the test.
 
-They are forked from a server process that has imported the store once: a process of its own for
-each, without a second of imports for each.
+They are forked from a server process that has imported the store once, which saves a second of
+imports for each.
 """
 
 import multiprocessing
@@ -16,13 +16,13 @@ _CONTEXT.set_forkserver_preload([process.__name__])
 
 
 class Child:
-    """One process; it is gone when the `with` block ends."""
+    """One process, which is killed when the `with` block ends."""
 
-    def __init__(self, verb: process.Verb, *arguments: object) -> None:
-        self._pipe, theirs = _CONTEXT.Pipe()
-        self._process = _CONTEXT.Process(target=process.run, args=(theirs, verb, arguments))
+    def __init__(self, task: process.Task, *arguments: object) -> None:
+        self._pipe, child_pipe = _CONTEXT.Pipe()
+        self._process = _CONTEXT.Process(target=process.run, args=(child_pipe, task, arguments))
         self._process.start()
-        theirs.close()
+        child_pipe.close()
 
     def __enter__(self) -> "Child":
         return self
@@ -34,49 +34,49 @@ class Child:
         self._pipe.close()
         self._process.close()
 
-    def go(self) -> None:
+    def start(self) -> None:
         """Let the process begin."""
-        self._pipe.send("go")
+        self._pipe.send("start")
 
-    def hear(self) -> object:
-        """What the process says next; EOFError when it is gone."""
-        assert self._pipe.poll(process.PATIENCE), "the process says nothing"
-        said: object = self._pipe.recv()
-        return said
+    def receive(self) -> object:
+        """Return the next report of the process; EOFError when it has ended."""
+        assert self._pipe.poll(process.TIMEOUT), "the process reports nothing"
+        report: object = self._pipe.recv()
+        return report
 
-    def hear_next(self) -> object:
-        """What the process says from now on; what it said before is skipped."""
+    def receive_new(self) -> object:
+        """Return the next report that is sent after this call."""
         while self._pipe.poll():
             self._pipe.recv()
-        return self.hear()
+        return self.receive()
 
-    def hear_out(self) -> list[object]:
-        """All that the process says until its end."""
-        heard: list[object] = []
+    def receive_all(self) -> list[object]:
+        """Return all reports until the process ends."""
+        reports: list[object] = []
         while True:
             try:
-                heard.append(self.hear())
-            except (EOFError, OSError):  # OSError: it was killed while it spoke
-                self._process.join(process.PATIENCE)
-                return heard
+                reports.append(self.receive())
+            except (EOFError, OSError):  # OSError: it was killed while it sent a report
+                self._process.join(process.TIMEOUT)
+                return reports
 
     def kill(self) -> None:
         """Send SIGKILL, which no process can catch."""
         self._process.kill()
-        self._process.join(process.PATIENCE)
+        self._process.join(process.TIMEOUT)
 
     @property
     def exit_code(self) -> int | None:
-        """How the process ended; None while it runs."""
+        """The exit code of the process; None while it runs."""
         return self._process.exitcode
 
 
-def run_together(verb: process.Verb, lists: Sequence[Sequence[object]]) -> list[list[object]]:
-    """One process for each list of arguments, all at once; what each said. All must end well."""
-    with ExitStack() as running:
-        children = [running.enter_context(Child(verb, *arguments)) for arguments in lists]
+def run_together(task: process.Task, lists: Sequence[Sequence[object]]) -> list[list[object]]:
+    """Run one process for each list of arguments at once; return their reports."""
+    with ExitStack() as stack:
+        children = [stack.enter_context(Child(task, *arguments)) for arguments in lists]
         for child in children:
-            child.go()
-        heard = [child.hear_out() for child in children]
+            child.start()
+        reports = [child.receive_all() for child in children]
         assert [child.exit_code for child in children] == [0] * len(children)
-        return heard
+        return reports

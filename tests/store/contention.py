@@ -1,8 +1,8 @@
-"""Somebody else at work on the same rows."""
+"""Other writers on the same rows."""
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -10,68 +10,79 @@ from sqlalchemy import text
 
 from memrecall.scope import Scope
 from memrecall.store import Store
-from memrecall.store.database.locks import claim, lock_users
+from memrecall.store.database.dialects import SQLITE
+from memrecall.store.database.locks import lock_scopes, lock_users
 
 from ..waiting import wait_until
-from .samples import MORNING
 
-BLOCKED = """
+COUNT_WAITING = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
 
 
-class ThoughtBetter(Exception):
-    """The other writer gives up and leaves nothing."""
+class RolledBack(Exception):
+    """The other writer's transaction ends without a commit."""
 
 
 @asynccontextmanager
-async def writer_at_work(location: str, newcomer: str | None = None) -> AsyncIterator[None]:
-    """Another store is in the middle of a write, which it will give up when the block ends.
-
-    It holds Ann's row; or it has made a new user whom nobody else can see yet.
-    """
+async def open_transaction(
+    location: str, write: Callable[[Any], Awaitable[object]], *, commit: bool = False
+) -> AsyncIterator[None]:
+    """Let another store write, and end its transaction only after the block."""
     loop = asyncio.get_running_loop()
-    begun, enough, enough_here = asyncio.Event(), asyncio.Event(), threading.Event()
+    has_written, may_end, may_end_thread = asyncio.Event(), asyncio.Event(), threading.Event()
 
     async def work(connection: Any) -> None:
-        if newcomer:
-            await claim(connection, [Scope(newcomer)], MORNING, with_sessions=False)
+        await write(connection)
+        loop.call_soon_threadsafe(has_written.set)
+        if other.database.dialect is SQLITE:  # a transaction of SQLite has its own thread
+            may_end_thread.wait(100)
         else:
-            await lock_users(connection, ["ann"])
-        loop.call_soon_threadsafe(begun.set)
-        if other.database.is_sqlite:  # a transaction of SQLite has a thread to itself
-            enough_here.wait(100)
-        else:
-            await enough.wait()
-        raise ThoughtBetter
+            await may_end.wait()
+        if not commit:
+            raise RolledBack
 
     async with await Store.open(location) as other:
-        writing = asyncio.create_task(other.database.transact(work))
-        await begun.wait()
+        transaction = asyncio.create_task(other.database.transact(work))
+        await has_written.wait()
         try:
             yield
         finally:
-            enough.set()
-            enough_here.set()
-            with suppress(ThoughtBetter):
-                await writing
+            may_end.set()
+            may_end_thread.set()
+            with suppress(RolledBack):
+                await transaction
+
+
+@asynccontextmanager
+async def lock_of_another_writer(location: str, new_user: str | None = None) -> AsyncIterator[None]:
+    """Let another store hold Ann's row, or a new user's that nobody else can see yet."""
+
+    async def write(connection: Any) -> None:
+        if new_user:
+            await lock_scopes(connection, [Scope(new_user)], with_sessions=False)
+        else:
+            await lock_users(connection, ["ann"])
+
+    async with open_transaction(location, write):
+        yield
 
 
 async def wait_for_blocked(store: Store, transactions: int) -> None:
-    """Return when so many transactions of the store wait for the other writer."""
+    """Return when this many transactions of the store wait for the other writer."""
 
-    async def blocked() -> bool:
+    async def is_blocked() -> bool:
         return await count_blocked(store) >= transactions
 
-    await wait_until(blocked)
+    await wait_until(is_blocked)
 
 
 async def count_blocked(store: Store) -> int:
-    """How many transactions of the store have begun and wait."""
+    """Return how many transactions of the store have begun and wait."""
     database = store.database
-    if database.is_sqlite:  # one waits for the file, the others in line behind it
-        line: Any = database._write_lock
-        return int(line.locked()) + len(line._waiters or ())
+    if database.dialect is SQLITE:  # one waits for the file, the others queue behind it
+        queue: Any = database._write_lock
+        return int(queue.locked()) + len(queue._waiters or ())
     async with database.autocommit() as connection:
-        return int(await connection.scalar(text(BLOCKED)) or 0)
+        return int(await connection.scalar(text(COUNT_WAITING)) or 0)

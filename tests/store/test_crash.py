@@ -9,11 +9,12 @@ import pytest
 from sqlalchemy import text
 
 from memrecall.store import Store
+from memrecall.store.database.dialects import SQLITE
 
 from ..waiting import wait_until
 from . import process
 from .children import Child
-from .samples import walk
+from .samples import read_pages
 from .test_numbering import assert_numbered
 
 pytestmark = pytest.mark.concurrent
@@ -30,11 +31,11 @@ Batches = dict[str, dict[int, int]]
 def kill_a_writer(location: str, name: str) -> int:
     """Start a writer and kill it at some moment; the number of batches it acknowledged."""
     with Child(process.stream, location, name) as child:
-        child.go()
-        acknowledged = [child.hear() for _ in range(CHANCE.randint(1, 6))]
+        child.start()
+        acknowledged = [child.receive() for _ in range(CHANCE.randint(1, 6))]
         time.sleep(CHANCE.uniform(0, 0.03))
         child.kill()
-        acknowledged += child.hear_out()
+        acknowledged += child.receive_all()
     assert acknowledged == list(range(len(acknowledged)))
     return len(acknowledged)
 
@@ -44,12 +45,12 @@ async def read_batches(location: str) -> Batches:
     found: Batches = defaultdict(lambda: defaultdict(int))
     async with await Store.open(location, lock_timeout=60) as store:
         await wait_until(lambda: is_alone(store))
-        messages = await walk(store.timeline(process.SCOPE), page_size=200)
-        mark = await store.feed("ann").version()
+        messages = await read_pages(store.timeline(process.SCOPE), page_size=200)
+        version = await store.feed("ann").version()
         await require_sound(store)
     assert_numbered(messages)
-    assert mark is not None
-    assert mark.version == len(messages)
+    assert version is not None
+    assert version.version == len(messages)
     for message in messages:
         name, number, _ = message.message_id.split("-")
         found[name][int(number)] += 1
@@ -58,7 +59,7 @@ async def read_batches(location: str) -> Batches:
 
 async def is_alone(store: Store) -> bool:
     """Whether the server is done with the killed: a commit may be under way after its client."""
-    if store.database.is_sqlite:
+    if store.database.dialect is SQLITE:
         return True
     async with store.database.autocommit() as connection:
         return bool(await connection.scalar(text(OTHERS)) == 0)
@@ -66,7 +67,7 @@ async def is_alone(store: Store) -> bool:
 
 async def require_sound(store: Store) -> None:
     """What SQLite itself says about its file."""
-    if not store.database.is_sqlite:
+    if store.database.dialect is not SQLITE:
         return
     async with store.database.read() as connection:
         assert await connection.scalar(text("PRAGMA integrity_check")) == "ok"
@@ -87,21 +88,21 @@ def kill_writers(location: str, kills: int) -> None:
             assert set(stored.values()) == {process.BATCH}, "a batch is torn"
 
 
-def test_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+def test_acknowledged_writes_survive_kill(location: str) -> None:
     kill_writers(location, 5)
 
 
 @pytest.mark.long
-def test_a_hundred_killed_writers_lose_nothing_they_acknowledged(location: str) -> None:
+def test_acknowledged_writes_survive_a_hundred_kills(location: str) -> None:
     kill_writers(location, 100)
 
 
-def test_a_killed_writer_does_not_hold_up_another(location: str) -> None:
+def test_killed_writer_releases_its_locks(location: str) -> None:
     with Child(process.stream, location, "other", 0.02) as other:
-        other.go()
+        other.start()
         for number in range(3):
             kill_a_writer(location, f"run{number}")
-            last = other.hear_next()
+            last = other.receive_new()
         other.kill()
 
     found = asyncio.run(read_batches(location))

@@ -14,19 +14,19 @@ from memrecall.store import ErasureReport, Grant, NewRelation, RowKey, Store, St
 from memrecall.types import NewMemory, Origin
 
 from ..waiting import wait_until
-from .contention import count_blocked, wait_for_blocked, writer_at_work
+from .contention import count_blocked, lock_of_another_writer, wait_for_blocked
 from .samples import (
     ANN,
     BEN,
     MORNING,
-    dump,
+    add_memory,
     ids,
+    new_message,
+    new_trace,
     numbered,
     pending,
-    recalled,
-    remember,
+    read_tables,
     rows_of,
-    said,
     user_tables,
 )
 
@@ -39,8 +39,8 @@ async def fill(store: Store) -> None:
         for session in ("tea", "work"):
             scope = Scope(user, session_id=session)
             await store.timeline(scope).add(numbered(session, 3))
-            await remember(store, f"memory-{session}", scope=scope)
-            await store.traces(scope).add(recalled(f"trace-{session}"), keep_days=30)
+            await add_memory(store, f"memory-{session}", scope=scope)
+            await store.traces(scope).add(new_trace(f"trace-{session}"), keep_days=30)
             rows = [
                 RowKey(user, "message", f"{session}0"),
                 RowKey(user, "memory", f"memory-{session}"),
@@ -48,8 +48,8 @@ async def fill(store: Store) -> None:
             await store.vectors("embedder-1").write(pending(*rows), np.ones((2, 4), np.float32))
             await derive(store, scope)
         await store.keys.create(Grant(frozenset({user})), name=f"phone of {user}")
-    await remember(store, "unlabelled")
-    await store.traces(ANN).add(recalled("unlabelled"), keep_days=30)
+    await add_memory(store, "unlabelled")
+    await store.traces(ANN).add(new_trace("unlabelled"), keep_days=30)
 
 
 async def derive(store: Store, scope: Scope) -> None:
@@ -64,22 +64,20 @@ async def derive(store: Store, scope: Scope) -> None:
 
 
 async def epoch(store: Store, user_id: str = "ann") -> str:
-    mark = await store.feed(user_id).version()
-    assert mark is not None
-    return mark.epoch
+    version = await store.feed(user_id).version()
+    assert version is not None
+    return version.epoch
 
 
 class TestUser:
-    async def test_nothing_is_left_in_any_table_and_others_are_untouched(
-        self, store: Store
-    ) -> None:
+    async def test_erase_user_removes_only_their_rows_from_every_table(self, store: Store) -> None:
         await fill(store)
-        before = await dump(store.database)
+        before = await read_tables(store.database)
         assert set(rows_of(before, "ann")) == {table.name for table in user_tables()}
 
         erased = await store.owners.erase_user("ann")
 
-        after = await dump(store.database)
+        after = await read_tables(store.database)
         assert erased == ErasureReport(
             messages=6, memories=3, vectors=4, sessions=2, traces=3, keys=1, derived=16
         )
@@ -87,18 +85,18 @@ class TestUser:
         assert rows_of(after, "ben") == rows_of(before, "ben")
         assert after["agents"] == before["agents"]
 
-    async def test_who_comes_back_begins_anew(self, store: Store) -> None:
+    async def test_erased_user_can_write_again(self, store: Store) -> None:
         await fill(store)
         before = await epoch(store)
         await store.owners.erase_user("ann")
         assert await store.feed("ann").version() is None
 
-        await store.timeline(TEA).add([said("tea0", "other words than before")])
+        await store.timeline(TEA).add([new_message("tea0", "other words than before")])
 
         assert (await store.timeline(TEA).get("tea0")).sequence_no == 1
         assert await epoch(store) != before
 
-    async def test_a_disabled_user_can_be_erased(self, store: Store) -> None:
+    async def test_erase_user_accepts_a_disabled_user(self, store: Store) -> None:
         await fill(store)
         await store.owners.set_user_enabled("ann", False)
 
@@ -109,27 +107,27 @@ class TestUser:
 
 
 class TestSession:
-    async def test_its_rows_go_and_the_rest_stays(self, store: Store) -> None:
+    async def test_erase_session_removes_only_its_rows(self, store: Store) -> None:
         await fill(store)
-        before = await dump(store.database)
+        before = await read_tables(store.database)
 
         erased = await store.owners.erase_session("ann", "tea")
 
-        after = await dump(store.database)
+        after = await read_tables(store.database)
         assert erased == ErasureReport(
             messages=3, memories=1, vectors=2, sessions=1, traces=3, derived=8
         )
         for table in ("messages", "memories", "sessions"):
-            kept = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
-            assert rows_of(after, "ann")[table] == kept
+            rows_before = [r for r in rows_of(before, "ann")[table] if r["session_id"] != "tea"]
+            assert rows_of(after, "ann")[table] == rows_before
         assert [r["key"] for r in rows_of(after, "ann")["vectors"]] == ["memory-work", "work0"]
         assert not rows_of(after, "ann").get("traces")  # any of them may have quoted the session
         assert rows_of(after, "ben") == rows_of(before, "ben")
 
-    async def test_a_session_that_only_traces_name_can_be_erased(self, store: Store) -> None:
+    async def test_erase_session_accepts_a_session_known_from_traces(self, store: Store) -> None:
         await fill(store)
         unwritten = store.traces(Scope("ann", session_id="unwritten"))
-        await unwritten.add(recalled("asked"), keep_days=30)
+        await unwritten.add(new_trace("asked"), keep_days=30)
 
         assert await store.owners.erase_session("ann", "unwritten") == ErasureReport(traces=4)
 
@@ -138,7 +136,7 @@ class TestSession:
         with pytest.raises(NotFound):
             await store.owners.erase_session("ann", "unwritten")
 
-    async def test_derived_data_learns_of_it(self, store: Store) -> None:
+    async def test_erase_session_changes_the_epoch(self, store: Store) -> None:
         await fill(store)
         ann, ben = await epoch(store), await epoch(store, "ben")
 
@@ -147,35 +145,35 @@ class TestSession:
         assert await epoch(store) != ann
         assert await epoch(store, "ben") == ben
 
-    async def test_change_numbers_are_not_given_again(self, store: Store) -> None:
+    async def test_erase_session_does_not_reuse_change_numbers(self, store: Store) -> None:
         await fill(store)
         before = await store.feed("ann").version()
         assert before is not None
         await store.owners.erase_session("ann", "work")
 
-        await store.timeline(WORK).add([said("new")])
+        await store.timeline(WORK).add([new_message("new")])
 
-        rows = rows_of(await dump(store.database), "ann")["messages"]
+        rows = rows_of(await read_tables(store.database), "ann")["messages"]
         (new,) = [row for row in rows if row["message_id"] == "new"]
         assert new["change_no"] == before.version + 1
 
-    async def test_an_ended_session_can_be_erased_and_begun_anew(self, store: Store) -> None:
+    async def test_erased_session_can_start_again(self, store: Store) -> None:
         await fill(store)
         await store.owners.end_session("ann", "tea")
 
         await store.owners.erase_session("ann", "tea")
-        await store.timeline(TEA).add([said("tea0")])
+        await store.timeline(TEA).add([new_message("tea0")])
 
         assert await ids(store.timeline(ANN)) == ["work2", "work1", "tea0", "work0"]
 
 
 @pytest.mark.concurrent
-async def test_erasing_while_others_write(store: Store) -> None:
+async def test_erase_user_during_concurrent_writes(store: Store) -> None:
     await fill(store)
 
     async def write(user: str) -> None:
         for number in range(8):
-            await store.timeline(Scope(user)).add([said(f"late{number}")])
+            await store.timeline(Scope(user)).add([new_message(f"late{number}")])
 
     await asyncio.gather(
         write("ann"),
@@ -188,13 +186,13 @@ async def test_erasing_while_others_write(store: Store) -> None:
 
 
 @pytest.mark.concurrent
-async def test_who_is_erased_while_writing_begins_anew(store: Store, location: str) -> None:
+async def test_writer_recreates_a_user_erased_meanwhile(store: Store, location: str) -> None:
     """The write waits for the erasure."""
     await fill(store)
-    async with writer_at_work(location):
+    async with lock_of_another_writer(location):
         erasing = asyncio.create_task(store.owners.erase_user("ann"))
         await wait_for_blocked(store, 1)
-        writing = asyncio.create_task(store.timeline(TEA).add([said("late")]))
+        writing = asyncio.create_task(store.timeline(TEA).add([new_message("late")]))
         await wait_for_blocked(store, 2)
 
     await erasing
@@ -203,17 +201,17 @@ async def test_who_is_erased_while_writing_begins_anew(store: Store, location: s
 
 
 @pytest.mark.concurrent
-async def test_an_agent_erased_while_its_first_user_comes(store: Store, location: str) -> None:
+async def test_erase_agent_during_its_first_write(store: Store, location: str) -> None:
     """One of the two may come too late, and then hears of it in memrecall's words."""
     helper = Scope("ann", agent_id="helper")
-    await store.timeline(helper).add([said("m")])
+    await store.timeline(helper).add([new_message("m")])
     await store.owners.erase_user("ann")
 
     async def waits_or_ends(erasing: asyncio.Task[None]) -> bool:
         return erasing.done() or await count_blocked(store) > 1
 
-    async with writer_at_work(location, newcomer="ann"):
-        writing = asyncio.create_task(store.timeline(helper).add([said("late")]))
+    async with lock_of_another_writer(location, new_user="ann"):
+        writing = asyncio.create_task(store.timeline(helper).add([new_message("late")]))
         await wait_for_blocked(store, 1)
         erasing = asyncio.create_task(store.owners.erase_agent("helper"))
         await wait_until(partial(waits_or_ends, erasing))
@@ -229,16 +227,16 @@ CANARY = "zqcanaryzq"
 
 def files_with(word: str, file: Path) -> list[str]:
     """Which of the database's files still contain the word."""
-    found = file.parent.glob(f"{file.name}*")
-    return [path.name for path in found if word.encode() in path.read_bytes()]
+    leftovers = file.parent.glob(f"{file.name}*")
+    return [path.name for path in leftovers if word.encode() in path.read_bytes()]
 
 
 async def derive_canaries(store: Store) -> None:
     """The word in every table that is derived, and in the history of another session's memory."""
     scope = replace(TEA, agent_id="helper")
     changes = store.changes(WORK)
-    await remember(store, "home", "lives in Paris", scope=WORK)
-    await remember(store, "job", "is a cook", scope=scope)
+    await add_memory(store, "home", "lives in Paris", scope=WORK)
+    await add_memory(store, "job", "is a cook", scope=scope)
     new = NewMemory(content=f"lives in {CANARY}")
     await store.changes(TEA).supersede(
         "home", new, origin=Origin.USER, actor="x", reason=f"moved to {CANARY}"
@@ -254,19 +252,22 @@ async def derive_canaries(store: Store) -> None:
 
 
 @pytest.mark.parametrize("whole_user", [True, False], ids=["user", "session"])
-async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_user: bool) -> None:
+async def test_erasure_leaves_no_bytes_in_the_file(tmp_path: Path, whole_user: bool) -> None:
     """Rows of two users interleave, long and short, so that pages split and move cells about."""
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file), durability="normal") as store:
         for number in range(60):
             long = f"{CANARY} {'x' * (number * 97 % 5000)}"
             await store.timeline(TEA).add(
-                [said(f"{number * 37 % 61:02}-{part}", long, speaker=CANARY) for part in range(4)]
+                [
+                    new_message(f"{number * 37 % 61:02}-{part}", long, speaker=CANARY)
+                    for part in range(4)
+                ]
             )
-            await store.timeline(BEN).add([said(f"{number}", "kept " * (number * 31 % 200))])
+            await store.timeline(BEN).add([new_message(f"{number}", "kept " * (number * 31 % 200))])
             memory = NewMemory(content=long, summary=CANARY, metadata={"k": CANARY})
             await store.memories(TEA).add([memory], origin=Origin.USER, actor=CANARY)
-            trace = recalled(query=CANARY, stop_reason=CANARY, body={"events": [long]})
+            trace = new_trace(query=CANARY, stop_reason=CANARY, body={"events": [long]})
             await store.traces(TEA).add(trace, keep_days=30)
         await derive_canaries(store)
         assert files_with(CANARY, file)
@@ -280,10 +281,10 @@ async def test_no_byte_of_what_was_said_is_left_in_a_file(tmp_path: Path, whole_
         assert len(await ids(store.timeline(BEN))) == 60
 
 
-async def test_a_reader_at_work_does_not_keep_what_was_erased(tmp_path: Path) -> None:
+async def test_erasure_completes_despite_an_open_reader(tmp_path: Path) -> None:
     file = tmp_path / "memrecall.db"
     async with await Store.open(str(file), lock_timeout=0.1) as store:
-        await store.timeline(ANN).add([said("m", CANARY)])
+        await store.timeline(ANN).add([new_message("m", CANARY)])
         async with store.database.read() as connection:
             await connection.exec_driver_sql("SELECT count(*) FROM messages")
             await store.owners.erase_user("ann")

@@ -13,7 +13,7 @@ from memrecall.store import RowKey, ScopedMessage, Store
 from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, Origin
 
-from .samples import ANN, BEN, numbered, pending, remember, said
+from .samples import ANN, BEN, add_memory, new_message, numbered, pending
 
 MODEL = "embedder-1"
 Change = tuple[int, str, str]
@@ -45,12 +45,12 @@ async def embed(store: Store, *rows: RowKey) -> None:
     await store.vectors(MODEL).write(pending(*rows), np.ones((len(rows), 2), np.float32))
 
 
-async def test_an_unknown_user_has_no_mark(store: Store) -> None:
+async def test_version_of_an_unknown_user_is_none(store: Store) -> None:
     assert await store.feed("nobody").version() is None
 
 
-async def test_a_new_user_is_enabled_and_lives_in_utc(store: Store) -> None:
-    await store.timeline(ANN).add([said("m")])
+async def test_new_user_is_enabled_and_in_utc(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m")])
 
     mark = await store.feed("ann").version()
 
@@ -60,7 +60,7 @@ async def test_a_new_user_is_enabled_and_lives_in_utc(store: Store) -> None:
 
 async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
     await store.timeline(ANN).add(numbered("m", 2))
-    await remember(store, "k")
+    await add_memory(store, "k")
     await embed(store, RowKey("ann", "message", "m0"))
     await store.timeline(ANN).add(numbered("m", 3))
 
@@ -73,16 +73,16 @@ async def test_every_kind_of_change_takes_the_next_number(store: Store) -> None:
     ]
 
 
-async def test_a_replaced_vector_is_a_new_change(store: Store) -> None:
-    await store.timeline(ANN).add([said("m")])
+async def test_replaced_vector_is_a_new_change(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m")])
     await embed(store, RowKey("ann", "message", "m"))
-    seen = await version(store)
+    numbers = await version(store)
     await embed(store, RowKey("ann", "message", "m"))
 
-    assert await changes(store, seen, await version(store)) == [(3, "vector", "m")]
+    assert await changes(store, numbers, await version(store)) == [(3, "vector", "m")]
 
 
-async def test_a_range_gives_what_lies_in_it(store: Store) -> None:
+async def test_changes_returns_rows_of_the_range(store: Store) -> None:
     await store.timeline(ANN).add(numbered("m", 9))
 
     for after in range(10):
@@ -91,7 +91,7 @@ async def test_a_range_gives_what_lies_in_it(store: Store) -> None:
             assert [number for number, _, _ in found] == list(range(after + 1, through + 1))
 
 
-async def test_only_the_users_own_changes(store: Store) -> None:
+async def test_changes_are_those_of_the_user_only(store: Store) -> None:
     await store.timeline(ANN).add(numbered("a", 3))
     await store.timeline(BEN).add(numbered("b", 2))
 
@@ -99,8 +99,8 @@ async def test_only_the_users_own_changes(store: Store) -> None:
     assert {key for _, _, key in await changes(store, 0, 99, "ben")} == {"b0", "b1"}
 
 
-async def test_only_the_vectors_of_the_model(store: Store) -> None:
-    await store.timeline(ANN).add([said("m")])
+async def test_changes_include_only_vectors_of_the_model(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m")])
     await embed(store, RowKey("ann", "message", "m"))
 
     assert len(await changes(store, 1, 2)) == 1
@@ -108,9 +108,9 @@ async def test_only_the_vectors_of_the_model(store: Store) -> None:
     assert await changes(store, 1, 2, model=None) == []
 
 
-async def test_a_row_is_known_by_its_number_or_a_later_one(store: Store) -> None:
+async def test_has_accepts_the_change_number_or_a_later_one(store: Store) -> None:
     await store.timeline(ANN).add(numbered("m", 2))
-    await remember(store, "k")
+    await add_memory(store, "k")
     feed = store.feed("ann")
 
     assert await feed.has("message", "m1", 2) is True
@@ -133,14 +133,14 @@ STEPS = st.lists(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-async def test_any_order_of_writes_is_told_exactly_once(
+async def test_every_write_appears_exactly_once(
     store: Store, steps: list[str], read_size: int
 ) -> None:
     reader = Reader(store, Scope(new_id("user")), read_size)
     for step in [*steps, "read"]:
         await reader.take(step)
 
-    assert Counter(reader.heard) == Counter(reader.written)
+    assert Counter(reader.reports) == Counter(reader.written)
     assert reader.numbers == list(range(1, len(reader.written) + 1))
 
 
@@ -153,7 +153,7 @@ class Reader:
         self._read_size = read_size
         self._names: list[str] = []
         self.written: list[str] = []
-        self.heard: list[str] = []
+        self.reports: list[str] = []
         self.numbers: list[int] = []
 
     async def take(self, step: str) -> None:
@@ -169,7 +169,7 @@ class Reader:
         else:
             fresh = [new_id("m") for _ in range({"message": 1, "batch": 3, "repeat": 0}[step])]
             names = fresh or self._names[-2:]
-            await self._store.timeline(self._scope).add([said(name) for name in names])
+            await self._store.timeline(self._scope).add([new_message(name) for name in names])
             self._names += fresh
             self.written += fresh
 
@@ -188,10 +188,12 @@ class Reader:
             through = min(after + self._read_size, await version(self._store, user))
             for number, kind, key in await changes(self._store, after, through, user):
                 self.numbers.append(number)
-                self.heard.append(f"vector {key}" if kind == "vector" else key)
+                self.reports.append(f"vector {key}" if kind == "vector" else key)
 
 
-async def test_long_feeds_are_read_in_parts(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_feeds_are_read_in_batches(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("memrecall.store.feed.CHANGES_PER_READ", 3)
     await store.timeline(ANN).add(numbered("m", 10))
 
@@ -203,22 +205,22 @@ async def test_long_feeds_are_read_in_parts(store: Store, monkeypatch: pytest.Mo
 
 
 @pytest.mark.concurrent
-async def test_a_reader_never_misses_a_change_of_eight_writers(store: Store) -> None:
-    seen: list[Change] = []
+async def test_reader_misses_no_change_of_eight_writers(store: Store) -> None:
+    numbers: list[Change] = []
     writing = True
 
     async def write(name: str) -> None:
         for number in range(6):
-            both = [ScopedMessage(scope, said(f"{name}-{number}")) for scope in (ANN, BEN)]
+            both = [ScopedMessage(scope, new_message(f"{name}-{number}")) for scope in (ANN, BEN)]
             await store.write_messages(both)
-            await remember(store, f"{name}-{number}-memory")
+            await add_memory(store, f"{name}-{number}-memory")
 
     async def poll() -> None:
         last = 0
         while writing or last < await version(store):
             through = await version(store)
             if through > last:
-                seen.extend(await changes(store, last, through))
+                numbers.extend(await changes(store, last, through))
                 last = through
             await asyncio.sleep(0)
 
@@ -227,5 +229,5 @@ async def test_a_reader_never_misses_a_change_of_eight_writers(store: Store) -> 
     writing = False
     await reader
 
-    assert [number for number, _, _ in seen] == list(range(1, 8 * 6 * 2 + 1))
-    assert len({key for _, _, key in seen}) == 8 * 6 * 2
+    assert [number for number, _, _ in numbers] == list(range(1, 8 * 6 * 2 + 1))
+    assert len({key for _, _, key in numbers}) == 8 * 6 * 2

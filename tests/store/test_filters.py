@@ -13,7 +13,7 @@ from memrecall.store import MemoryQuery, Store, matches, read_filter
 from memrecall.store.database.statements import new_id
 
 from ..cases import check_each
-from .samples import ANN, BEN, MORNING, at, remember
+from .samples import ANN, BEN, MORNING, add_memory, at
 
 NAMES = st.sampled_from(["a", "b", "城市", 'q"t', "x.y", "back\\slash", "pinned"])
 NUMBERS = (
@@ -63,7 +63,7 @@ some = given(ROWS, st.lists(FILTERS, min_size=30, max_size=30))
 
 @settings(max_examples=3, suppress_health_check=list(HealthCheck))
 @some
-async def test_both_databases_and_plain_python_agree(
+async def test_sql_and_python_filters_agree(
     store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
 ) -> None:
     await compare(store, rows, filters)
@@ -72,7 +72,7 @@ async def test_both_databases_and_plain_python_agree(
 @pytest.mark.long
 @settings(max_examples=50, suppress_health_check=list(HealthCheck))
 @some
-async def test_both_databases_and_plain_python_agree_for_long(
+async def test_sql_and_python_filters_agree_on_many_examples(
     store: Store, rows: list[dict[str, Any]], filters: list[dict[str, Any]]
 ) -> None:
     await compare(store, rows, filters)
@@ -82,12 +82,12 @@ async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[s
     """Ask the database and plain Python the same of one user's rows."""
     scope = Scope(new_id("user"))
     for number, row in enumerate(rows):
-        await remember(store, f"k{number}", scope=scope, **row)
-    for written in filters:
-        wanted = read_filter(written)
-        expected = [f"k{n}" for n, row in enumerate(rows) if matches(wanted, row)]
-        found = await store.memory_list(scope).keys(MemoryQuery(wanted, superseded=True))
-        assert found == expected, written
+        await add_memory(store, f"k{number}", scope=scope, **row)
+    for data in filters:
+        condition = read_filter(data)
+        expected = [f"k{n}" for n, row in enumerate(rows) if matches(condition, row)]
+        keys = await store.memory_list(scope).keys(MemoryQuery(condition, superseded=True))
+        assert keys == expected, data
 
 
 REFUSED: list[tuple[Any, str]] = [
@@ -99,7 +99,7 @@ REFUSED: list[tuple[Any, str]] = [
     ({"a": {"in": 5}}, "'in'"),
     ({"a": {"gt": None}}, "no order"),
     ({"a": {"lt": True}}, "no order"),
-    ({"a": {"eq": [1]}}, "no plain value"),
+    ({"a": {"eq": [1]}}, "Use a text, a number"),
     ({"a": float("nan")}, "nan"),
     ({"a": 2**60}, "numbers up to"),
     ({"a": "\0"}, "NUL"),
@@ -111,16 +111,16 @@ REFUSED: list[tuple[Any, str]] = [
 ]
 
 
-def test_what_cannot_be_understood_is_refused_by_name() -> None:
+def test_invalid_filters_are_refused_by_name() -> None:
     def refuse(case: tuple[Any, str]) -> None:
-        wrong, named = case
-        with pytest.raises(InvalidArgument, match=named):
+        wrong, pattern = case
+        with pytest.raises(InvalidArgument, match=pattern):
             read_filter(wrong)
 
     check_each(REFUSED, refuse)
 
 
-def test_filters_cannot_be_nested_without_end() -> None:
+def test_deeply_nested_filters_are_refused() -> None:
     nested: dict[str, Any] = {"a": 1}
     for _ in range(50):
         nested = {"not": nested}
@@ -128,17 +128,17 @@ def test_filters_cannot_be_nested_without_end() -> None:
         read_filter(nested)
 
 
-async def test_fields_and_metadata_of_one_name_are_told_apart(store: Store) -> None:
-    await remember(store, "k1", pinned=True, metadata={"pinned": False})
-    await remember(store, "k2", pinned=False, metadata={"pinned": True})
+async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None:
+    await add_memory(store, "k1", pinned=True, metadata={"pinned": False})
+    await add_memory(store, "k2", pinned=False, metadata={"pinned": True})
     listed = store.memory_list(ANN)
 
     assert await listed.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
     assert await listed.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
 
 
-async def test_times_are_compared_as_moments(store: Store) -> None:
-    await remember(store, "k", valid_from=MORNING)
+async def test_times_compare_across_time_zones(store: Store) -> None:
+    await add_memory(store, "k", valid_from=MORNING)
     listed = store.memory_list(ANN)
 
     for text in ("2026-01-26T10:00:00Z", "2026-01-26T18:00:00+08:00", "2026-01-26T10:00:00"):

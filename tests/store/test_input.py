@@ -18,7 +18,7 @@ from memrecall.store.database.statements import new_id
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..cases import check_each
-from .samples import ANN, remember, said
+from .samples import ANN, add_memory, new_message
 
 NUL = "a\0b"
 HALF_A_PAIR = "a\ud83d"
@@ -42,7 +42,7 @@ BAD_FIELDS: list[dict[str, Any]] = [
 ]
 
 
-def test_a_message_that_no_engine_could_keep_cannot_be_made() -> None:
+def test_invalid_message_is_refused() -> None:
     def refuse(fields: dict[str, Any]) -> None:
         with pytest.raises(ValidationError) as refusal:
             NewMessage.model_validate({"content": "hello", "role": "user", **fields})
@@ -55,12 +55,12 @@ def test_json_may_be_nested_thirty_two_levels_deep() -> None:
     def nested(levels: int) -> dict[str, Any]:
         return {"k": nested(levels - 1)} if levels else {}
 
-    assert said("m", metadata=nested(32)).metadata == nested(32)
+    assert new_message("m", metadata=nested(32)).metadata == nested(32)
     with pytest.raises(ValidationError, match="32"):
-        said("m", metadata=nested(33))
+        new_message("m", metadata=nested(33))
 
 
-def test_a_scope_of_an_impossible_id_cannot_be_made() -> None:
+def test_invalid_scope_id_is_refused() -> None:
     def refuse(case: tuple[str, str]) -> None:
         field, name = case
         with pytest.raises(InvalidArgument, match=field):
@@ -69,13 +69,13 @@ def test_a_scope_of_an_impossible_id_cannot_be_made() -> None:
     check_each(product(["user_id", "agent_id", "session_id"], IMPOSSIBLE_IDS), refuse, ascii)
 
 
-async def test_the_longest_and_strangest_ids_are_kept(store: Store) -> None:
+async def test_longest_and_unusual_ids_round_trip(store: Store) -> None:
     names = ["x" * 64, "汉" * 64, "😀" * 64, "a b", "a/b", "a'b\"c", "%s", "a\\b", "$1", ":x"]
     names += ["\u00e9", "e\u0301"]  # they look alike and are two
     scopes = [Scope(name, agent_id=name, session_id=name) for name in names]
 
     for scope in scopes:
-        await store.timeline(scope).add([said(scope.user_id, scope.user_id)])
+        await store.timeline(scope).add([new_message(scope.user_id, scope.user_id)])
 
     for scope in scopes:
         message = await store.timeline(scope).get(scope.user_id)
@@ -102,8 +102,8 @@ READS: dict[str, Read] = {
 }
 
 
-async def test_asking_for_an_impossible_id_is_at_most_the_callers_mistake(store: Store) -> None:
-    await store.timeline(ANN).add([said("m")])
+async def test_lookup_of_an_invalid_id_raises_a_caller_error(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m")])
 
     failures = {}
     for verb, read in READS.items():
@@ -115,7 +115,7 @@ async def test_asking_for_an_impossible_id_is_at_most_the_callers_mistake(store:
     assert failures == {}
 
 
-async def test_an_actor_that_no_engine_could_keep_is_refused(store: Store) -> None:
+async def test_invalid_actor_is_refused(store: Store) -> None:
     for actor in (NUL, HALF_A_PAIR):
         with pytest.raises(InvalidArgument):
             await store.memories(ANN).add(
@@ -145,10 +145,10 @@ JSON_VALUES = st.recursive(
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
-async def test_metadata_comes_back_unchanged(store: Store, given_: list[dict[str, Any]]) -> None:
+async def test_metadata_round_trips(store: Store, given_: list[dict[str, Any]]) -> None:
     names = [new_id("m") for _ in given_]
     await store.timeline(ANN).add(
-        [said(name, metadata=kept) for name, kept in zip(names, given_, strict=True)]
+        [new_message(name, metadata=kept) for name, kept in zip(names, given_, strict=True)]
     )
 
     stored = {m.message_id: m.metadata for m in await store.timeline(ANN).get_many(names)}
@@ -158,14 +158,14 @@ async def test_metadata_comes_back_unchanged(store: Store, given_: list[dict[str
 
 async def test_numbers_in_metadata_keep_value_and_type(store: Store) -> None:
     numbers = [1e23, 1.5e300, -1e16, 5e-324, 2**63, -(2**80), 0.1, 1.0]
-    await store.timeline(ANN).add([said("m", metadata={"n": numbers})])
-    await remember(store, "k", metadata={"n": numbers})
+    await store.timeline(ANN).add([new_message("m", metadata={"n": numbers})])
+    await add_memory(store, "k", metadata={"n": numbers})
 
     for kept in (await store.timeline(ANN).get("m"), await store.memories(ANN).get("k")):
         assert kept.metadata == {"n": numbers}
         assert [type(number) for number in kept.metadata["n"]] == [type(n) for n in numbers]
 
 
-async def test_a_number_too_long_for_json_is_the_callers_mistake(store: Store) -> None:
+async def test_number_too_long_for_json_is_refused(store: Store) -> None:
     with pytest.raises((ValidationError, CallerError)):
-        await store.timeline(ANN).add([said("m", metadata={"n": 10**5000})])
+        await store.timeline(ANN).add([new_message("m", metadata={"n": 10**5000})])

@@ -14,14 +14,27 @@ from sqlalchemy import event
 
 from memrecall.scope import Scope
 from memrecall.store import RowKey, ScopedMessage, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.types import NewMemory, Origin
 
 from ..databases import Databases
 from ..waiting import wait_until
-from .contention import wait_for_blocked, writer_at_work
-from .samples import ANN, BEN, MORNING, Rows, dump, ids, numbered, pending, recalled, remember, said
+from .contention import lock_of_another_writer, wait_for_blocked
+from .samples import (
+    ANN,
+    BEN,
+    MORNING,
+    Rows,
+    add_memory,
+    ids,
+    new_message,
+    new_trace,
+    numbered,
+    pending,
+    read_tables,
+)
 
 TEA = Scope("ann", session_id="tea")
 VOLATILE = {"epoch", "provenance", "created_at", "updated_at"}
@@ -35,9 +48,9 @@ Verb = Callable[[Store], Awaitable[object]]
 VERBS: dict[str, Verb] = {
     "write messages": lambda store: store.write_messages(
         [
-            ScopedMessage(TEA, said("new")),
-            ScopedMessage(Scope("cay", agent_id="a2"), said("new")),
-            ScopedMessage(BEN, said("n")),
+            ScopedMessage(TEA, new_message("new")),
+            ScopedMessage(Scope("cay", agent_id="a2"), new_message("new")),
+            ScopedMessage(BEN, new_message("n")),
         ]
     ),
     "add memories": lambda store: store.memories(Scope("ann", session_id="new")).add(
@@ -48,7 +61,7 @@ VERBS: dict[str, Verb] = {
         np.ones((2, 3), np.float32),
     ),
     "add trace": lambda store: store.traces(Scope("ann", agent_id="a3")).add(
-        recalled("new"), keep_days=1
+        new_trace("new"), keep_days=1
     ),
     "erase session": lambda store: store.owners.erase_session("ann", "tea"),
     "erase user": lambda store: store.owners.erase_user("ann"),
@@ -59,16 +72,16 @@ async def fill(store: Store) -> None:
     """Two users with rows in every table."""
     for user in ("ann", "ben"):
         await store.timeline(Scope(user, session_id="tea")).add(numbered("m", 3))
-        await remember(store, "k", scope=Scope(user, session_id="tea"))
+        await add_memory(store, "k", scope=Scope(user, session_id="tea"))
         rows = [RowKey(user, "message", "m0"), RowKey(user, "memory", "k")]
         await store.vectors("embedder-1").write(pending(*rows), np.zeros((2, 3), np.float32))
-        old = recalled("old", created_at=MORNING - timedelta(days=365))
+        old = new_trace("old", created_at=MORNING - timedelta(days=365))
         await store.traces(Scope(user, session_id="tea")).add(old, keep_days=30)
 
 
 async def state(store: Store) -> Rows:
     """All rows, without what chance and the clock put into them."""
-    rows = await dump(store.database)
+    rows = await read_tables(store.database)
     del rows["memrecall_meta"]
     return {
         name: [
@@ -83,10 +96,10 @@ async def state(store: Store) -> Rows:
 def at_statement(database: Database, number: int, action: Callable[[], object]) -> Iterator[None]:
     """Do something just before the database gets its n-th statement from now on."""
     engine = database.write_engine
-    seen = count(1)
+    statements = count(1)
 
     def hook(*_: Any) -> None:
-        if next(seen) == number:
+        if next(statements) == number:
             action()
 
     event.listen(engine, "before_cursor_execute", hook)
@@ -124,7 +137,9 @@ async def state_after(verb: Verb, location: str) -> Rows:
 
 
 @pytest.mark.parametrize("name", VERBS)
-async def test_a_failure_at_any_statement(name: str, store: Store, databases: Databases) -> None:
+async def test_failure_at_any_statement_changes_nothing(
+    name: str, store: Store, databases: Databases
+) -> None:
     verb = VERBS[name]
     await fill(store)
     before, after = await state(store), await state_after(verb, databases.fresh())
@@ -149,10 +164,12 @@ async def test_a_failure_at_any_statement(name: str, store: Store, databases: Da
     assert now == after
 
 
-async def test_a_failure_at_any_statement_of_a_migration(empty_location: str) -> None:
+async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_location: str) -> None:
     database = Database.connect(empty_location)
     try:
-        for number in count(1, 1 if database.is_sqlite else 3):  # a third of them: each is slow
+        for number in count(
+            1, 1 if database.dialect is SQLITE else 3
+        ):  # a third of them: each is slow
             with at_statement(database, number, fail):
                 (outcome,) = await asyncio.gather(upgrade(database), return_exceptions=True)
             if outcome is None:
@@ -172,19 +189,19 @@ async def test_cancellation_at_any_statement_of_a_write(store: Store) -> None:
     """A write that has begun is finished, although nobody waits for its outcome any more."""
     timeline, loop = store.timeline(TEA), asyncio.get_running_loop()
     for number in count(1):
-        batch = [said(f"n{number}-{part}") for part in range(3)]
+        batch = [new_message(f"n{number}-{part}") for part in range(3)]
         writing = asyncio.ensure_future(timeline.add(batch))
         cancel = partial(loop.call_soon_threadsafe, writing.cancel)  # SQLite's are in a thread
         with at_statement(store.database, number, cancel):
             (outcome,) = await asyncio.gather(writing, return_exceptions=True)
 
-        found = await timeline.get_many([str(message.message_id) for message in batch])
-        assert len(found) == 3
+        tables = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(tables) == 3
         assert connections_out(store) == 0
         if not isinstance(outcome, asyncio.CancelledError):
             break
     assert number > 4
-    assert sorted(m.sequence_no for m in found) == [3 * number - 2, 3 * number - 1, 3 * number]
+    assert sorted(m.sequence_no for m in tables) == [3 * number - 2, 3 * number - 1, 3 * number]
 
 
 @pytest.mark.concurrent
@@ -193,7 +210,7 @@ async def test_cancellation_at_any_moment(store: Store) -> None:
     timeline = store.timeline(TEA)
     await timeline.add(numbered("m", 5))
     for patience in range(12):
-        batch = [said(f"p{patience}-{part}") for part in range(3)]
+        batch = [new_message(f"p{patience}-{part}") for part in range(3)]
         tasks = [
             asyncio.ensure_future(timeline.add(batch)),
             asyncio.ensure_future(timeline.page()),
@@ -208,19 +225,19 @@ async def test_cancellation_at_any_moment(store: Store) -> None:
 
         raised = [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)]
         assert set(raised) <= {asyncio.CancelledError}
-        found = await timeline.get_many([str(message.message_id) for message in batch])
-        assert len(found) in (0, 3)
+        tables = await timeline.get_many([str(message.message_id) for message in batch])
+        assert len(tables) in (0, 3)
         # A cancelled read's thread may still be reading.
         await wait_until(lambda: connections_out(store) == 0)
 
 
 @pytest.mark.concurrent
-async def test_nobody_hears_cancelled_while_the_outcome_is_open(location: str) -> None:
+async def test_cancelled_caller_waits_for_the_outcome(location: str) -> None:
     """Not even when cancelled twice, as a server does that shuts down."""
     async with await Store.open(location, lock_timeout=60) as store:
-        await store.timeline(ANN).add([said("m")])
-        async with writer_at_work(location):
-            writing = asyncio.create_task(store.timeline(ANN).add([said("n")]))
+        await store.timeline(ANN).add([new_message("m")])
+        async with lock_of_another_writer(location):
+            writing = asyncio.create_task(store.timeline(ANN).add([new_message("n")]))
             await wait_for_blocked(store, 1)
             for _ in range(3):
                 writing.cancel()

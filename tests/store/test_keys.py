@@ -7,43 +7,43 @@ import pytest
 from memrecall.errors import InvalidArgument, NotFound
 from memrecall.scope import Permission
 from memrecall.store import Grant, Key, Store
-from memrecall.store.keys import MOST_USERS
+from memrecall.store.keys import MAX_USERS
 
-from .samples import ANN, dump, said
+from .samples import ANN, new_message, read_tables
 
 SENSITIVE = frozenset({Permission.SENSITIVE})
 FOR_ANN = Grant(frozenset({"ann"}))
 
 
-async def test_a_key_opens_what_it_was_made_for(store: Store) -> None:
+async def test_verify_returns_the_key_with_its_grant(store: Store) -> None:
     grant = Grant(frozenset({"ann", "ben"}), "helper", read_only=True, permissions=SENSITIVE)
-    made, text = await store.keys.create(grant, name="the phone")
+    created, text = await store.keys.create(grant, name="the phone")
 
     found = await store.keys.verify(text)
 
-    assert found == made
+    assert found == created
     assert found.users == frozenset({"ann", "ben"})
     assert (found.agent_id, found.read_only, found.permissions) == ("helper", True, SENSITIVE)
     assert found.name == "the phone"
 
 
-async def test_a_key_for_all_users_names_none(store: Store) -> None:
+async def test_key_for_all_users_has_no_user_list(store: Store) -> None:
     _, text = await store.keys.create(Grant(None))
     found = await store.keys.verify(text)
     assert found is not None
     assert found.users is None
 
 
-async def test_the_secret_is_nowhere_in_the_database(store: Store) -> None:
+async def test_secret_is_not_stored(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     secret = text.removeprefix(f"mr_{key.key_id}_")
     assert len(secret) >= 43
-    assert secret not in str(await dump(store.database))
+    assert secret not in str(await read_tables(store.database))
     assert secret not in str(await store.keys.list())
     assert key.secret_hash not in repr(key)
 
 
-async def test_what_is_not_a_key_opens_nothing(store: Store) -> None:
+async def test_verify_refuses_invalid_texts(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     wrong = ["", "mr", "mr_", f"mr_{key.key_id}", f"mr_{key.key_id}_", text[:-1], f"{text}x"]
     wrong += [f"xx{text[2:]}", f"mr_0000_{text.split('_', 2)[2]}", "mr_\0_x", f"{text} ", "mr_ü_x"]
@@ -51,7 +51,7 @@ async def test_what_is_not_a_key_opens_nothing(store: Store) -> None:
         assert await store.keys.verify(presented) is None, presented
 
 
-async def test_a_revoked_key_opens_nothing_and_stays_listed(store: Store) -> None:
+async def test_revoked_key_is_refused_and_stays_listed(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     revoked = await store.keys.revoke(key.key_id)
 
@@ -63,7 +63,7 @@ async def test_a_revoked_key_opens_nothing_and_stays_listed(store: Store) -> Non
         await store.keys.revoke("0123456789abcdef")
 
 
-async def test_a_key_is_named_by_its_id_or_by_all_of_it(store: Store) -> None:
+async def test_revoke_accepts_the_id_or_the_whole_text(store: Store) -> None:
     for form in ("{id}", "mr_{id}", "{text}", " {text}\n"):
         key, text = await store.keys.create(FOR_ANN)
         revoked = await store.keys.revoke(form.format(id=key.key_id, text=text))
@@ -71,17 +71,17 @@ async def test_a_key_is_named_by_its_id_or_by_all_of_it(store: Store) -> None:
         assert await store.keys.verify(text) is None
 
 
-async def test_a_secret_is_not_repeated_in_an_error(store: Store) -> None:
+async def test_error_does_not_repeat_the_secret(store: Store) -> None:
     key, text = await store.keys.create(FOR_ANN)
     secret = text.removeprefix(f"mr_{key.key_id}_")
-    for named in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
+    for reference in (secret, f"mr_{secret}", f"mr_0123456789abcdef_{secret}", "\0", ""):
         with pytest.raises(NotFound) as caught:
-            await store.keys.revoke(named)
+            await store.keys.revoke(reference)
         assert secret[:8] not in str(caught.value)
     assert await store.keys.verify(text) is not None
 
 
-async def test_a_key_expires(store: Store) -> None:
+async def test_key_expires(store: Store) -> None:
     now = datetime.now(UTC)
     key, text = await store.keys.create(FOR_ANN, expires_at=now + timedelta(hours=1))
     assert await store.keys.verify(text) == key
@@ -91,7 +91,7 @@ async def test_a_key_expires(store: Store) -> None:
         await store.keys.create(FOR_ANN, expires_at=now)
 
 
-async def test_an_expired_key_opens_nothing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_key_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     _, text = await store.keys.create(FOR_ANN, expires_at=datetime.now(UTC) + timedelta(hours=1))
 
     class Later(datetime):
@@ -103,16 +103,16 @@ async def test_an_expired_key_opens_nothing(store: Store, monkeypatch: pytest.Mo
     assert await store.keys.verify(text) is None
 
 
-async def test_keys_are_listed_page_by_page(store: Store) -> None:
+async def test_list_returns_pages_of_keys(store: Store) -> None:
     assert not await store.keys.exist()
-    made = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
+    created = [(await store.keys.create(Grant(frozenset({f"u{n}", "x"}))))[0] for n in range(5)]
     listed: list[Key] = []
     after: str | None = ""
     while after is not None:
         page = await store.keys.list(after, limit=2)
         listed += page.items
         after = page.next_after
-    assert listed == made  # in the order they were made
+    assert listed == created  # in the order they were made
     with pytest.raises(NotFound):
         await store.keys.list("0123456789abcdef")
     with pytest.raises(InvalidArgument, match="limit 0"):
@@ -120,20 +120,20 @@ async def test_keys_are_listed_page_by_page(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    ("grant", "said_so"),
+    ("grant", "pattern"),
     [
         ({"users": frozenset()}, "0 users"),
-        ({"users": frozenset(map(str, range(MOST_USERS + 1)))}, f"{MOST_USERS + 1} users"),
+        ({"users": frozenset(map(str, range(MAX_USERS + 1)))}, f"{MAX_USERS + 1} users"),
         ({"users": frozenset({"a\nb"})}, "user_id"),
         ({"users": None, "agent_id": ""}, "agent_id"),
     ],
 )
-def test_a_grant_that_means_nothing_is_refused(grant: dict[str, object], said_so: str) -> None:
-    with pytest.raises(InvalidArgument, match=said_so):
+def test_invalid_grant_is_refused(grant: dict[str, object], pattern: str) -> None:
+    with pytest.raises(InvalidArgument, match=pattern):
         Grant(**grant)  # type: ignore[arg-type]
 
 
-async def test_an_operators_key_may_be_for_nobody(store: Store) -> None:
+async def test_operator_key_may_have_no_users(store: Store) -> None:
     _, text = await store.keys.create(Grant(frozenset(), permissions=frozenset(Permission)))
     found = await store.keys.verify(text)
     assert found is not None
@@ -141,12 +141,12 @@ async def test_an_operators_key_may_be_for_nobody(store: Store) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 256, "a\0b"])
-async def test_a_name_that_cannot_be_kept_is_refused(store: Store, name: str) -> None:
+async def test_invalid_name_is_refused(store: Store, name: str) -> None:
     with pytest.raises(InvalidArgument, match="the name"):
         await store.keys.create(FOR_ANN, name=name)
 
 
-async def test_a_key_is_found_by_its_id_as_long_as_it_opens_something(store: Store) -> None:
+async def test_find_valid_returns_the_key_while_it_is_valid(store: Store) -> None:
     key, _ = await store.keys.create(FOR_ANN)
     assert (await store.keys.find_valid(key.key_id)) == key
     assert await store.keys.find_valid("nobody") is None
@@ -155,20 +155,20 @@ async def test_a_key_is_found_by_its_id_as_long_as_it_opens_something(store: Sto
 
 
 class TestErasure:
-    async def test_a_key_for_nobody_else_is_revoked(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_erasing_the_only_user_revokes_the_key(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         _, text = await store.keys.create(FOR_ANN, name="Ann's phone")
 
         assert (await store.owners.erase_user("ann")).keys == 1
 
         assert await store.keys.verify(text) is None
-        (left,) = (await store.keys.list()).items
-        assert (left.users, left.name) == (frozenset(), "")
-        assert left.revoked_at is not None
+        (remaining,) = (await store.keys.list()).items
+        assert (remaining.users, remaining.name) == (frozenset(), "")
+        assert remaining.revoked_at is not None
         assert await store.keys.exist()  # the service does not fall open
 
-    async def test_a_key_for_others_too_is_narrowed(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_erasing_a_user_removes_them_from_shared_keys(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         _, both = await store.keys.create(Grant(frozenset({"ann", "ben"})), name="both")
         _, everybody = await store.keys.create(Grant(None))
 
@@ -180,7 +180,7 @@ class TestErasure:
         assert untouched is not None
         assert untouched.users is None
 
-    async def test_a_user_known_by_a_key_alone_can_be_erased(self, store: Store) -> None:
+    async def test_erase_user_accepts_a_user_known_from_a_key(self, store: Store) -> None:
         await store.keys.create(FOR_ANN)
         assert (await store.owners.erase_user("ann")).as_dict()["keys"] == 1
         with pytest.raises(NotFound):

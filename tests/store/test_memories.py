@@ -12,7 +12,7 @@ from memrecall.store import Store
 from memrecall.types import MEMORY_BYTES, Keyword, NewMemory, Origin
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, MORNING, at, dump, remember, rows_of, said
+from .samples import ANN, BEN, MORNING, add_memory, at, new_message, read_tables, rows_of
 
 TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
 FULL = NewMemory(
@@ -29,22 +29,22 @@ FULL = NewMemory(
 )
 
 
-async def test_every_field_comes_back(store: Store) -> None:
+async def test_every_field_round_trips(store: Store) -> None:
     scope = Scope("ann", agent_id="helper", session_id="tea")
-    await store.timeline(scope).add([said("m1"), said("m2")])
+    await store.timeline(scope).add([new_message("m1"), new_message("m2")])
 
     before = datetime.now(UTC)
-    written = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
+    result = await store.memories(scope).add([FULL], origin=Origin.ASSISTANT, actor="extractor")
     memory = await store.memories(scope).get("drinks")
 
-    assert (written.ids, written.created) == (("drinks",), (True,))
+    assert (result.ids, result.created) == (("drinks",), (True,))
     assert memory.model_dump(include=set(NewMemory.model_fields)) == FULL.model_dump()
     assert (memory.user_id, memory.agent_id, memory.session_id) == ("ann", "helper", "tea")
     assert before <= memory.created_at == memory.updated_at <= datetime.now(UTC)
     assert memory.truncated is False
 
 
-async def test_where_a_memory_came_from_is_kept(store: Store) -> None:
+async def test_provenance_is_stored(store: Store) -> None:
     memories = store.memories(Scope("ann", session_id="tea"))
 
     await memories.add([NewMemory(content="茶", memory_key="k")], origin=Origin.TOOL, actor="crm")
@@ -57,9 +57,9 @@ async def test_where_a_memory_came_from_is_kept(store: Store) -> None:
 
 
 async def test_defaults(store: Store) -> None:
-    written = await store.memories(ANN).add([NewMemory(content="likes tea")], origin=Origin.USER)
+    result = await store.memories(ANN).add([NewMemory(content="likes tea")], origin=Origin.USER)
 
-    memory = await store.memories(ANN).get(written.ids[0])
+    memory = await store.memories(ANN).get(result.ids[0])
 
     assert (memory.memory_type, memory.layer, memory.sensitive) == ("general", "long", False)
     assert (memory.agent_id, memory.session_id) == ("default", None)
@@ -67,67 +67,67 @@ async def test_defaults(store: Store) -> None:
     assert (await store.count("ann"))["sessions"] == 0
 
 
-async def test_the_same_again_is_no_new_row(store: Store) -> None:
-    await remember(store, "k", "likes tea")
-    before = rows_of(await dump(store.database), "ann")["memories"]
+async def test_equal_memory_is_not_stored_twice(store: Store) -> None:
+    await add_memory(store, "k", "likes tea")
+    before = rows_of(await read_tables(store.database), "ann")["memories"]
 
     again = NewMemory(memory_key="k", content="likes tea")
     fresh = NewMemory(memory_key="n", content="likes rain")
-    written = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
+    result = await store.memories(ANN).add([again, fresh, fresh], origin=Origin.IMPORT)
 
-    assert written.created == (False, True, False)
-    after = rows_of(await dump(store.database), "ann")["memories"]
+    assert result.created == (False, True, False)
+    after = rows_of(await read_tables(store.database), "ann")["memories"]
     assert [row for row in after if row["memory_key"] == "k"] == before
 
 
-async def test_other_words_under_a_known_key_conflict(store: Store) -> None:
-    await remember(store, "k", "likes tea")
-    before = await dump(store.database)
+async def test_other_content_under_a_stored_key_conflicts(store: Store) -> None:
+    await add_memory(store, "k", "likes tea")
+    before = await read_tables(store.database)
 
     async def refuse(other: dict[str, Any]) -> None:
         with pytest.raises(Conflict, match="'k'") as conflict:
-            await remember(store, "k", **other)
+            await add_memory(store, "k", **other)
         assert next(iter(other)) in str(conflict.value)
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
 
     others = [{"content": "hates tea"}, {"summary": "tea!"}, {"memory_type": "fact"}]
     await check_each_async(others, refuse)
 
 
-async def test_a_conflict_in_the_middle_leaves_nothing_of_the_batch(store: Store) -> None:
-    await remember(store, "k", "likes tea")
-    before = await dump(store.database)
+async def test_conflict_rolls_back_the_batch(store: Store) -> None:
+    await add_memory(store, "k", "likes tea")
+    before = await read_tables(store.database)
     batch = [NewMemory(memory_key=key, content="new") for key in ("a", "k", "b")]
 
     with pytest.raises(Conflict, match="'k'"):
         await store.memories(ANN).add(batch, origin=Origin.USER)
 
-    assert await dump(store.database) == before
+    assert await read_tables(store.database) == before
 
 
-async def test_a_memory_may_not_take_the_id_of_a_message(store: Store) -> None:
-    await store.timeline(ANN).add([said("taken")])
-    before = await dump(store.database)
+async def test_memory_key_must_not_be_a_message_id(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("taken")])
+    before = await read_tables(store.database)
 
     with pytest.raises(Conflict, match="'taken'"):
-        await remember(store, "taken")
+        await add_memory(store, "taken")
 
-    assert await dump(store.database) == before
-    await remember(store, "taken", scope=BEN)
+    assert await read_tables(store.database) == before
+    await add_memory(store, "taken", scope=BEN)
 
 
-async def test_a_source_must_be_a_message_of_the_user(store: Store) -> None:
-    await store.timeline(BEN).add([said("theirs")])
-    await store.timeline(ANN).add([said("mine")])
-    before = await dump(store.database)
+async def test_source_must_be_a_message_of_the_user(store: Store) -> None:
+    await store.timeline(BEN).add([new_message("theirs")])
+    await store.timeline(ANN).add([new_message("mine")])
+    before = await read_tables(store.database)
 
     with pytest.raises(InvalidArgument, match="'theirs'"):
-        await remember(store, "k", source_message_ids=("mine", "theirs"))
+        await add_memory(store, "k", source_message_ids=("mine", "theirs"))
 
-    assert await dump(store.database) == before
+    assert await read_tables(store.database) == before
 
 
-async def test_a_long_memory_is_cut_between_characters_and_says_so(store: Store) -> None:
+async def test_long_memory_is_truncated_between_characters(store: Store) -> None:
     long = {
         "limit": ("x" * MEMORY_BYTES, MEMORY_BYTES),
         "one over": ("x" * (MEMORY_BYTES + 1), MEMORY_BYTES),
@@ -136,49 +136,49 @@ async def test_a_long_memory_is_cut_between_characters_and_says_so(store: Store)
     }
 
     async def keep(key: str) -> None:
-        content, kept = long[key]
-        await remember(store, key, content)
+        content, stored = long[key]
+        await add_memory(store, key, content)
         memory = await store.memories(ANN).get(key)
-        assert memory.content == content[:kept]
+        assert memory.content == content[:stored]
         assert len(memory.content.encode()) <= MEMORY_BYTES
-        assert memory.truncated is (kept < len(content))
+        assert memory.truncated is (stored < len(content))
         assert memory.provenance.sha256 == hashlib.sha256(content.encode()).hexdigest()
 
     await check_each_async(long, keep)
 
 
-async def test_a_long_memory_again_is_no_new_row_but_another_one_conflicts(store: Store) -> None:
+async def test_truncated_memory_is_compared_by_its_whole_content(store: Store) -> None:
     long = "x" * MEMORY_BYTES
-    await remember(store, "long", long + "one end")
+    await add_memory(store, "long", long + "one end")
 
     again = NewMemory(memory_key="long", content=long + "one end")
-    written = await store.memories(ANN).add([again], origin=Origin.USER)
+    result = await store.memories(ANN).add([again], origin=Origin.USER)
 
-    assert written.stored == 0
+    assert result.stored == 0
     with pytest.raises(Conflict, match="'long'"):
-        await remember(store, "long", long + "another end")
+        await add_memory(store, "long", long + "another end")
 
 
 class TestSensitive:
-    async def test_hidden_without_the_permission(self, store: Store) -> None:
-        await remember(store, "secret", sensitive=True)
-        await remember(store, "plain")
+    async def test_sensitive_memory_needs_the_permission(self, store: Store) -> None:
+        await add_memory(store, "secret", sensitive=True)
+        await add_memory(store, "plain")
 
         with pytest.raises(NotFound):
             await store.memories(ANN).get("secret")
-        seen = await store.memories(ANN).get_many(["secret", "plain"])
-        assert [memory.memory_key for memory in seen] == ["plain"]
+        visible = await store.memories(ANN).get_many(["secret", "plain"])
+        assert [memory.memory_key for memory in visible] == ["plain"]
         assert (await store.memories(TRUSTED).get("secret")).sensitive is True
 
-    async def test_a_repeat_may_not_silently_drop_the_flag(self, store: Store) -> None:
-        await remember(store, "k", "the door code")
+    async def test_repeated_add_must_keep_the_sensitive_flag(self, store: Store) -> None:
+        await add_memory(store, "k", "the door code")
 
         with pytest.raises(Conflict, match="sensitive"):
-            await remember(store, "k", "the door code", sensitive=True)
+            await add_memory(store, "k", "the door code", sensitive=True)
 
 
-async def test_other_users_and_agents_do_not_see_a_memory(store: Store) -> None:
-    await remember(store, "k", scope=Scope("ann", agent_id="a1"))
+async def test_memory_is_invisible_to_other_users_and_agents(store: Store) -> None:
+    await add_memory(store, "k", scope=Scope("ann", agent_id="a1"))
 
     with pytest.raises(NotFound) as foreign:
         await store.memories(BEN).get("k")
@@ -191,28 +191,28 @@ async def test_other_users_and_agents_do_not_see_a_memory(store: Store) -> None:
     assert (await store.memories(ANN).get("k")).agent_id == "a1"
 
 
-async def test_disabled_users_and_ended_sessions_are_not_written_to(store: Store) -> None:
+async def test_add_refuses_disabled_users_and_ended_sessions(store: Store) -> None:
     tea = Scope("ann", session_id="tea")
-    await remember(store, "k", scope=tea)
+    await add_memory(store, "k", scope=tea)
     await store.owners.end_session("ann", "tea")
 
     with pytest.raises(Disabled, match="'tea'"):
-        await remember(store, "n", scope=tea)
+        await add_memory(store, "n", scope=tea)
     await store.owners.set_user_enabled("ann", False)
     with pytest.raises(Disabled, match="'ann'"):
-        await remember(store, "n")
+        await add_memory(store, "n")
     assert (await store.count("ann"))["memories"] == 1
 
 
-async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: Store) -> None:
-    await store.timeline(ANN).add([said("m1", "tea")])
-    await remember(store, "drinks")
-    await remember(store, "secret", sensitive=True)
-    await remember(store, "drinks", scope=BEN)
+async def test_delete_all_hides_memories_and_keeps_messages(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m1", "tea")])
+    await add_memory(store, "drinks")
+    await add_memory(store, "secret", sensitive=True)
+    await add_memory(store, "drinks", scope=BEN)
     before = await store.feed("ann").version()
 
-    assert await store.memories(ANN).delete_all() == 1
-    assert await store.memories(ANN).delete_all() == 0
+    assert await store.changes(ANN).delete_all() == 1
+    assert await store.changes(ANN).delete_all() == 0
 
     after = await store.feed("ann").version()
     assert before is not None
@@ -223,4 +223,4 @@ async def test_all_memories_can_be_hidden_at_once_and_the_messages_stay(store: S
     assert len(await store.memories(BEN).get_many(["drinks"])) == 1
     assert len((await store.timeline(ANN).page()).items) == 1
     with pytest.raises(NotFound):
-        await store.memories(Scope("nobody")).delete_all()
+        await store.changes(Scope("nobody")).delete_all()

@@ -11,24 +11,35 @@ from memrecall.store import ScopedMessage, Store
 from memrecall.types import NewMessage, Role
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, MORNING, at, dump, ids, numbered, remember, rows_of, said
+from .samples import (
+    ANN,
+    BEN,
+    MORNING,
+    add_memory,
+    at,
+    ids,
+    new_message,
+    numbered,
+    read_tables,
+    rows_of,
+)
 
 
-async def test_a_batch_is_stored_in_the_order_given(store: Store) -> None:
+async def test_batch_is_stored_in_order(store: Store) -> None:
     timeline = store.timeline(ANN)
 
-    written = await timeline.add([said("b"), said("a"), said("c")])
+    result = await timeline.add([new_message("b"), new_message("a"), new_message("c")])
 
-    assert written.ids == ("b", "a", "c")
-    assert written.created == (True, True, True)
-    assert written.stored == 3
+    assert result.ids == ("b", "a", "c")
+    assert result.created == (True, True, True)
+    assert result.stored == 3
     numbers = {m.message_id: m.sequence_no for m in await timeline.get_many(["a", "b", "c"])}
     assert numbers == {"b": 1, "a": 2, "c": 3}
 
 
-async def test_every_field_comes_back(store: Store) -> None:
+async def test_every_field_round_trips(store: Store) -> None:
     timeline = store.timeline(Scope("ann", agent_id="helper", session_id="tea"))
-    given = NewMessage(
+    fields_set = NewMessage(
         content="看图 🍵\n\ttwo lines",
         role=Role.TOOL,
         message_id="m",
@@ -40,35 +51,35 @@ async def test_every_field_comes_back(store: Store) -> None:
     )
 
     before = datetime.now(UTC)
-    await timeline.add([given])
+    await timeline.add([fields_set])
     message = await timeline.get("m")
 
-    assert message.model_dump(include=set(NewMessage.model_fields)) == given.model_dump()
+    assert message.model_dump(include=set(NewMessage.model_fields)) == fields_set.model_dump()
     assert (message.user_id, message.agent_id, message.session_id) == ("ann", "helper", "tea")
     assert message.sequence_no == 1
     assert before <= message.create_time <= datetime.now(UTC)
 
 
-async def test_a_message_without_id_and_time_gets_both(store: Store) -> None:
+async def test_message_without_id_and_time_gets_both(store: Store) -> None:
     timeline = store.timeline(ANN)
     untimed = NewMessage(content="now", role=Role.USER)
 
     before = datetime.now(UTC)
-    written = await timeline.add([untimed, untimed])
+    result = await timeline.add([untimed, untimed])
 
-    assert written.stored == 2
-    assert len(set(written.ids)) == 2
-    for message in await timeline.get_many(written.ids):
+    assert result.stored == 2
+    assert len(set(result.ids)) == 2
+    for message in await timeline.get_many(result.ids):
         assert before <= message.ts <= datetime.now(UTC)
 
 
-async def test_an_empty_batch_writes_nothing(store: Store) -> None:
+async def test_empty_batch_writes_nothing(store: Store) -> None:
     assert (await store.timeline(ANN).add([])).stored == 0
     assert (await store.count())["users"] == 0
 
 
-async def test_without_agent_and_session_a_message_goes_to_the_default_ones(store: Store) -> None:
-    await store.timeline(ANN).add([said("m")])
+async def test_agent_and_session_have_defaults(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m")])
 
     message = await store.timeline(ANN).get("m")
     (user,) = (await store.owners.list_users()).items
@@ -81,39 +92,39 @@ async def test_without_agent_and_session_a_message_goes_to_the_default_ones(stor
     assert (session["session_id"], session["last_sequence_no"]) == ("default", 1)
 
 
-async def test_writing_marks_the_user_as_active(store: Store) -> None:
+async def test_write_updates_the_users_last_activity(store: Store) -> None:
     before = datetime.now(UTC)
-    await store.timeline(ANN).add([said("m")])
+    await store.timeline(ANN).add([new_message("m")])
 
     (user,) = (await store.owners.list_users()).items
     assert before <= user["last_active_time"] <= datetime.now(UTC)
 
 
-async def test_the_same_again_is_no_new_row(store: Store) -> None:
+async def test_equal_message_is_not_stored_twice(store: Store) -> None:
     timeline = store.timeline(ANN)
     await timeline.add(numbered("a", 3))
-    before = rows_of(await dump(store.database), "ann")
+    before = rows_of(await read_tables(store.database), "ann")
 
-    written = await timeline.add([*numbered("a", 3), said("new", ts=at(9))])
+    result = await timeline.add([*numbered("a", 3), new_message("new", ts=at(9))])
 
-    assert written.created == (False, False, False, True)
-    after = rows_of(await dump(store.database), "ann")
+    assert result.created == (False, False, False, True)
+    after = rows_of(await read_tables(store.database), "ann")
     assert [row for row in after["messages"] if row["message_id"] != "new"] == before["messages"]
     assert (await timeline.get("new")).sequence_no == 4
 
 
-async def test_other_words_under_a_known_id_conflict(store: Store) -> None:
+async def test_other_content_under_a_stored_id_conflicts(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m")])
-    before = await dump(store.database)
+    await timeline.add([new_message("m")])
+    before = await read_tables(store.database)
 
     async def refuse(case: tuple[str, Any]) -> None:
         field, value = case
         with pytest.raises(Conflict, match=r"'m'.*" + field) as conflict:
-            await timeline.add([said("m", **{field: value})])
+            await timeline.add([new_message("m", **{field: value})])
         assert conflict.value.details["message_id"] == "m"
         assert conflict.value.details["fields"] == [field]
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
 
     others = {
         "content": "something else",
@@ -124,94 +135,98 @@ async def test_other_words_under_a_known_id_conflict(store: Store) -> None:
     await check_each_async(others.items(), refuse)
 
 
-async def test_a_repeat_without_a_time_never_conflicts(store: Store) -> None:
+async def test_repeated_message_without_a_time_does_not_conflict(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m", ts=at(5))])
+    await timeline.add([new_message("m", ts=at(5))])
 
-    assert (await timeline.add([said("m", ts=None)])).created == (False,)
+    assert (await timeline.add([new_message("m", ts=None)])).created == (False,)
     assert (await timeline.get("m")).ts == at(5)
 
 
-async def test_the_same_moment_in_another_zone_is_the_same(store: Store) -> None:
+async def test_equal_times_in_other_zones_do_not_conflict(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m")])
+    await timeline.add([new_message("m")])
     shanghai = MORNING.astimezone(timezone(timedelta(hours=8)))
 
-    assert (await timeline.add([said("m", ts=shanghai)])).created == (False,)
+    assert (await timeline.add([new_message("m", ts=shanghai)])).created == (False,)
 
 
-async def test_an_id_may_repeat_between_users(store: Store) -> None:
-    await store.timeline(ANN).add([said("m", "mine")])
-    await store.timeline(BEN).add([said("m", "yours")])
+async def test_id_may_repeat_between_users(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m", "mine")])
+    await store.timeline(BEN).add([new_message("m", "yours")])
 
     assert (await store.timeline(ANN).get("m")).content == "mine"
     assert (await store.timeline(BEN).get("m")).content == "yours"
 
 
-async def test_an_id_may_repeat_in_a_batch_with_the_same_words(store: Store) -> None:
+async def test_id_may_repeat_in_a_batch_with_equal_content(store: Store) -> None:
     timeline = store.timeline(ANN)
 
-    written = await timeline.add([said("m"), said("m"), said("n")])
+    result = await timeline.add([new_message("m"), new_message("m"), new_message("n")])
 
-    assert written.ids == ("m", "m", "n")
-    assert written.created == (True, False, True)
+    assert result.ids == ("m", "m", "n")
+    assert result.created == (True, False, True)
     assert [m.sequence_no for m in await timeline.get_many(["m", "n"])] == [1, 2]
 
 
-async def test_an_id_may_not_repeat_in_a_batch_with_other_words(store: Store) -> None:
+async def test_id_must_not_repeat_in_a_batch_with_other_content(store: Store) -> None:
     with pytest.raises(Conflict, match="'m'") as conflict:
-        await store.timeline(ANN).add([said("m", "one"), said("n"), said("m", "two")])
+        await store.timeline(ANN).add(
+            [new_message("m", "one"), new_message("n"), new_message("m", "two")]
+        )
 
     assert list(conflict.value.details["faults"]) == [2]
     assert (await store.count())["users"] == 0
 
 
-async def test_a_conflict_in_the_middle_leaves_nothing_of_the_batch(store: Store) -> None:
+async def test_conflict_rolls_back_the_batch(store: Store) -> None:
     timeline = store.timeline(ANN)
     await timeline.add(numbered("a", 2))
-    before = await dump(store.database)
+    before = await read_tables(store.database)
 
     with pytest.raises(Conflict, match="'a1'"):
-        await timeline.add([said("x"), said("a1", "changed"), said("y")])
+        await timeline.add([new_message("x"), new_message("a1", "changed"), new_message("y")])
 
-    assert await dump(store.database) == before
-    await timeline.add([said("z")])
+    assert await read_tables(store.database) == before
+    await timeline.add([new_message("z")])
     assert (await timeline.get("z")).sequence_no == 3
 
 
-async def test_a_message_may_not_take_the_key_of_a_memory(store: Store) -> None:
-    await remember(store, "taken")
-    before = await dump(store.database)
+async def test_message_id_must_not_be_a_memory_key(store: Store) -> None:
+    await add_memory(store, "taken")
+    before = await read_tables(store.database)
 
     with pytest.raises(Conflict, match="'taken'"):
-        await store.timeline(ANN).add([said("free"), said("taken")])
+        await store.timeline(ANN).add([new_message("free"), new_message("taken")])
 
-    assert await dump(store.database) == before
-    assert (await store.timeline(BEN).add([said("taken")])).stored == 1
+    assert await read_tables(store.database) == before
+    assert (await store.timeline(BEN).add([new_message("taken")])).stored == 1
 
 
-async def test_a_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
+async def test_batch_of_several_scopes_is_one_transaction(store: Store) -> None:
     tea, work = Scope("ann", session_id="tea"), Scope("ben", agent_id="helper", session_id="work")
-    await store.write_messages([ScopedMessage(tea, said("m1")), ScopedMessage(work, said("m1"))])
-    before = await dump(store.database)
+    await store.write_messages(
+        [ScopedMessage(tea, new_message("m1")), ScopedMessage(work, new_message("m1"))]
+    )
+    before = await read_tables(store.database)
 
     with pytest.raises(Conflict) as conflict:
         await store.write_messages(
             [
-                ScopedMessage(tea, said("m2")),
-                ScopedMessage(Scope("cay"), said("m1")),
-                ScopedMessage(work, said("m1", "!")),
+                ScopedMessage(tea, new_message("m2")),
+                ScopedMessage(Scope("cay"), new_message("m1")),
+                ScopedMessage(work, new_message("m1", "!")),
             ]
         )
 
     assert conflict.value.details["user_id"] == "ben"
-    assert await dump(store.database) == before
+    assert await read_tables(store.database) == before
     assert (await store.timeline(BEN).get("m1")).agent_id == "helper"
 
 
-async def test_a_large_batch_goes_in_whole(store: Store) -> None:
+async def test_large_batch_is_stored_whole(store: Store) -> None:
     timeline = store.timeline(ANN)
-    batch = [said(f"m{n:05}", "x", ts=at(n)) for n in range(6_000)]
+    batch = [new_message(f"m{n:05}", "x", ts=at(n)) for n in range(6_000)]
 
     assert (await timeline.add(batch)).stored == 6_000
     assert (await timeline.add(batch)).stored == 0
@@ -219,42 +234,42 @@ async def test_a_large_batch_goes_in_whole(store: Store) -> None:
 
 
 class TestRefusal:
-    async def test_a_disabled_user_is_not_written_to(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_write_refuses_a_disabled_user(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         await store.owners.set_user_enabled("ann", False)
-        before = await dump(store.database)
+        before = await read_tables(store.database)
 
         with pytest.raises(Disabled, match="user 'ann' is disabled"):
-            await store.timeline(ANN).add([said("n")])
+            await store.timeline(ANN).add([new_message("n")])
 
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
         await store.owners.set_user_enabled("ann", True)
-        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+        assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
 
-    async def test_a_disabled_agent_is_not_written_to(self, store: Store) -> None:
+    async def test_write_refuses_a_disabled_agent(self, store: Store) -> None:
         scope = Scope("ann", agent_id="helper")
-        await store.timeline(scope).add([said("m")])
+        await store.timeline(scope).add([new_message("m")])
         await store.owners.set_agent_enabled("helper", False)
-        before = await dump(store.database)
+        before = await read_tables(store.database)
 
         with pytest.raises(Disabled, match="agent 'helper' is disabled"):
-            await store.timeline(scope).add([said("n")])
+            await store.timeline(scope).add([new_message("n")])
 
-        assert await dump(store.database) == before
-        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+        assert await read_tables(store.database) == before
+        assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
 
-    async def test_an_ended_session_is_not_written_to(self, store: Store) -> None:
+    async def test_write_refuses_an_ended_session(self, store: Store) -> None:
         scope = Scope("ann", session_id="tea")
-        await store.timeline(scope).add([said("m")])
+        await store.timeline(scope).add([new_message("m")])
         await store.owners.end_session("ann", "tea")
-        before = await dump(store.database)
+        before = await read_tables(store.database)
 
         with pytest.raises(Disabled, match="session 'tea' has ended"):
-            await store.timeline(scope).add([said("n")])
+            await store.timeline(scope).add([new_message("n")])
 
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
         assert await ids(store.timeline(ANN)) == ["m"]
-        assert (await store.timeline(ANN).add([said("n")])).stored == 1
+        assert (await store.timeline(ANN).add([new_message("n")])).stored == 1
 
 
 EXTREMES: list[Any] = [
@@ -269,11 +284,13 @@ EXTREMES: list[Any] = [
 ]
 
 
-async def test_any_time_comes_back_in_utc_to_the_microsecond(store: Store) -> None:
+async def test_times_round_trip_in_utc_to_the_microsecond(store: Store) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said(f"m{n}", ts=given) for n, (given, _) in enumerate(EXTREMES)])
+    await timeline.add(
+        [new_message(f"m{n}", ts=fields_set) for n, (fields_set, _) in enumerate(EXTREMES)]
+    )
 
-    for number, (_, kept) in enumerate(EXTREMES):
+    for number, (_, stored) in enumerate(EXTREMES):
         message = await timeline.get(f"m{number}")
-        assert message.ts == kept
+        assert message.ts == stored
         assert message.ts.utcoffset() == timedelta(0)

@@ -17,6 +17,7 @@ from sqlalchemy import update
 from memrecall.errors import Disabled, SchemaTooNew, StorageError
 from memrecall.scope import Permission, Scope
 from memrecall.store import VECTOR_DTYPE, Grant, MessageFilter, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.store.database.migrations import LATEST, schema_version, upgrade
 from memrecall.store.database.tables import meta
@@ -26,7 +27,7 @@ from memrecall.types import Origin, Role
 from ..cases import check_each_async
 from . import process
 from .children import run_together
-from .samples import ANN, BEN, Rows, dump, ids, recalled, said
+from .samples import ANN, BEN, Rows, ids, new_message, new_trace, read_tables
 
 HISTORY = Path(__file__).with_name("history")
 
@@ -43,7 +44,7 @@ async def make_old(location: str, version: int) -> None:
     database = Database.connect(location)
 
     async def fill(connection: Any) -> None:
-        for statement in sample(version, sqlite=database.is_sqlite):
+        for statement in sample(version, sqlite=database.dialect is SQLITE):
             await connection.exec_driver_sql(statement)
 
     try:
@@ -54,7 +55,7 @@ async def make_old(location: str, version: int) -> None:
         await database.close()
 
 
-async def test_an_empty_database_gets_the_latest_schema(empty_location: str) -> None:
+async def test_empty_database_gets_the_latest_schema(empty_location: str) -> None:
     await make_old(empty_location, 0)
 
     async with await Store.open(empty_location) as store:
@@ -126,7 +127,7 @@ async def owners_and_vectors_are_read_unchanged(store: Store) -> None:
 
 async def messages_are_numbered_on(store: Store) -> None:
     timeline = store.timeline(Scope("ann", session_id="open"))
-    await timeline.add([said("m4")])
+    await timeline.add([new_message("m4")])
 
     message = await timeline.get("m4")
     assert message.sequence_no == 3
@@ -135,12 +136,12 @@ async def messages_are_numbered_on(store: Store) -> None:
     assert mark is not None
     assert mark.version == 7
     with pytest.raises(Disabled):
-        await store.timeline(Scope("ann", session_id="closed")).add([said("m5")])
+        await store.timeline(Scope("ann", session_id="closed")).add([new_message("m5")])
     with pytest.raises(Disabled):
-        await store.timeline(BEN).add([said("m5")])
+        await store.timeline(BEN).add([new_message("m5")])
 
 
-async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: str) -> None:
+async def test_schema_2_traces_are_read_unchanged(empty_location: str) -> None:
     await make_old(empty_location, 2)
 
     async with await Store.open(empty_location) as store:
@@ -168,17 +169,17 @@ async def test_traces_of_the_second_schema_are_read_unchanged(empty_location: st
 
 async def traces_are_taken_and_threads_followed(store: Store) -> None:
     before = await store.feed("ann").version()
-    await store.traces(ANN).add(recalled("new"), keep_days=30)
+    await store.traces(ANN).add(new_trace("new"), keep_days=30)
 
     assert (await store.traces(ANN).get("new")).query == "which tea?"
     assert await store.feed("ann").version() == before
     thread = await store.timeline(ANN).thread(session_id="open", limit=9)
     assert [message.message_id for message in thread] == ["m1", "m2"]
     with pytest.raises(Disabled):
-        await store.traces(BEN).add(recalled(), keep_days=30)
+        await store.traces(BEN).add(new_trace(), keep_days=30)
 
 
-async def test_keys_of_the_third_schema_open_what_they_did(empty_location: str) -> None:
+async def test_schema_3_keys_stay_valid(empty_location: str) -> None:
     await make_old(empty_location, 3)
 
     async with await Store.open(empty_location) as store:
@@ -199,7 +200,7 @@ async def test_keys_of_the_third_schema_open_what_they_did(empty_location: str) 
         assert await store.keys.verify("mr_8899aabbccddeeff_abc123") is None
 
 
-async def test_what_surrounds_memories_in_the_fourth_schema_is_read_unchanged(
+async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
     empty_location: str,
 ) -> None:
     await make_old(empty_location, 4)
@@ -227,7 +228,7 @@ async def test_what_surrounds_memories_in_the_fourth_schema_is_read_unchanged(
         assert (await store.knowledge(scope).get("dose")).content == "三次一天"
 
 
-async def test_old_knowledge_is_indexed(empty_location: str) -> None:
+async def test_knowledge_before_schema_5_is_indexed(empty_location: str) -> None:
     await make_old(empty_location, 4)
 
     async with await Store.open(empty_location) as store:
@@ -241,7 +242,7 @@ async def test_old_knowledge_is_indexed(empty_location: str) -> None:
         assert run.vectors == []
 
 
-async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: str) -> None:
+async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None:
     await make_old(empty_location, 5)
 
     async with await Store.open(empty_location) as store:
@@ -250,9 +251,9 @@ async def test_knowledge_of_the_fifth_schema_is_read_unchanged(empty_location: s
         assert (mark.version, mark.epoch) == (4, "fedcba9876543210")
         (run,) = [c async for c in store.knowledge_feed("helper").changes(0, 4, "embedder-1")]
         assert np.frombuffer(run.vectors[0].vector, VECTOR_DTYPE).tolist() == [1.0, 2.0]
-        room = store.knowledge(Scope("ann", "helper"))
-        assert (await room.get("dose")).tags == ["药"]
-        assert await room.was_restored("re1")
+        graph = store.knowledge(Scope("ann", "helper"))
+        assert (await graph.get("dose")).tags == ["药"]
+        assert await graph.was_restored("re1")
 
 
 async def memories_are_changed_and_changed_back(store: Store) -> None:
@@ -279,7 +280,7 @@ CHECKS = [  # those that only read come first
 
 
 @pytest.mark.parametrize("version", range(1, LATEST + 1))
-async def test_an_old_database_is_read_unchanged_and_goes_on(
+async def test_old_database_is_read_unchanged_and_writable(
     empty_location: str, version: int
 ) -> None:
     await make_old(empty_location, version)
@@ -295,15 +296,15 @@ async def rewrite_meta(location: str, name: str, value: str) -> Rows:
     stated = update(meta).where(meta.c.name == name).values(value=value)
     try:
         await database.transact(lambda connection: connection.execute(stated))
-        return await dump(database)
+        return await read_tables(database)
     finally:
         await database.close()
 
 
 @pytest.mark.parametrize("name", ["schema_version", "text_version"])
-async def test_a_database_from_the_future_is_refused_untouched(location: str, name: str) -> None:
+async def test_newer_database_is_refused_untouched(location: str, name: str) -> None:
     async with await Store.open(location) as store:
-        await store.timeline(ANN).add([said("m1")])
+        await store.timeline(ANN).add([new_message("m1")])
     before = await rewrite_meta(location, name, "99")
 
     with pytest.raises(SchemaTooNew, match="99") as refusal:
@@ -313,12 +314,12 @@ async def test_a_database_from_the_future_is_refused_untouched(location: str, na
     assert await rewrite_meta(location, name, "99") == before
 
 
-async def test_a_database_of_another_application_is_refused_untouched(empty_location: str) -> None:
+async def test_database_of_another_application_is_refused_untouched(empty_location: str) -> None:
     database = Database.connect(empty_location)
     try:
         await database.transact(lambda c: c.exec_driver_sql("CREATE TABLE users (name TEXT)"))
 
-        with pytest.raises(StorageError, match="already exists"):
+        with pytest.raises(StorageError, match="of another program"):
             await Store.open(empty_location)
 
         async with database.read() as connection:
@@ -328,7 +329,7 @@ async def test_a_database_of_another_application_is_refused_untouched(empty_loca
 
 
 @pytest.mark.concurrent
-async def test_many_open_an_empty_database_at_once(empty_location: str) -> None:
+async def test_concurrent_opens_of_an_empty_database(empty_location: str) -> None:
     stores = await asyncio.gather(*(Store.open(empty_location) for _ in range(8)))
 
     versions = [await store.schema_version() for store in stores]
@@ -341,7 +342,7 @@ async def test_many_open_an_empty_database_at_once(empty_location: str) -> None:
 
 
 @pytest.mark.concurrent
-def test_many_processes_open_an_empty_database_at_once(empty_location: str) -> None:
-    heard = run_together(process.open_only, [[empty_location]] * 6)
+def test_concurrent_processes_open_an_empty_database(empty_location: str) -> None:
+    reports = run_together(process.open_only, [[empty_location]] * 6)
 
-    assert heard == [[LATEST]] * 6
+    assert reports == [[LATEST]] * 6

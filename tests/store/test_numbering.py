@@ -13,7 +13,7 @@ from memrecall.types import Message
 
 from . import process
 from .children import run_together
-from .samples import ANN, MORNING, ids, said, walk
+from .samples import ANN, MORNING, ids, new_message, read_pages
 
 WRITERS = 8
 SESSION = Scope("ann", session_id="tea")
@@ -27,11 +27,11 @@ def assert_numbered(messages: Sequence[Message]) -> None:
     assert times == sorted(set(times))
 
 
-async def test_each_session_counts_for_itself(store: Store) -> None:
+async def test_each_session_has_its_own_sequence(store: Store) -> None:
     tea, work = store.timeline(SESSION), store.timeline(SESSION.with_session("work"))
     for number in range(3):
-        await tea.add([said(f"t{number}")])
-        await work.add([said(f"w{number}a"), said(f"w{number}b")])
+        await tea.add([new_message(f"t{number}")])
+        await work.add([new_message(f"w{number}a"), new_message(f"w{number}b")])
 
     assert_numbered(await tea.get_many([f"t{n}" for n in range(3)]))
     assert_numbered(await work.get_many([f"w{n}{part}" for n in range(3) for part in "ab"]))
@@ -44,20 +44,20 @@ async def test_eight_tasks_write_to_one_session(store: Store) -> None:
     async def write(name: str) -> None:
         for number in range(6):
             size = 1 + number % 3
-            await timeline.add([said(f"{name}-{number}-{part}") for part in range(size)])
+            await timeline.add([new_message(f"{name}-{number}-{part}") for part in range(size)])
 
     await asyncio.gather(*(write(f"task{n}") for n in range(WRITERS)))
 
-    messages = await walk(timeline)
+    messages = await read_pages(timeline)
     assert len(messages) == WRITERS * 12
     assert_numbered(messages)
 
 
 @pytest.mark.concurrent
 def test_eight_processes_write_to_one_session(location: str) -> None:
-    heard = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
+    reports = run_together(process.write, [[location, f"p{n}", 6] for n in range(WRITERS)])
 
-    assert heard == [[1, 2, 3, 1, 2, 3]] * WRITERS
+    assert reports == [[1, 2, 3, 1, 2, 3]] * WRITERS
     messages = asyncio.run(read_shared(location))
     assert len(messages) == WRITERS * 12
     assert_numbered(messages)
@@ -65,11 +65,11 @@ def test_eight_processes_write_to_one_session(location: str) -> None:
 
 async def read_shared(location: str) -> list[Message]:
     async with await Store.open(location) as store:
-        return await walk(store.timeline(process.SCOPE))
+        return await read_pages(store.timeline(process.SCOPE))
 
 
 @pytest.mark.concurrent
-async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_other(
+async def test_batches_in_opposite_order_do_not_deadlock(
     store: Store,
 ) -> None:
     scopes = [Scope(f"user{n}", agent_id=f"agent{n}") for n in range(4)]
@@ -77,7 +77,7 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
     async def write(name: str, order: list[Scope]) -> None:
         for number in range(5):
             await store.write_messages(
-                [ScopedMessage(scope, said(f"{name}{number}")) for scope in order]
+                [ScopedMessage(scope, new_message(f"{name}{number}")) for scope in order]
             )
 
     await asyncio.gather(
@@ -86,15 +86,15 @@ async def test_batches_of_the_same_users_in_opposite_order_do_not_block_each_oth
     )
 
     for scope in scopes:
-        assert_numbered(await walk(store.timeline(scope)))
+        assert_numbered(await read_pages(store.timeline(scope)))
     assert (await store.count())["messages"] == 4 * 8 * 5
 
 
 @pytest.mark.concurrent
-async def test_many_first_messages_of_a_user_at_once(store: Store) -> None:
+async def test_concurrent_first_messages_of_a_user(store: Store) -> None:
     await asyncio.gather(
         *(
-            store.timeline(Scope("new", session_id=f"s{n % 3}")).add([said(f"m{n}")])
+            store.timeline(Scope("new", session_id=f"s{n % 3}")).add([new_message(f"m{n}")])
             for n in range(9)
         )
     )
@@ -116,17 +116,17 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock(MORNING)
-    monkeypatch.setattr("memrecall.store.messages.records.datetime", clock)
+    monkeypatch.setattr("memrecall.store.database.locks.datetime", clock)
     return clock
 
 
-async def test_two_messages_of_one_microsecond_are_both_kept(store: Store, clock: Clock) -> None:
+async def test_messages_of_one_microsecond_are_both_stored(store: Store, clock: Clock) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m1")])
-    await timeline.add([said("m2"), said("m3")])
-    await store.timeline(ANN.with_session("other")).add([said("m4")])
+    await timeline.add([new_message("m1")])
+    await timeline.add([new_message("m2"), new_message("m3")])
+    await store.timeline(ANN.with_session("other")).add([new_message("m4")])
 
-    stored = {m.message_id: m.create_time for m in await walk(timeline)}
+    stored = {m.message_id: m.create_time for m in await read_pages(timeline)}
 
     assert stored == {
         "m1": MORNING,
@@ -136,12 +136,10 @@ async def test_two_messages_of_one_microsecond_are_both_kept(store: Store, clock
     }
 
 
-async def test_a_clock_set_back_does_not_bring_create_times_back(
-    store: Store, clock: Clock
-) -> None:
+async def test_create_times_increase_when_the_clock_is_set_back(store: Store, clock: Clock) -> None:
     timeline = store.timeline(ANN)
-    await timeline.add([said("m1")])
+    await timeline.add([new_message("m1")])
     clock.moment = datetime(2020, 1, 1, tzinfo=UTC)
-    await timeline.add([said("m2")])
+    await timeline.add([new_message("m2")])
 
     assert (await timeline.get("m2")).create_time == MORNING + timedelta(microseconds=1)

@@ -14,7 +14,7 @@ from memrecall.store import Store
 
 from ..cases import check_each_async
 from ..databases import PostgresqlServer
-from .samples import ANN, ids, said
+from .samples import ANN, ids, new_message
 
 PASSWORD = "hunter2"
 
@@ -33,7 +33,7 @@ def files_in(folder: Path) -> list[Path]:
 
 
 class TestFiles:
-    async def test_a_file_of_another_kind(self, tmp_path: Path) -> None:
+    async def test_file_of_another_format_is_refused(self, tmp_path: Path) -> None:
         file = tmp_path / "letter.txt"
         file.write_bytes(b"Dear Ann, " * 1_000)
 
@@ -43,65 +43,65 @@ class TestFiles:
         assert str(file) in str(error)
         assert file.read_bytes() == b"Dear Ann, " * 1_000
 
-    async def test_a_folder(self, tmp_path: Path) -> None:
+    async def test_folder_is_refused(self, tmp_path: Path) -> None:
         error = await refusal(str(tmp_path))
 
         assert isinstance(error, StorageUnreachable)
         assert f"{tmp_path} is a folder" in str(error)
 
-    async def test_a_missing_folder(self, tmp_path: Path) -> None:
+    async def test_missing_folder_is_refused(self, tmp_path: Path) -> None:
         error = await refusal(str(tmp_path / "nowhere" / "memrecall.db"))
 
         assert isinstance(error, StorageUnreachable)
         assert f"{tmp_path / 'nowhere'} does not exist" in str(error)
         assert not (tmp_path / "nowhere").exists()
 
-    async def test_a_file_in_a_file(self, tmp_path: Path) -> None:
+    async def test_file_as_parent_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
 
         assert isinstance(await refusal(str(tmp_path / "file" / "x.db")), StorageUnreachable)
 
-    async def test_a_missing_file_that_may_not_be_made(self, tmp_path: Path) -> None:
+    async def test_missing_file_is_refused_without_create(self, tmp_path: Path) -> None:
         error = await refusal(str(tmp_path / "memrecall.db"), create=False)
 
         assert isinstance(error, StorageUnreachable)
         assert "memrecall.db" in str(error)
         assert files_in(tmp_path) == []
 
-    async def test_a_file_that_cannot_be_made(self, tmp_path: Path) -> None:
+    async def test_uncreatable_file_is_refused(self, tmp_path: Path) -> None:
         error = await refusal(str(tmp_path / ("x" * 300)))
 
         assert isinstance(error, StorageUnreachable)
 
-    async def test_only_the_owner_may_read_a_new_file(self, tmp_path: Path) -> None:
+    async def test_new_file_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
         async with await Store.open(str(tmp_path / "memrecall.db")) as store:
-            await store.timeline(ANN).add([said("m")])
+            await store.timeline(ANN).add([new_message("m")])
             modes = {stat.S_IMODE(path.stat().st_mode) for path in files_in(tmp_path)}
 
         assert modes == {0o600}
 
-    async def test_an_existing_file_opens_without_being_made(self, tmp_path: Path) -> None:
+    async def test_existing_file_opens_without_create(self, tmp_path: Path) -> None:
         location = f"sqlite:///{tmp_path / 'memrecall.db'}"
         async with await Store.open(location) as store:
-            await store.timeline(ANN).add([said("m")])
+            await store.timeline(ANN).add([new_message("m")])
 
         async with await Store.open(location, create=False) as store:
             assert await ids(store.timeline(ANN)) == ["m"]
             assert store.file == tmp_path / "memrecall.db"
 
-    async def test_a_path_may_have_any_characters(self, tmp_path: Path) -> None:
+    async def test_path_may_have_any_characters(self, tmp_path: Path) -> None:
         file = tmp_path / "聊天 记录?mode=ro#100%.db"
         async with await Store.open(str(file)) as store:
-            await store.timeline(ANN).add([said("m")])
+            await store.timeline(ANN).add([new_message("m")])
 
         assert file.exists()
 
     @pytest.mark.parametrize(("durability", "level"), [("full", 2), ("normal", 1)])
-    async def test_connections_take_care_of_the_data(
+    async def test_connections_set_safe_pragmas(
         self, tmp_path: Path, durability: str, level: int
     ) -> None:
         file = str(tmp_path / "memrecall.db")
-        wanted = {
+        expected = {
             "journal_mode": "wal",
             "synchronous": level,
             "foreign_keys": 1,
@@ -115,11 +115,11 @@ class TestFiles:
             await Store.open(file, durability=durability, lock_timeout=1.5) as store,  # type: ignore[arg-type]
             store.database.autocommit() as connection,
         ):
-            for name, value in wanted.items():
+            for name, value in expected.items():
                 found = (await connection.exec_driver_sql(f"PRAGMA {name}")).scalar()
                 assert (name, found) == (name, value)
 
-    async def test_a_writer_says_so_when_it_begins(self, tmp_path: Path) -> None:
+    async def test_write_begins_with_an_exclusive_lock(self, tmp_path: Path) -> None:
         """A transaction that reads first and writes later would fail whatever the timeout."""
         file = tmp_path / "memrecall.db"
         async with await Store.open(str(file)) as store:
@@ -131,7 +131,7 @@ class TestFiles:
 
             await store.database.transact(work)
 
-    async def test_a_transaction_waits_for_its_database_alone(self, tmp_path: Path) -> None:
+    async def test_transaction_may_await_only_its_database(self, tmp_path: Path) -> None:
         """It has a thread, and no event loop: what would never come is refused, and undone."""
         async with await Store.open(str(tmp_path / "memrecall.db")) as store:
 
@@ -139,7 +139,7 @@ class TestFiles:
                 await connection.exec_driver_sql("CREATE TABLE half (done TEXT)")
                 await asyncio.sleep(0)
 
-            with pytest.raises(RuntimeError, match="waited for something else"):
+            with pytest.raises(RuntimeError, match="awaited something other"):
                 await store.database.transact(work)
             with closing(sqlite3.connect(tmp_path / "memrecall.db")) as other:
                 found = other.execute("SELECT name FROM sqlite_master WHERE name = 'half'")
@@ -157,13 +157,23 @@ MEANINGLESS = [
 ]
 
 
-async def test_a_location_that_cannot_be_meant() -> None:
+async def test_invalid_location_is_refused_with_a_hint() -> None:
     async def refuse(location: str) -> None:
         error = await refusal(location)
         assert isinstance(error, InvalidArgument)
         assert error.hint
 
     await check_each_async(MEANINGLESS, refuse)
+
+
+@pytest.mark.parametrize("scheme", ["mysql", "mysql+aiomysql", "oracle", "postgresql+psycopg2"])
+async def test_unsupported_database_names_the_supported_ones(scheme: str) -> None:
+    error = await refusal(f"{scheme}://ann:hunter2@localhost/x")
+
+    assert isinstance(error, InvalidArgument)
+    assert repr(scheme) in error.message
+    for supported in ("file path", "sqlite:///", "postgresql+asyncpg://"):
+        assert supported in error.hint
 
 
 @pytest.mark.parametrize(
@@ -174,7 +184,7 @@ async def test_a_location_that_cannot_be_meant() -> None:
         "postgresql+asyncpg://ann@127.0.0.1:1/chat?password=hunter2",
     ],
 )
-async def test_a_server_that_does_not_run(url: str) -> None:
+async def test_unreachable_server_is_reported(url: str) -> None:
     error = await refusal(url)
 
     assert isinstance(error, StorageUnreachable)
@@ -183,15 +193,13 @@ async def test_a_server_that_does_not_run(url: str) -> None:
 
 
 class TestServer:
-    async def test_a_database_that_does_not_exist(
-        self, postgresql_server: PostgresqlServer
-    ) -> None:
+    async def test_missing_database_is_reported(self, postgresql_server: PostgresqlServer) -> None:
         error = await refusal(postgresql_server.location("nowhere"))
 
         assert isinstance(error, StorageUnreachable)
         assert "nowhere" in str(error)
 
-    async def test_a_user_whom_the_server_does_not_know(
+    async def test_unknown_database_user_is_reported(
         self, postgresql_server: PostgresqlServer
     ) -> None:
         location = postgresql_server.location("migrated").replace("postgres:@", "nobody:hunter2@")
@@ -201,10 +209,8 @@ class TestServer:
         assert isinstance(error, StorageUnreachable)
         assert "nobody" in str(error)
 
-    async def test_connections_neither_wait_nor_sleep_for_ever(
-        self, postgresql_server: PostgresqlServer
-    ) -> None:
-        wanted = {
+    async def test_connections_have_timeouts(self, postgresql_server: PostgresqlServer) -> None:
+        expected = {
             "lock_timeout": "1500ms",
             "idle_in_transaction_session_timeout": "1min",
             "TimeZone": "UTC",
@@ -215,11 +221,11 @@ class TestServer:
             await Store.open(location, lock_timeout=1.5) as store,
             store.database.autocommit() as connection,
         ):
-            for name, value in wanted.items():
+            for name, value in expected.items():
                 found = (await connection.exec_driver_sql(f"SHOW {name}")).scalar()
                 assert (name, found) == (name, value)
 
-    async def test_where_a_store_is_can_be_shown(self, postgresql_server: PostgresqlServer) -> None:
+    async def test_location_hides_the_password(self, postgresql_server: PostgresqlServer) -> None:
         location = postgresql_server.location("migrated").replace("postgres:@", "postgres:hunter2@")
 
         async with await Store.open(location) as store:

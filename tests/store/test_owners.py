@@ -12,7 +12,7 @@ from memrecall.scope import Scope
 from memrecall.store import OwnerList, Store
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, ids, recalled, said
+from .samples import ANN, BEN, ids, new_message, new_trace
 
 NAMES = ["B", "a", "é", "甲", "😀"]
 
@@ -31,10 +31,12 @@ async def collect(key: str, read: Callable[..., Awaitable[OwnerList]], limit: in
 
 
 class TestLists:
-    async def test_agents_users_and_sessions_by_id_page_by_page(self, store: Store) -> None:
+    async def test_lists_are_sorted_by_id_and_paged(self, store: Store) -> None:
         for name in reversed(NAMES):
-            await store.timeline(Scope(name, agent_id=name)).add([said("m")])
-            await store.timeline(Scope("ann", agent_id="B", session_id=name)).add([said(name)])
+            await store.timeline(Scope(name, agent_id=name)).add([new_message("m")])
+            await store.timeline(Scope("ann", agent_id="B", session_id=name)).add(
+                [new_message(name)]
+            )
         owners = store.owners
 
         for limit in (1, 2, 5, 100):
@@ -44,25 +46,25 @@ class TestLists:
             sessions = await collect("session_id", partial(owners.list_sessions, "ann"), limit)
             assert sessions == NAMES
 
-    async def test_users_of_one_agent(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="a1")).add([said("m")])
-        await store.timeline(Scope("ben", agent_id="a2")).add([said("m")])
+    async def test_list_users_of_one_agent(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="a1")).add([new_message("m")])
+        await store.timeline(Scope("ben", agent_id="a2")).add([new_message("m")])
 
         users = await store.owners.list_users("a2")
 
         assert [user["user_id"] for user in users.items] == ["ben"]
         assert (await store.owners.list_users("nobody")).items == ()
 
-    async def test_a_session_tells_how_many_messages_it_has(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m"), said("n")])
+    async def test_list_sessions_counts_messages(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m"), new_message("n")])
 
         (session,) = (await store.owners.list_sessions("ann")).items
 
         assert session["last_sequence_no"] == 2
         assert (await store.owners.list_sessions("ben")).items == ()
 
-    async def test_what_is_internal_is_not_listed(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_lists_hide_internal_columns(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
 
         (user,) = (await store.owners.list_users()).items
         (session,) = (await store.owners.list_sessions("ann")).items
@@ -70,7 +72,7 @@ class TestLists:
         assert {"epoch", "version"} & set(user) == set()
         assert "last_create_time" not in session
 
-    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+    async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(limit: int) -> None:
             for read in (store.owners.list_agents, store.owners.list_users):
                 with pytest.raises(InvalidArgument, match=str(limit)):
@@ -81,8 +83,8 @@ class TestLists:
 
 class TestStatus:
     async def test_disabling_changes_status_and_update_time_only(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
-        await store.timeline(BEN).add([said("m")])
+        await store.timeline(ANN).add([new_message("m")])
+        await store.timeline(BEN).add([new_message("m")])
         ann, ben = (await store.owners.list_users()).items
 
         before = datetime.now(UTC)
@@ -93,8 +95,8 @@ class TestStatus:
         assert changed == {**ann, "status": 0, "update_time": changed["update_time"]}
         assert before <= changed["update_time"] <= datetime.now(UTC)
 
-    async def test_a_disabled_user_is_not_answered_until_enabled(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_disabled_user_is_refused_until_enabled(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
 
         await store.owners.set_user_enabled("ann", False)
         with pytest.raises(Disabled, match="memrecall users enable ann"):
@@ -103,9 +105,9 @@ class TestStatus:
 
         await require_active(store, ANN)
 
-    async def test_nobody_is_answered_through_a_disabled_agent(self, store: Store) -> None:
+    async def test_disabled_agent_is_refused(self, store: Store) -> None:
         scope = Scope("ann", agent_id="helper")
-        await store.timeline(scope).add([said("m")])
+        await store.timeline(scope).add([new_message("m")])
 
         await store.owners.set_agent_enabled("helper", False)
         with pytest.raises(Disabled, match="memrecall agents enable helper"):
@@ -116,8 +118,8 @@ class TestStatus:
 
         await require_active(store, scope)
 
-    async def test_an_ended_session_tells_when_and_keeps_its_messages(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_ended_session_has_an_end_time_and_keeps_messages(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
 
         before = datetime.now(UTC)
         await store.owners.end_session("ann", "default")
@@ -127,27 +129,27 @@ class TestStatus:
         assert before <= session["end_time"] <= datetime.now(UTC)
         assert await ids(store.timeline(ANN)) == ["m"]
 
-    async def test_a_user_has_a_time_zone(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_set_time_zone_changes_the_version(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
 
         await store.owners.set_time_zone("ann", "Asia/Shanghai")
         for unknown in ("Mars/Base", "../etc/passwd", "", "A" * 300, "a\0b"):
             with pytest.raises(InvalidArgument):
                 await store.owners.set_time_zone("ann", unknown)
 
-        mark = await store.feed("ann").version()
-        assert mark is not None
-        assert mark.time_zone == "Asia/Shanghai"
+        version = await store.feed("ann").version()
+        assert version is not None
+        assert version.time_zone == "Asia/Shanghai"
 
 
 async def require_active(store: Store, scope: Scope) -> None:
-    mark = await store.feed(scope.user_id).version()
-    assert mark is not None
-    await store.require_active(mark, scope)
+    version = await store.feed(scope.user_id).version()
+    assert version is not None
+    await store.require_active(version, scope)
 
 
-async def test_an_unknown_owner_is_not_found_and_not_made(store: Store) -> None:
-    await store.timeline(BEN).add([said("m")])
+async def test_unknown_owner_is_not_found_and_not_created(store: Store) -> None:
+    await store.timeline(BEN).add([new_message("m")])
     owners = store.owners
     attempts: list[Awaitable[Any]] = [
         owners.set_agent_enabled("nobody", True),
@@ -170,30 +172,32 @@ async def test_an_unknown_owner_is_not_found_and_not_made(store: Store) -> None:
 
 
 class TestEraseAgent:
-    async def test_an_agent_with_users_is_kept(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="helper")).add([said("m")])
+    async def test_erase_agent_refuses_an_agent_with_users(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="helper")).add([new_message("m")])
 
         with pytest.raises(Conflict, match="'helper' still has users"):
             await store.owners.erase_agent("helper")
 
         assert (await store.count())["agents"] == 1
 
-    async def test_an_agent_with_rows_of_anothers_user_is_kept(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
-        await store.timeline(Scope("ann", agent_id="helper", session_id="s")).add([said("n")])
+    async def test_erase_agent_refuses_an_agent_with_rows(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        await store.timeline(Scope("ann", agent_id="helper", session_id="s")).add(
+            [new_message("n")]
+        )
 
         with pytest.raises(Conflict, match="'helper' still has"):
             await store.owners.erase_agent("helper")
 
-    async def test_an_agent_that_a_trace_names_is_kept(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
-        await store.traces(Scope("ann", agent_id="helper")).add(recalled(), keep_days=30)
+    async def test_erase_agent_refuses_an_agent_with_traces(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        await store.traces(Scope("ann", agent_id="helper")).add(new_trace(), keep_days=30)
 
         with pytest.raises(Conflict, match="'helper' still has traces"):
             await store.owners.erase_agent("helper")
 
-    async def test_an_agent_without_users_goes(self, store: Store) -> None:
-        await store.timeline(Scope("ann", agent_id="helper")).add([said("m")])
+    async def test_erase_agent_removes_an_agent_without_users(self, store: Store) -> None:
+        await store.timeline(Scope("ann", agent_id="helper")).add([new_message("m")])
         await store.owners.erase_user("ann")
 
         await store.owners.erase_agent("helper")
@@ -201,9 +205,9 @@ class TestEraseAgent:
         assert (await store.owners.list_agents()).items == ()
 
 
-async def test_users_are_found_by_how_their_ids_begin(store: Store) -> None:
+async def test_find_users_matches_a_prefix(store: Store) -> None:
     for user in ("ann", "anna", "An", "ben", "安娜", "100%", "100_"):
-        await store.timeline(Scope(user)).add([said("m")])
+        await store.timeline(Scope(user)).add([new_message("m")])
 
     assert await store.owners.find_users("ann") == ["ann", "anna"]
     assert await store.owners.find_users("安") == ["安娜"]
@@ -212,8 +216,8 @@ async def test_users_are_found_by_how_their_ids_begin(store: Store) -> None:
     assert await store.owners.find_users("zoe") == []
 
 
-async def test_one_session(store: Store) -> None:
-    await store.timeline(Scope("ann", "helper", "s1")).add([said("m")])
+async def test_get_session(store: Store) -> None:
+    await store.timeline(Scope("ann", "helper", "s1")).add([new_message("m")])
     found = await store.owners.get_session("ann", "s1")
     assert (found["session_id"], found["last_sequence_no"]) == ("s1", 1)
     assert await store.owners.get_session("ann", "s1", agent_id="helper") == found
@@ -222,8 +226,8 @@ async def test_one_session(store: Store) -> None:
             await store.owners.get_session(user, session, agent_id=agent)
 
 
-async def test_sessions_of_one_agent(store: Store) -> None:
-    await store.timeline(Scope("ann", "helper", "s1")).add([said("m")])
-    await store.timeline(Scope("ann", "other", "s2")).add([said("n")])
+async def test_list_sessions_of_one_agent(store: Store) -> None:
+    await store.timeline(Scope("ann", "helper", "s1")).add([new_message("m")])
+    await store.timeline(Scope("ann", "other", "s2")).add([new_message("n")])
     listed = await store.owners.list_sessions("ann", agent_id="other")
     assert [item["session_id"] for item in listed.items] == ["s2"]

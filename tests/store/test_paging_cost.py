@@ -13,6 +13,7 @@ from sqlalchemy import Dialect, Executable
 
 from memrecall.scope import Scope
 from memrecall.store import MessageFilter, Store
+from memrecall.store.database.dialects import SQLITE
 from memrecall.store.database.engine import Database
 from memrecall.types import NewMessage, Role
 
@@ -52,9 +53,9 @@ async def explain(database: Database, statement: Executable) -> str:
     """How the engine would answer a statement."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
-        if not database.is_sqlite:
+        if database.dialect is not SQLITE:
             await connection.exec_driver_sql("ANALYZE messages")
-        prefix = "EXPLAIN QUERY PLAN" if database.is_sqlite else "EXPLAIN"
+        prefix = "EXPLAIN QUERY PLAN" if database.dialect is SQLITE else "EXPLAIN"
         rows = await connection.exec_driver_sql(f"{prefix} {text}")
         return "\n".join(str(row[-1]) for row in rows)
 
@@ -63,7 +64,7 @@ async def count_work(database: Database, statement: Executable) -> int:
     """How much an engine does for a statement: SQLite's steps, PostgreSQL's blocks."""
     async with database.autocommit() as connection:
         text = literal(statement, connection.dialect)
-        if not database.is_sqlite:
+        if database.dialect is not SQLITE:
             told = await connection.exec_driver_sql(
                 f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {text}"
             )
@@ -84,27 +85,27 @@ async def count_work(database: Database, statement: Executable) -> int:
 
 
 @pytest.mark.parametrize("when", [spread, level])
-async def test_pages_and_neighbours_are_read_from_the_index(
+async def test_pages_and_neighbors_use_the_index(
     store: Store, when: Callable[[int], datetime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await fill(store, 3_000, when)
-    asked: list[Any] = []
+    statements: list[Any] = []
     fetch = Database.fetch
 
-    async def note(self: Database, statement: Executable, given: Any = None) -> Any:
-        asked.append((statement, given))
-        return await fetch(self, statement, given)
+    async def note(self: Database, statement: Executable, parameters: Any = None) -> Any:
+        statements.append((statement, parameters))
+        return await fetch(self, statement, parameters)
 
     monkeypatch.setattr(Database, "fetch", note)
     timeline = store.timeline(ANN)
     page = await timeline.page()
     while page.next_cursor is not None:
         page = await timeline.page(cursor=page.next_cursor)
-    pages = [statement for statement, given in asked if given is None]
-    asked.clear()
+    pages = [statement for statement, parameters in statements if parameters is None]
+    statements.clear()
     await timeline.neighbors("0001500", before=20, after=20)
     monkeypatch.undo()
-    around = [statement for statement, given in asked if given is None]
+    around = [statement for statement, parameters in statements if parameters is None]
 
     assert (len(pages), len(around)) == (3_000 // 50, 2)
     for statement in (*pages[:2], *around):
@@ -116,7 +117,7 @@ async def test_pages_and_neighbours_are_read_from_the_index(
     assert 0 < late < 1.5 * early, (early, late)
 
 
-async def test_an_old_session_is_read_from_its_own_index(
+async def test_session_page_uses_the_session_index(
     sqlite_store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = sqlite_store
@@ -129,14 +130,14 @@ async def test_an_old_session_is_read_from_its_own_index(
     plans: list[str] = []
     fetch = Database.fetch
 
-    async def explained(self: Database, statement: Executable, given: Any = None) -> Any:
+    async def explained(self: Database, statement: Executable, parameters: Any = None) -> Any:
         plans.append(await explain(self, statement))
-        return await fetch(self, statement, given)
+        return await fetch(self, statement, parameters)
 
     monkeypatch.setattr(Database, "fetch", explained)
-    wanted = MessageFilter(session_id="old")
-    page = await store.timeline(Scope("ann")).page(wanted, page_size=15)
-    rest = await store.timeline(Scope("ann")).page(wanted, page_size=15, cursor=page.next_cursor)
+    condition = MessageFilter(session_id="old")
+    page = await store.timeline(Scope("ann")).page(condition, page_size=15)
+    rest = await store.timeline(Scope("ann")).page(condition, page_size=15, cursor=page.next_cursor)
     assert [m.message_id for m in (*page.items, *rest.items)] == [
         f"old{n:05}" for n in reversed(range(20))
     ]

@@ -147,8 +147,8 @@ async def look(database: Database, question: Any) -> Any:
 class TestSpecifiedTables:
     async def test_columns(self, store: Store) -> None:
         async def compare(table: str) -> None:
-            found = await look(store.database, lambda inspector: inspector.get_columns(table))
-            kinds = {column["name"]: kind_of(column) for column in found}
+            columns = await look(store.database, lambda inspector: inspector.get_columns(table))
+            kinds = {column["name"]: kind_of(column) for column in columns}
             assert {name: kinds[name] for name in COLUMNS[table]} == COLUMNS[table]
 
         await check_each_async(COLUMNS, compare)
@@ -184,9 +184,9 @@ async def insert_agent_and_user(connection: Any) -> None:
 def message_row(message_id: str, **fields: Any) -> dict[str, Any]:
     now = datetime.now(UTC)
     owner = {"user_id": "u", "agent_id": "a", "session_id": "s"}
-    said = {"role": "user", "content": "hi", "search_text": "hi", "ts": now}
+    content = {"role": "user", "content": "hi", "search_text": "hi", "ts": now}
     counted = {"sequence_no": 1, "change_no": 1}
-    return {"message_id": message_id, **owner, **said, **counted, **fields}
+    return {"message_id": message_id, **owner, **content, **counted, **fields}
 
 
 async def test_defaults(store: Store) -> None:
@@ -223,7 +223,7 @@ VIOLATIONS: list[dict[str, Any]] = [
 ]
 
 
-async def test_constraints_hold_in_the_database_itself(store: Store) -> None:
+async def test_database_enforces_constraints(store: Store) -> None:
     first = message_row("m", create_time=datetime(2026, 1, 1, tzinfo=UTC))
     second = message_row("n", create_time=datetime(2026, 1, 2, tzinfo=UTC), sequence_no=2)
 
@@ -239,20 +239,18 @@ async def test_constraints_hold_in_the_database_itself(store: Store) -> None:
     await store.database.transact(work)
 
 
-async def test_ids_sort_by_their_bytes_whatever_the_servers_language(
-    store: Store, engine: str
-) -> None:
+async def test_ids_sort_by_bytes_in_any_server_locale(store: Store, engine: str) -> None:
     if engine == "sqlite":
-        wanted = text("SELECT count(*) FROM sqlite_master WHERE sql LIKE '%COLLATE%'")
+        expected = text("SELECT count(*) FROM sqlite_master WHERE sql LIKE '%COLLATE%'")
         async with store.database.read() as connection:
-            assert await connection.scalar(wanted) == 0  # SQLite compares bytes by default
+            assert await connection.scalar(expected) == 0  # SQLite compares bytes by default
         return
-    wanted = text(
+    expected = text(
         "SELECT table_name, column_name, collation_name FROM information_schema.columns"
         " WHERE table_schema = 'public'"
     )
     async with store.database.read() as connection:
-        rows = (await connection.execute(wanted)).all()
+        rows = (await connection.execute(expected)).all()
     otherwise = [row for row in rows if row[1] in ID_COLUMNS and row[2] != "C"]
     assert otherwise == []
 
@@ -283,7 +281,7 @@ def describe_schema(connection: Connection) -> dict[str, Any]:
     }
 
 
-async def test_migrations_lead_to_the_tables_of_the_code(databases: Any) -> None:
+async def test_migrations_create_the_declared_tables(databases: Any) -> None:
     migrated = Database.connect(databases.fresh(migrated=False))
     declared = Database.connect(databases.fresh(migrated=False))
     try:

@@ -19,7 +19,7 @@ from memrecall.store import Store
 from memrecall.types import NewMemory, NewMessage, Origin
 
 from ..databases import Databases
-from .samples import at, recalled, said, walk
+from .samples import at, new_message, new_trace, read_pages
 
 Result = TypeVar("Result")
 
@@ -85,7 +85,7 @@ def minute_of(name: str) -> int:
 
 
 def to_message(user: str, name: str, word: str) -> NewMessage:
-    return said(name, content_of(user, word), ts=at(minute_of(name)))
+    return new_message(name, content_of(user, word), ts=at(minute_of(name)))
 
 
 class Conversations(RuleBasedStateMachine):
@@ -139,11 +139,11 @@ class Conversations(RuleBasedStateMachine):
     ) -> type[MemrecallError] | None:
         if any(name in person.memories for name, _ in batch):
             return Conflict
-        known = {name: spoken.content for name, spoken in person.messages.items()}
+        stored = {name: spoken.content for name, spoken in person.messages.items()}
         for name, word in batch:
-            if name not in known and (closed := person.closed(session)):
+            if name not in stored and (closed := person.closed(session)):
                 return closed
-            if known.setdefault(name, content_of(user, word)) != content_of(user, word):
+            if stored.setdefault(name, content_of(user, word)) != content_of(user, word):
                 return Conflict
         return None
 
@@ -153,12 +153,14 @@ class Conversations(RuleBasedStateMachine):
         if person is None or not person.messages:
             return
         session = next(iter(person.ended))
-        again = [said(name, spoken.content, ts=None) for name, spoken in person.messages.items()]
+        again = [
+            new_message(name, spoken.content, ts=None) for name, spoken in person.messages.items()
+        ]
         timeline = self._store.timeline(Scope(user, session_id=session))
         self._attempt(timeline.add(again), person.refusal())
 
     @rule(user=USERS, session=SESSIONS, name=NAMES, word=WORDS)
-    def remember(self, user: str, session: str, name: str, word: str) -> None:
+    def add_memory(self, user: str, session: str, name: str, word: str) -> None:
         person = self._person(user)
         content = content_of(user, word)
         expected = person.refusal()
@@ -181,12 +183,12 @@ class Conversations(RuleBasedStateMachine):
         person = self._person(user)
         expected = person.refusal() if user in self._people else NotFound
         traces = self._store.traces(Scope(user, session_id=session))
-        if self._attempt(traces.add(recalled(name, f"{user} asks"), keep_days=30), expected):
+        if self._attempt(traces.add(new_trace(name, f"{user} asks"), keep_days=30), expected):
             person.traces.setdefault(name, session)
 
     @rule(user=USERS, size=st.integers(1, 4))
     def read_pages(self, user: str, size: int) -> None:
-        walked = self._run(walk(self._store.timeline(Scope(user)), page_size=size))
+        walked = self._run(read_pages(self._store.timeline(Scope(user)), page_size=size))
 
         assert [message.message_id for message in walked] == self._person(user).timeline()
 
@@ -211,9 +213,9 @@ class Conversations(RuleBasedStateMachine):
     @rule(user=USERS, session=SESSIONS)
     def erase_session(self, user: str, session: str) -> None:
         person = self._person(user)
-        known = session in person.ended or session in person.traces.values()
+        stored = session in person.ended or session in person.traces.values()
         erasing = self._store.owners.erase_session(user, session)
-        if not self._attempt(erasing, None if known else NotFound):
+        if not self._attempt(erasing, None if stored else NotFound):
             return
         person.ended.pop(session, None)
         person.counters.pop(session, None)
@@ -247,9 +249,9 @@ class Conversations(RuleBasedStateMachine):
 
     async def _compare(self, user: str) -> None:
         person = self._person(user)
-        found = (await self._store.timeline(Scope(user)).page(page_size=200)).items
-        told = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in found}
-        assert told == {
+        page = (await self._store.timeline(Scope(user)).page(page_size=200)).items
+        changed = {m.message_id: (m.content, m.session_id, m.sequence_no) for m in page}
+        assert changed == {
             name: (spoken.content, spoken.session, spoken.sequence_no)
             for name, spoken in person.messages.items()
         }
@@ -262,12 +264,12 @@ class Conversations(RuleBasedStateMachine):
         assert sorted(keys["messages"]) == sorted(person.messages)
         assert sorted(keys["memories"]) == sorted(person.memories)
         # What the other has remembered is not there, even by its name.
-        known = {name for other in self._people.values() for name in other.memories}
-        records = await self._store.memories(Scope(user)).get_many(sorted(known))
+        stored = {name for other in self._people.values() for name in other.memories}
+        records = await self._store.memories(Scope(user)).get_many(sorted(stored))
         assert {r.memory_key: (r.content, r.session_id) for r in records} == person.memories
         traces = (await self._store.traces(Scope(user)).page(200)).items
         assert {trace.trace_id: trace.session_id for trace in traces} == person.traces
-        texts = [message.content for message in found] + [record.content for record in records]
+        texts = [message.content for message in page] + [record.content for record in records]
         texts += [trace.query for trace in traces]
         assert all(text.startswith(user) for text in texts)
 
@@ -291,12 +293,12 @@ def check_conversations(
     )
 
 
-def test_two_users_and_a_plain_dict_agree(databases: Databases, engine: str) -> None:
+def test_store_agrees_with_a_model(databases: Databases, engine: str) -> None:
     check_conversations(databases, examples=12 if engine == "sqlite" else 5, steps=20)
 
 
 @pytest.mark.long
-def test_two_users_and_a_plain_dict_agree_for_long(databases: Databases, engine: str) -> None:
+def test_store_agrees_with_a_model_on_many_examples(databases: Databases, engine: str) -> None:
     check_conversations(
         databases, examples=500 if engine == "sqlite" else 150, steps=40, explore=True
     )

@@ -18,7 +18,7 @@ from memrecall.store.database.statements import new_id
 from memrecall.types import NewMessage
 
 from ..cases import check_each_async
-from .samples import ANN, BEN, at, said
+from .samples import ANN, BEN, at, new_message
 
 TEA = Scope("ann", session_id="tea")
 
@@ -27,50 +27,54 @@ async def thread(
     store: Store, before: str | None = None, *, limit: int = 1000, scope: Scope = TEA
 ) -> list[str]:
     """The ids of a thread of the session that is about tea."""
-    found = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
-    return [message.message_id for message in found]
+    messages = await store.timeline(scope).thread(before, session_id="tea", limit=limit)
+    return [message.message_id for message in messages]
 
 
 def chain(*links: str) -> list[NewMessage]:
     """Messages a minute apart, written like "child<parent" or "child"."""
     pairs = [link.partition("<") for link in links]
     return [
-        said(name, ts=at(minute), parent_message_id=parent or None)
+        new_message(name, ts=at(minute), parent_message_id=parent or None)
         for minute, (name, _, parent) in enumerate(pairs)
     ]
 
 
 class TestLinear:
-    async def test_the_latest_of_a_session_earliest_first(self, store: Store) -> None:
+    async def test_thread_returns_the_end_of_a_session_oldest_first(self, store: Store) -> None:
         await store.timeline(TEA).add(chain(*"abcdef"))
-        await store.timeline(ANN.with_session("work")).add([said("else", ts=at(3))])
+        await store.timeline(ANN.with_session("work")).add([new_message("else", ts=at(3))])
 
         assert await thread(store) == list("abcdef")
         assert await thread(store, limit=2) == list("ef")
 
-    async def test_what_was_said_before_a_message(self, store: Store) -> None:
+    async def test_thread_before_a_message(self, store: Store) -> None:
         await store.timeline(TEA).add(chain(*"abcdef"))
 
         assert await thread(store, "d") == list("abc")
         assert await thread(store, "d", limit=2) == list("bc")
         assert await thread(store, "a") == []
 
-    async def test_the_order_is_when_it_was_said_and_ties_as_stored(self, store: Store) -> None:
+    async def test_thread_is_sorted_by_time_then_sequence(self, store: Store) -> None:
         timeline = store.timeline(TEA)
-        await timeline.add([said("late", ts=at(9)), said("z"), said("b"), said("a")])
-        await timeline.add([said("early", ts=at(-9))])
+        await timeline.add(
+            [new_message("late", ts=at(9)), new_message("z"), new_message("b"), new_message("a")]
+        )
+        await timeline.add([new_message("early", ts=at(-9))])
 
         assert await thread(store) == ["early", "z", "b", "a", "late"]
         assert await thread(store, "b") == ["early", "z"]
 
-    async def test_whole_messages_come_back(self, store: Store) -> None:
-        await store.timeline(TEA).add([said("m", "我不喝咖啡", speaker="Ann", metadata={"k": 1})])
+    async def test_thread_returns_whole_messages(self, store: Store) -> None:
+        await store.timeline(TEA).add(
+            [new_message("m", "我不喝咖啡", speaker="Ann", metadata={"k": 1})]
+        )
 
         (message,) = await store.timeline(ANN).thread(session_id="tea", limit=1)
 
         assert message == await store.timeline(ANN).get("m")
 
-    async def test_a_limit_out_of_range_is_refused(self, store: Store) -> None:
+    async def test_limit_out_of_range_is_refused(self, store: Store) -> None:
         async def refuse(limit: int) -> None:
             with pytest.raises(InvalidArgument, match=str(limit)):
                 await thread(store, limit=limit)
@@ -87,46 +91,46 @@ class TestBranches:
         assert await thread(store, "y") == ["a", "x"]
         assert await thread(store, "d", limit=2) == ["b", "c"]
 
-    async def test_without_a_parent_it_is_what_was_said_just_before(self, store: Store) -> None:
+    async def test_message_without_a_parent_follows_the_previous_one(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b", "d"))
 
         assert await thread(store) == ["a", "b", "c", "d"]
 
-    async def test_a_missing_parent_is_none(self, store: Store) -> None:
+    async def test_missing_parent_is_ignored(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<gone", "c<b"))
 
         assert await thread(store) == ["a", "b", "c"]
         assert await thread(store, "b") == ["a"]
 
-    async def test_a_parent_in_another_session_is_none(self, store: Store) -> None:
-        await store.timeline(ANN.with_session("work")).add([said("w")])
+    async def test_parent_in_another_session_is_ignored(self, store: Store) -> None:
+        await store.timeline(ANN.with_session("work")).add([new_message("w")])
         await store.timeline(TEA).add(chain("a", "b<w"))
 
         assert await thread(store) == ["a", "b"]
 
-    async def test_circles_end(self, store: Store) -> None:
+    async def test_circular_parents_terminate(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<c", "c<b", "d<d", "e<c"))
 
         assert await thread(store) == ["a", "b", "c", "e"]
         assert await thread(store, "d") == ["a", "b", "c"]
         assert await thread(store, "b") == ["a", "c"]
 
-    async def test_a_parent_with_a_later_time_is_a_parent(self, store: Store) -> None:
+    async def test_parent_may_have_a_later_time(self, store: Store) -> None:
         """Two clocks: the answer is stamped before its question."""
         await store.timeline(TEA).add(chain("a", "answer<question", "question", "thanks<answer"))
 
         assert await thread(store) == ["a", "question", "answer", "thanks"]
 
-    async def test_a_message_that_is_not_stored_follows_the_latest(self, store: Store) -> None:
+    async def test_unknown_message_follows_the_latest(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b"))
-        await store.timeline(BEN.with_session("tea")).add([said("foreign")])
+        await store.timeline(BEN.with_session("tea")).add([new_message("foreign")])
 
         assert await thread(store, "unknown") == ["a", "b"]
         assert await thread(store, "foreign") == ["a", "b"]
 
 
 class TestScope:
-    async def test_nothing_of_another_user(self, store: Store) -> None:
+    async def test_thread_excludes_other_users(self, store: Store) -> None:
         await store.timeline(TEA).add(chain("a", "b<shared"))
         await store.timeline(BEN.with_session("tea")).add(chain("shared", "c"))
 
@@ -134,15 +138,17 @@ class TestScope:
         assert await thread(store, scope=BEN) == ["shared", "c"]
         assert await thread(store, scope=Scope("nobody")) == []
 
-    async def test_a_bound_agent_filters(self, store: Store) -> None:
-        one = Scope("ann", agent_id="a1", session_id="tea")
-        two = Scope("ann", agent_id="a2", session_id="tea")
-        await store.timeline(one).add(chain("a", "b", "c<b"))
-        await store.timeline(two).add([said("x", ts=at(5)), said("y<", parent_message_id="c")])
-        await store.timeline(one).add([said("d", ts=at(6), parent_message_id="x")])
+    async def test_bound_agent_filters(self, store: Store) -> None:
+        first_agent = Scope("ann", agent_id="a1", session_id="tea")
+        second_agent = Scope("ann", agent_id="a2", session_id="tea")
+        await store.timeline(first_agent).add(chain("a", "b", "c<b"))
+        await store.timeline(second_agent).add(
+            [new_message("x", ts=at(5)), new_message("y<", parent_message_id="c")]
+        )
+        await store.timeline(first_agent).add([new_message("d", ts=at(6), parent_message_id="x")])
 
-        assert await thread(store, scope=one) == ["a", "b", "c", "d"]
-        assert await thread(store, scope=two) == ["y<", "x"]
+        assert await thread(store, scope=first_agent) == ["a", "b", "c", "d"]
+        assert await thread(store, scope=second_agent) == ["y<", "x"]
         assert await thread(store, scope=ANN) == ["a", "y<", "b", "c", "x", "d"]
 
 
@@ -152,14 +158,14 @@ CONVERSATIONS = st.lists(
 )
 
 
-def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> list[int]:
+def expected_thread(conversation: list[Spoken], before: int | None, limit: int) -> list[int]:
     """The same in the plainest words: all messages at hand, one step back at a time."""
-    order = sorted(range(len(spoken)), key=lambda number: (spoken[number][0], number))
-    stored = before is not None and before < len(spoken)
-    at_, passed, found = before if stored else None, {before}, list[int]()
-    while len(found) < limit:
-        parent = None if at_ is None else spoken[at_][1]
-        if parent is None or parent in passed or parent >= len(spoken):
+    order = sorted(range(len(conversation)), key=lambda number: (conversation[number][0], number))
+    stored = before is not None and before < len(conversation)
+    at_, passed, messages = before if stored else None, {before}, list[int]()
+    while len(messages) < limit:
+        parent = None if at_ is None else conversation[at_][1]
+        if parent is None or parent in passed or parent >= len(conversation):
             earlier = order if at_ is None else order[: order.index(at_)]
             rest = [number for number in earlier if number not in passed]
             if not rest:
@@ -167,8 +173,8 @@ def expected_thread(spoken: list[Spoken], before: int | None, limit: int) -> lis
             parent = rest[-1]
         at_ = parent
         passed.add(at_)
-        found.append(at_)
-    return found[::-1]
+        messages.append(at_)
+    return messages[::-1]
 
 
 asked_for = given(
@@ -183,38 +189,40 @@ few = settings(
 
 @asked_for
 @few
-async def test_any_conversation_reads_as_the_plainest_walk_does(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+async def test_thread_agrees_with_a_simple_walk(
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, spoken, before, limit, page)
+    await compare_with_plainest_walk(store, conversation, before, limit, page)
 
 
 @pytest.mark.long
 @asked_for
 @settings(few, max_examples=1_000, derandomize=False)
-async def test_many_conversations_read_as_the_plainest_walk_does(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+async def test_thread_agrees_with_a_simple_walk_on_many_examples(
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
-    await compare_with_plainest_walk(store, spoken, before, limit, page)
+    await compare_with_plainest_walk(store, conversation, before, limit, page)
 
 
 async def compare_with_plainest_walk(
-    store: Store, spoken: list[Spoken], before: int | None, limit: int, page: int
+    store: Store, conversation: list[Spoken], before: int | None, limit: int, page: int
 ) -> None:
     scope = Scope(new_id("user"), session_id="tea")
     batch = [
-        said(f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}")
-        for n, (minute, parent) in enumerate(spoken)
+        new_message(
+            f"{n}", ts=at(minute), parent_message_id=None if parent is None else f"{parent}"
+        )
+        for n, (minute, parent) in enumerate(conversation)
     ]
     await store.timeline(scope).add(batch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("memrecall.store.messages.timeline.PLACES_PER_READ", page)
-        found = await thread(
+        patch.setattr("memrecall.store.messages.timeline.NODES_PER_READ", page)
+        messages = await thread(
             store, None if before is None else f"{before}", limit=limit, scope=scope
         )
 
-    assert found == [f"{number}" for number in expected_thread(spoken, before, limit)]
+    assert messages == [f"{number}" for number in expected_thread(conversation, before, limit)]
 
 
 @contextmanager
@@ -222,45 +230,45 @@ def statements_of(store: Store) -> Iterator[list[tuple[str, Any]]]:
     """What the database is asked meanwhile."""
     database = store.database
     engine: Engine = database.write_engine
-    asked: list[tuple[str, Any]] = []
+    reads: list[tuple[str, Any]] = []
 
     def note(_c: Any, _u: Any, statement: str, given_: Any, _x: Any, _many: bool) -> None:
-        asked.append((statement, given_))
+        reads.append((statement, given_))
 
     event.listen(engine, "before_cursor_execute", note)
     try:
-        yield asked
+        yield reads
     finally:
         event.remove(engine, "before_cursor_execute", note)
 
 
-async def test_a_long_session_costs_no_more_than_a_short_one(store: Store) -> None:
+async def test_cost_does_not_grow_with_the_session(store: Store) -> None:
     async def read(case: tuple[int, bool]) -> None:
         length, linked = case
         scope = Scope(f"user {length} {linked}", session_id="tea")
         links = [f"{n}<{n - 1}" if linked and n else f"{n}" for n in range(length)]
         await store.timeline(scope).add(chain(*links))
 
-        with statements_of(store) as asked:
-            found = await thread(store, f"{length - 1}", limit=500, scope=scope)
+        with statements_of(store) as reads:
+            messages = await thread(store, f"{length - 1}", limit=500, scope=scope)
 
-        assert found == [f"{n}" for n in range(length - 501, length - 1)]
-        places = [said_ for said_, _ in asked if "messages.content" not in said_]
+        assert messages == [f"{n}" for n in range(length - 501, length - 1)]
+        places = [said_ for said_, _ in reads if "messages.content" not in said_]
         # The message itself, pages of two hundred, and the words of all.
         assert len(places) == 1 + 3
-        assert len(asked) == len(places) + 1
+        assert len(reads) == len(places) + 1
 
     await check_each_async(product([600, 1800], [False, True]), read)
 
 
-async def test_sqlite_seeks_its_place_in_the_session_by_index(tmp_path: Path) -> None:
+async def test_sqlite_seeks_in_the_session_by_index(tmp_path: Path) -> None:
     async with await Store.open(str(tmp_path / "chat.db")) as store:
         await store.timeline(TEA).add(chain("a", "b", "x<a", "c<b"))
-        with statements_of(store) as asked:
+        with statements_of(store) as reads:
             await thread(store, "c", limit=2)
         async with store.database.autocommit() as connection:
             plans = []
-            for statement, given_ in asked:
+            for statement, given_ in reads:
                 plan = await connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {statement}", given_)
                 plans.append(" / ".join(row[-1] for row in plan))
 

@@ -10,7 +10,7 @@ import pytest
 from memrecall.errors import EmbeddingModelMismatch
 from memrecall.store import VECTOR_DTYPE, PendingText, RowKey, Store
 
-from .samples import ANN, BEN, dump, numbered, pending, remember, said
+from .samples import ANN, BEN, add_memory, new_message, numbered, pending, read_tables
 
 MODEL = "embedder-1"
 HELLO = RowKey("ann", "message", "m")
@@ -22,40 +22,38 @@ def matrix(*rows: list[float]) -> npt.NDArray[np.float32]:
 
 async def stored(store: Store, user_id: str = "ann", model: str = MODEL) -> dict[str, list[float]]:
     """The vectors of a user as the change feed gives them."""
-    mark = await store.feed(user_id).version()
-    assert mark is not None
+    version = await store.feed(user_id).version()
+    assert version is not None
     found: dict[str, list[float]] = {}
-    async for changes in store.feed(user_id).changes(0, mark.version, model):
+    async for changes in store.feed(user_id).changes(0, version.version, model):
         for row in changes.vectors:
             found[f"{row.kind} {row.key}"] = np.frombuffer(row.vector, VECTOR_DTYPE).tolist()
     return found
 
 
 async def versions(store: Store) -> int:
-    mark = await store.feed("ann").version()
-    assert mark is not None
-    return mark.version
+    version = await store.feed("ann").version()
+    assert version is not None
+    return version.version
 
 
 class TestModel:
-    async def test_an_empty_database_takes_the_first_model_that_claims_it(
-        self, store: Store
-    ) -> None:
+    async def test_ensure_model_sets_the_first_model(self, store: Store) -> None:
         await store.vectors(MODEL).ensure_model()
         await store.vectors(MODEL).ensure_model()
 
         async with await Store.open(location_of(store)) as again:
             assert again.facts.embedding_model == MODEL
 
-    async def test_a_check_changes_nothing(self, store: Store) -> None:
-        before = await dump(store.database)
+    async def test_check_model_changes_nothing(self, store: Store) -> None:
+        before = await read_tables(store.database)
 
         await store.vectors(MODEL).check_model()
         await store.vectors("embedder-2").check_model()
 
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
 
-    async def test_another_model_is_refused_with_the_way_out(self, store: Store) -> None:
+    async def test_other_model_is_refused_with_a_hint(self, store: Store) -> None:
         await store.vectors(MODEL).ensure_model()
         other = store.vectors("embedder-2")
 
@@ -66,7 +64,7 @@ class TestModel:
                 assert words in str(refusal.value)
         await store.vectors(MODEL).check_model()
 
-    async def test_an_adopted_model_replaces_the_old_one(self, store: Store) -> None:
+    async def test_set_model_replaces_the_old_model(self, store: Store) -> None:
         await store.vectors(MODEL).set_model()
         await store.vectors("embedder-2").set_model()
 
@@ -75,7 +73,7 @@ class TestModel:
             await store.vectors(MODEL).check_model()
 
     @pytest.mark.concurrent
-    async def test_of_several_models_that_come_at_once_one_is_taken(self, store: Store) -> None:
+    async def test_concurrent_ensure_model_accepts_one(self, store: Store) -> None:
         outcomes = await asyncio.gather(
             *(store.vectors(f"embedder-{n}").ensure_model() for n in range(4)),
             return_exceptions=True,
@@ -93,16 +91,16 @@ def location_of(store: Store) -> str:
 
 
 class TestWriting:
-    async def test_a_vector_is_kept_in_half_precision(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_vector_is_stored_in_half_precision(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
 
         await store.vectors(MODEL).write(pending(HELLO), matrix([0.1, -0.5, 1.0]))
 
-        kept = (await stored(store))["message m"]
-        assert kept == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
+        remaining = (await stored(store))["message m"]
+        assert remaining == np.array([0.1, -0.5, 1.0], VECTOR_DTYPE).tolist()
 
-    async def test_a_second_vector_replaces_the_first(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_second_vector_replaces_the_first(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         await store.vectors(MODEL).write(pending(HELLO), matrix([1.0, 0.0]))
         before = await versions(store)
 
@@ -110,16 +108,14 @@ class TestWriting:
 
         assert await stored(store) == {}
         assert await stored(store, model="embedder-2") == {"message m": [0.0, 1.0, 0.5]}
-        (row,) = (await dump(store.database))["vectors"]
+        (row,) = (await read_tables(store.database))["vectors"]
         assert (row["model"], row["dimensions"]) == ("embedder-2", 3)
         assert await versions(store) == before + 1
 
-    async def test_messages_and_memories_of_several_users_go_in_one_batch(
-        self, store: Store
-    ) -> None:
-        await store.timeline(ANN).add([said("m")])
-        await store.timeline(BEN).add([said("m")])
-        await remember(store, "k")
+    async def test_batch_may_mix_users_messages_and_memories(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        await store.timeline(BEN).add([new_message("m")])
+        await add_memory(store, "k")
         rows = [RowKey("ben", "message", "m"), RowKey("ann", "memory", "k"), HELLO]
 
         await store.vectors(MODEL).write(pending(*rows), matrix([1.0], [2.0], [3.0]))
@@ -127,9 +123,9 @@ class TestWriting:
         assert await stored(store) == {"memory k": [2.0], "message m": [3.0]}
         assert await stored(store, "ben") == {"message m": [1.0]}
 
-    async def test_a_row_erased_meanwhile_gets_none(self, store: Store) -> None:
-        await store.timeline(ANN.with_session("gone")).add([said("erased")])
-        await store.timeline(ANN).add([said("m")])
+    async def test_erased_row_gets_no_vector(self, store: Store) -> None:
+        await store.timeline(ANN.with_session("gone")).add([new_message("erased")])
+        await store.timeline(ANN).add([new_message("m")])
         await store.owners.erase_session("ann", "gone")
         rows = [
             RowKey("ann", "message", "erased"),
@@ -143,10 +139,10 @@ class TestWriting:
         assert await stored(store) == {"message m": [4.0]}
         assert (await store.count())["vectors"] == 1
 
-    async def test_a_row_reworded_meanwhile_keeps_waiting(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
-        await remember(store, "k", "likes tea")
-        await remember(store, "same", "likes tea")
+    async def test_changed_row_stays_pending(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        await add_memory(store, "k", "likes tea")
+        await add_memory(store, "same", "likes tea")
         await store.changes(ANN).update("k", {"content": "likes coffee"}, actor="test")
         row, same = RowKey("ann", "memory", "k"), RowKey("ann", "memory", "same")
 
@@ -156,17 +152,17 @@ class TestWriting:
         assert await stored(store) == {"memory same": [1.0], "message m": [1.0]}
         assert await store.vectors(MODEL).pending(9) == [PendingText(row, "likes coffee")]
 
-    async def test_when_all_rows_are_erased_nothing_changes(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
-        before = await dump(store.database)
+    async def test_write_for_erased_rows_changes_nothing(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
+        before = await read_tables(store.database)
 
         await store.vectors(MODEL).write(pending(RowKey("ann", "message", "erased")), matrix([1.0]))
         await store.vectors(MODEL).write([], matrix())
 
-        assert await dump(store.database) == before
+        assert await read_tables(store.database) == before
 
-    async def test_embedding_is_not_a_sign_of_the_users_activity(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_writing_vectors_does_not_update_activity(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         (before,) = (await store.owners.list_users()).items
 
         await store.vectors(MODEL).write(pending(HELLO), matrix([1.0]))
@@ -175,9 +171,9 @@ class TestWriting:
 
 
 class TestPending:
-    async def test_rows_without_a_vector_of_the_model(self, store: Store) -> None:
-        await store.timeline(ANN).add([said("m", "  hello  "), said("n", "bye")])
-        await remember(store, "k", "likes tea", summary="Tea")
+    async def test_pending_returns_rows_without_a_vector(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m", "  hello  "), new_message("n", "bye")])
+        await add_memory(store, "k", "likes tea", summary="Tea")
         vectors = store.vectors(MODEL)
 
         texts = {p.row: p.text for p in await vectors.pending(10)}
@@ -189,17 +185,15 @@ class TestPending:
         }
         assert await vectors.count_pending() == 3
 
-    async def test_a_written_row_is_pending_no_more_until_the_model_changes(
-        self, store: Store
-    ) -> None:
-        await store.timeline(ANN).add([said("m")])
+    async def test_written_row_is_pending_again_for_another_model(self, store: Store) -> None:
+        await store.timeline(ANN).add([new_message("m")])
         await store.vectors(MODEL).write(pending(HELLO), matrix([1.0]))
 
         assert await store.vectors(MODEL).pending(10) == []
         assert await store.vectors(MODEL).count_pending() == 0
         assert await store.vectors("embedder-2").pending(10) == [PendingText(HELLO, "hello")]
 
-    async def test_a_limit_and_one_user(self, store: Store) -> None:
+    async def test_pending_respects_limit_and_user(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered("a", 5))
         await store.timeline(BEN).add(numbered("b", 2))
         vectors = store.vectors(MODEL)
@@ -209,28 +203,28 @@ class TestPending:
         assert await vectors.count_pending("ben") == 2
         assert {p.row.user_id for p in await vectors.pending(10, "ben")} == {"ben"}
 
-    async def test_working_through_the_pending_ends(self, store: Store) -> None:
+    async def test_processing_all_pending_terminates(self, store: Store) -> None:
         await store.timeline(ANN).add(numbered("a", 7))
         vectors = store.vectors(MODEL)
 
-        done: list[Any] = []
+        processed: list[Any] = []
         while batch := await vectors.pending(3):
             await vectors.write(batch, matrix(*([1.0] for _ in batch)))
-            done += [p.row.key for p in batch]
+            processed += [p.row.key for p in batch]
 
-        assert sorted(done) == [f"a{n}" for n in range(7)]
+        assert sorted(processed) == [f"a{n}" for n in range(7)]
 
 
-async def test_search_text_made_anew_starts_derived_data_anew(store: Store) -> None:
-    await store.timeline(ANN).add([said("m", "Coffee beans")])
-    await remember(store, "k", "likes tea")
-    before = await dump(store.database)
-    marks = await store.feed("ann").version()
+async def test_rebuild_search_text_changes_the_epoch(store: Store) -> None:
+    await store.timeline(ANN).add([new_message("m", "Coffee beans")])
+    await add_memory(store, "k", "likes tea")
+    before = await read_tables(store.database)
+    version = await store.feed("ann").version()
 
     counts = [count async for count in store.rebuild_search_text()]
 
     assert sum(counts) == 2
-    after = await dump(store.database)
+    after = await read_tables(store.database)
     assert after["messages"] == before["messages"]
     assert after["memories"] == before["memories"]
-    assert (await store.feed("ann").version()) != marks
+    assert (await store.feed("ann").version()) != version

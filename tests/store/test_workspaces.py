@@ -14,10 +14,10 @@ from memrecall.store.backup.format import is_task_id
 from memrecall.store.workspaces import (
     ReadLimits,
     Workspaces,
+    retry_while_busy,
     search_files,
     show_files,
     walk,
-    when_free,
 )
 
 from ..cases import check_each
@@ -51,7 +51,7 @@ def everything(folder: Path) -> set[str]:
 
 
 class TestTaskIds:
-    def test_a_hostile_name_is_refused_and_touches_nothing(
+    def test_hostile_name_is_refused_and_touches_nothing(
         self, spaces: Workspaces, root: Path
     ) -> None:
         before = everything(root.parent)
@@ -65,7 +65,7 @@ class TestTaskIds:
 
         check_each(HOSTILE, refuse, ascii)
 
-    def test_an_ordinary_name_is_taken(self, spaces: Workspaces, root: Path) -> None:
+    def test_ordinary_name_is_accepted(self, spaces: Workspaces, root: Path) -> None:
         def take(name: str) -> None:
             assert spaces.create(name) == root / name
             assert spaces.names() == [name]
@@ -74,7 +74,7 @@ class TestTaskIds:
         check_each(ORDINARY, take)
 
     @given(st.text(max_size=70))
-    def test_what_is_taken_is_one_plain_step(self, name: str) -> None:
+    def test_accepted_name_is_a_single_path_part(self, name: str) -> None:
         if is_task_id(name):
             assert name.isascii()
             assert Path("/r", name).parent == Path("/r")
@@ -83,7 +83,7 @@ class TestTaskIds:
 
 
 class TestLife:
-    def test_a_workspace_is_fresh_and_private(self, spaces: Workspaces) -> None:
+    def test_new_workspace_is_empty_and_private(self, spaces: Workspaces) -> None:
         old = os.umask(0o277)
         try:
             path = spaces.create("t")
@@ -93,13 +93,13 @@ class TestLife:
         assert path.is_absolute()
         assert list(path.iterdir()) == []
 
-    def test_a_second_one_of_the_name_is_refused(self, spaces: Workspaces) -> None:
+    def test_second_workspace_of_a_task_is_refused(self, spaces: Workspaces) -> None:
         (spaces.create("t") / "f").write_text("kept")
         with pytest.raises(Conflict, match="already"):
             spaces.create("t")
         assert (spaces.root / "t" / "f").read_text() == "kept"
 
-    def test_a_removed_one_is_gone_and_can_be_made_anew(self, spaces: Workspaces) -> None:
+    def test_removed_workspace_can_be_created_again(self, spaces: Workspaces) -> None:
         path = spaces.create("t")
         (path / "deep" / "er").mkdir(parents=True)
         (path / "deep" / "er" / "f").write_text("x")
@@ -108,11 +108,11 @@ class TestLife:
         assert set(os.listdir(spaces.root)) <= {".lock"}
         spaces.create("t")
 
-    def test_a_missing_one_cannot_be_removed(self, spaces: Workspaces) -> None:
+    def test_remove_refuses_a_missing_workspace(self, spaces: Workspaces) -> None:
         with pytest.raises(NotFound):
             spaces.remove("t")
 
-    def test_removing_follows_no_link(self, spaces: Workspaces, tmp_path: Path) -> None:
+    def test_remove_follows_no_link(self, spaces: Workspaces, tmp_path: Path) -> None:
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "precious").write_text("x")
@@ -121,7 +121,7 @@ class TestLife:
         spaces.remove("t")
         assert (outside / "precious").read_text() == "x"
 
-    def test_a_link_in_the_root_is_no_workspace(self, spaces: Workspaces, tmp_path: Path) -> None:
+    def test_link_in_the_root_is_no_workspace(self, spaces: Workspaces, tmp_path: Path) -> None:
         outside = tmp_path / "outside"
         outside.mkdir()
         (outside / "secret.txt").write_text("needle")
@@ -135,33 +135,33 @@ class TestLife:
         assert search_files(spaces, "needle", ReadLimits()).hits == []
         assert (outside / "secret.txt").exists()
 
-    def test_a_root_that_is_a_link_is_the_place_it_leads_to(self, tmp_path: Path) -> None:
+    def test_root_may_be_a_link(self, tmp_path: Path) -> None:
         (tmp_path / "real").mkdir()
         (tmp_path / "alias").symlink_to("real")
         assert Workspaces(tmp_path / "alias").create("t") == tmp_path / "real" / "t"
 
-    def test_a_root_that_is_a_file_is_refused(self, tmp_path: Path) -> None:
+    def test_root_must_not_be_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         with pytest.raises(Exception, match="file") as refusal:
             Workspaces(tmp_path / "file" / "root")
         assert isinstance(refusal.value, InvalidArgument)
 
-    def test_whoever_is_alone_keeps_others_out(self, spaces: Workspaces) -> None:
-        with spaces.hold(alone=True):
+    def test_exclusive_lock_keeps_others_out(self, spaces: Workspaces) -> None:
+        with spaces.lock(exclusive=True):
             for refused in (spaces.names, lambda: spaces.create("t"), lambda: spaces.remove("t")):
                 with pytest.raises(StorageBusy):
                     refused()
-        with spaces.hold():
+        with spaces.lock():
             spaces.create("t")
-            with pytest.raises(StorageBusy), spaces.hold(alone=True):
+            with pytest.raises(StorageBusy), spaces.lock(exclusive=True):
                 pass
 
     @pytest.mark.concurrent
-    async def test_others_wait_for_their_turn(self, spaces: Workspaces) -> None:
-        with spaces.hold(alone=True):
-            waiting = asyncio.create_task(when_free(lambda: spaces.create("t"), 60))
+    async def test_retry_while_busy_waits_for_the_lock(self, spaces: Workspaces) -> None:
+        with spaces.lock(exclusive=True):
+            waiting = asyncio.create_task(retry_while_busy(lambda: spaces.create("t"), 60))
             with pytest.raises(StorageBusy):
-                await when_free(lambda: spaces.create("u"), 0.05)
+                await retry_while_busy(lambda: spaces.create("u"), 0.05)
             assert not waiting.done()
         assert await waiting == spaces.root / "t"
 
@@ -169,10 +169,12 @@ class TestLife:
 class TestReading:
     @pytest.fixture
     def filled(self, spaces: Workspaces, tmp_path: Path) -> Workspaces:
-        one, two = spaces.create("one"), spaces.create("two")
-        (one / "notes").mkdir()
-        (one / "notes" / "plan.md").write_text("# Plan\nFirst tea.\nThen the red Needle in hay.\n")
-        (one / "笔记.txt").write_text("第一行\n今天天气很好，我们去爬山。\n")
+        entry, two = spaces.create("one"), spaces.create("two")
+        (entry / "notes").mkdir()
+        (entry / "notes" / "plan.md").write_text(
+            "# Plan\nFirst tea.\nThen the red Needle in hay.\n"
+        )
+        (entry / "笔记.txt").write_text("第一行\n今天天气很好，我们去爬山。\n")
         (two / "log.txt").write_text("needle\nno hay here, but a needle: red needle in hay\n")
         (two / "binary.bin").write_bytes(b"needle\0needle")
         (two / "latin.txt").write_bytes("needle caf\xe9".encode("latin-1"))
@@ -181,7 +183,7 @@ class TestReading:
         os.mkfifo(two / "pipe")
         return spaces
 
-    def test_a_hit_tells_its_place_and_line(self, filled: Workspaces) -> None:
+    def test_hit_has_path_and_line(self, filled: Workspaces) -> None:
         reading = search_files(filled, "RED needle", ReadLimits())
         assert [(hit.key, hit.line, hit.snippet) for hit in reading.hits] == [
             ("one/notes/plan.md", 3, "Then the red Needle in hay."),
@@ -189,24 +191,24 @@ class TestReading:
         ]
         assert reading.left_out == {"binary files": 2, "links and special files": 2}
 
-    def test_every_word_must_be_there(self, filled: Workspaces) -> None:
+    def test_search_requires_every_word(self, filled: Workspaces) -> None:
         assert search_files(filled, "needle camel", ReadLimits()).hits == []
         assert [h.key for h in search_files(filled, "tea hay", ReadLimits()).hits] == [
             "one/notes/plan.md"
         ]
 
-    def test_chinese_and_other_forms_of_a_word_are_found(self, filled: Workspaces) -> None:
+    def test_search_finds_chinese_and_normalized_words(self, filled: Workspaces) -> None:
         for query in ("爬山", "天氣"):  # the second as it is written elsewhere
             (hit,) = search_files(filled, query, ReadLimits()).hits
             assert (hit.key, hit.line) == ("one/笔记.txt", 2)
 
-    def test_a_long_line_is_cut_around_the_query(self, spaces: Workspaces) -> None:
+    def test_long_line_is_cut_around_the_query(self, spaces: Workspaces) -> None:
         (spaces.create("t") / "f").write_text("x " * 500 + "needle" + " y" * 500)
         (hit,) = search_files(spaces, "needle", ReadLimits()).hits
         assert "needle" in hit.snippet
         assert len(hit.snippet) <= 242
 
-    def test_searching_has_bounds_and_says_so(self, filled: Workspaces) -> None:
+    def test_search_respects_limits_and_reports_them(self, filled: Workspaces) -> None:
         few = search_files(filled, "needle", ReadLimits(hits=1))
         assert (len(few.hits), few.left_out["more hits"]) == (1, 1)
         small = search_files(filled, "needle", ReadLimits(file_bytes=10))
@@ -214,7 +216,7 @@ class TestReading:
         short = search_files(filled, "needle", ReadLimits(files=1))
         assert short.left_out["more files"] >= 3
 
-    def test_everything_is_shown_with_size_and_text(self, filled: Workspaces) -> None:
+    def test_show_files_returns_size_and_text(self, filled: Workspaces) -> None:
         shown = show_files(filled, ReadLimits()).files
         assert list(shown) == ["one", "two"]
         assert shown["one"]["notes/plan.md"] == {
@@ -224,7 +226,7 @@ class TestReading:
         assert shown["two"]["binary.bin"] == {"size": 13, "left_out": "binary files"}
         assert "link.txt" not in shown["two"]
 
-    def test_showing_has_bounds_and_says_so(self, filled: Workspaces) -> None:
+    def test_show_files_respects_limits_and_reports_them(self, filled: Workspaces) -> None:
         reading = show_files(filled, ReadLimits(shown_bytes=11))
         assert reading.files["one"]["notes/plan.md"] == {
             "size": 46,
@@ -238,20 +240,20 @@ class TestReading:
         few = show_files(filled, ReadLimits(shown_files=1))
         assert sum(map(len, few.files.values())) == 1
 
-    def test_a_file_exchanged_for_a_link_is_not_followed(
+    def test_file_replaced_by_a_link_is_not_followed(
         self, spaces: Workspaces, tmp_path: Path
     ) -> None:
         (tmp_path / "secret").write_text("secret")
         (spaces.create("t") / "f").write_text("plain")
-        with spaces.hold() as root:
-            for found in walk(root, "t"):
+        with spaces.lock() as root:
+            for entry in walk(root, "t"):
                 (spaces.root / "t" / "f").unlink()
                 (spaces.root / "t" / "f").symlink_to(tmp_path / "secret")
-                assert found.read(100) is None
+                assert entry.read(100) is None
 
-    def test_a_pipe_keeps_nobody_waiting(self, spaces: Workspaces) -> None:
+    def test_pipe_does_not_block_reading(self, spaces: Workspaces) -> None:
         os.mkfifo(spaces.create("t") / "pipe")
-        with spaces.hold() as root:
-            (found,) = walk(root, "t")
-            assert not found.is_file
-            assert found.read(10) is None
+        with spaces.lock() as root:
+            (entry,) = walk(root, "t")
+            assert not entry.is_file
+            assert entry.read(10) is None

@@ -1,4 +1,4 @@
-"""`MemRecallAgent`: the recall colleague as an AutoGen agent, alone, in a team or behind a tool."""
+"""`MemRecallAgent`: recall as an AutoGen agent, alone, in a team or behind a tool."""
 
 import contextlib
 from collections.abc import AsyncGenerator, Sequence
@@ -27,10 +27,10 @@ DESCRIPTION = (
 
 
 class MemRecallAgent(BaseChatAgent):
-    """Runs one recall over the messages it is given and answers with the handoff.
+    """Runs one recall over the messages it receives and answers with the handoff.
 
-    It keeps nothing between runs: two recalls at once on one instance do not mix. When an agent of
-    a Swarm handed over to it, it hands back to that agent.
+    It keeps no state between runs, so recalls can run at once on one instance. After a handoff of
+    a Swarm agent, it hands back to that agent.
     """
 
     def __init__(
@@ -48,24 +48,24 @@ class MemRecallAgent(BaseChatAgent):
 
     @property
     def produced_message_types(self) -> Sequence[type[BaseChatMessage]]:
-        """The handoff, as data or as the message that a Swarm follows."""
+        """The handoff, as data or as the message of a Swarm."""
         return (StructuredMessage[RecallHandoff], HandoffMessage)
 
     async def on_messages(
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> Response:
-        """Recall, and answer with the handoff."""
+        """Recall, and return the handoff."""
         response: Response | None = None
         async for item in self.on_messages_stream(messages, cancellation_token):
             if isinstance(item, Response):
                 response = item
-        assert response is not None  # noqa: S101 -- the stream ends with it
+        assert response is not None  # noqa: S101 -- the stream ends with one
         return response
 
     async def on_messages_stream(
         self, messages: Sequence[BaseChatMessage], cancellation_token: CancellationToken
     ) -> AsyncGenerator[BaseAgentEvent | BaseChatMessage | Response, None]:
-        """Recall, telling each call, result and thought as it happens."""
+        """Recall, and yield each call, result and thought as it happens, then the handoff."""
         inner: list[BaseAgentEvent | BaseChatMessage] = []
         stream = stream_recall(self._recaller, messages, cancellation_token=cancellation_token)
         async with contextlib.aclosing(stream):
@@ -78,12 +78,12 @@ class MemRecallAgent(BaseChatAgent):
                     yield event
 
     async def on_reset(self, cancellation_token: CancellationToken) -> None:
-        """Nothing is kept, so nothing is to be forgotten."""
+        """Do nothing: there is no state to reset."""
 
     def _answer(
         self, messages: Sequence[BaseChatMessage], result: RecallResult
     ) -> StructuredMessage[RecallHandoff] | HandoffMessage:
-        about = {
+        metadata = {
             "stop_reason": result.stop_reason.value,
             "trace_id": result.trace.trace_id,
             "iterations": str(result.iterations),
@@ -95,8 +95,8 @@ class MemRecallAgent(BaseChatAgent):
                 content=result.handoff.message,
                 target=last.source,
                 source=self.name,
-                metadata={**about, "handoff": payload},
+                metadata={**metadata, "handoff": payload},
             )
         return StructuredMessage[RecallHandoff](
-            content=result.handoff, source=self.name, metadata=about
+            content=result.handoff, source=self.name, metadata=metadata
         )

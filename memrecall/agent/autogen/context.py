@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,8 +22,8 @@ from memrecall.agent.needs import NeedJudge
 from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import (
     BLOCK_CHARACTERS,
-    as_message,
-    is_block,
+    block_message,
+    is_block_message,
     write_block,
     write_failure,
 )
@@ -39,12 +39,44 @@ from memrecall.types import NewMemory, Origin
 _log = logging.getLogger(__name__)
 
 LONG_MESSAGE = 8_000  # characters
-_BEGINNING = 300
-_PART = 25_000  # four bytes a character at most: within what a memory may hold
+_START_CHARACTERS = 300
+_PART_CHARACTERS = 25_000  # up to four bytes each: within the limit of a memory
+
+
+class BlockRecaller:
+    """Recalls for the last message of a context and writes the block for its model."""
+
+    def __init__(
+        self, recaller: Recaller, judge: NeedJudge, characters: int = BLOCK_CHARACTERS
+    ) -> None:
+        self.recaller = recaller
+        self._judge = judge
+        self._characters = characters
+
+    async def recall_block(self, messages: Sequence[LLMMessage]) -> tuple[str, RecallResult | None]:
+        """Return the block and the result for the last message; no block if it needs no recall.
+
+        A failed recall becomes a block that says so, because it must not fail the parent.
+        """
+        try:
+            (request,) = parse_messages(messages[-1:])
+        except InvalidArgument:  # a message without text, such as a picture
+            return "", None
+        conversation = parse_messages([each for each in messages if not is_block_message(each)])
+        language = language_of(request.text)
+        texts = [message.text for message in conversation]
+        if not await self._judge.needs_recall(texts, language):
+            return "", None
+        try:
+            result = await self.recaller.recall(conversation)
+        except MemrecallError as error:
+            _log.warning("no recall: %s", error)
+            return write_failure(error.message, language), None
+        return write_block(result, self._characters), result
 
 
 class MemoryContextState(BaseModel):
-    """What `save_state` saves: the messages, and what was recalled for which of them."""
+    """The saved state: the messages, and the block that was recalled for one of them."""
 
     messages: list[LLMMessage] = Field(default_factory=list)
     blocks: dict[int, str] = Field(default_factory=dict)
@@ -54,7 +86,7 @@ class MemoryContext(ChatCompletionContext):
     """The messages of one conversation, with what the last user message refers to.
 
     `recall` can be called by itself. As a context, `get_messages` recalls at most once for one user
-    message and puts the result before it as one block of data.
+    message and inserts the result before it as one block of data.
     """
 
     def __init__(
@@ -71,10 +103,10 @@ class MemoryContext(ChatCompletionContext):
     ) -> None:
         super().__init__(initial_messages)
         self._recaller = Recaller(library, scope, model_client, options)
-        self._judge = NeedJudge(model_client if decide_with_model else None)
-        self._block_characters = block_characters
-        self._long = long_message_characters
-        self._blocks: dict[int, str] = {}  # by the place of the user message
+        judge = NeedJudge(model_client if decide_with_model else None)
+        self._block_recaller = BlockRecaller(self._recaller, judge, block_characters)
+        self._long_message = long_message_characters
+        self._blocks: dict[int, str] = {}  # by the index of the user message
         self._lock = asyncio.Lock()
         self.last_result: RecallResult | None = None
 
@@ -92,71 +124,56 @@ class MemoryContext(ChatCompletionContext):
         )
 
     async def add_message(self, message: LLMMessage) -> None:
-        """Take a message; a very long one is stored as a memory and replaced by a reference."""
+        """Add a message; a very long one is stored as memories and replaced by a reference."""
         await super().add_message(await self._shorten(message))
 
     async def get_messages(self) -> list[LLMMessage]:
-        """The messages, and before the last user message what was recalled for it, if needed."""
+        """Return the messages, with the recalled block before the last user message."""
         messages = list(self._messages)
-        place = _last_user_place(messages)
-        if place is None:
+        index = _last_user_index(messages)
+        if index is None:
             return messages
-        blocks = self._blocks  # another one after `clear`: a late recall is not for what follows
-        async with self._lock:  # a second caller waits for the first one's recall
-            if place not in blocks:
-                block = await self._recall_block(messages[: place + 1])
+        blocks = self._blocks  # `clear` replaces the dict: a late recall is not for what follows
+        async with self._lock:  # a second caller waits for the recall of the first
+            if index not in blocks:
+                self.last_result = None
+                block, self.last_result = await self._block_recaller.recall_block(
+                    messages[: index + 1]
+                )
                 blocks.clear()
-                blocks[place] = block
-            block = blocks[place]
+                blocks[index] = block
+            block = blocks[index]
         if block:
-            messages.insert(place, as_message(block))
+            messages.insert(index, block_message(block))
         return messages
 
     async def clear(self) -> None:
-        """Forget the messages and what was recalled for them; nothing stored is touched."""
+        """Remove the messages and the recalled block; nothing stored is touched."""
         await super().clear()
         self._blocks = {}
         self.last_result = None
 
     async def save_state(self) -> Mapping[str, Any]:
-        """The messages and the recalled block, as JSON."""
+        """Return the messages and the recalled block as JSON."""
         state = MemoryContextState(messages=self._messages, blocks=self._blocks)
         return state.model_dump(mode="json")
 
     async def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on where a saved context was."""
+        """Replace the messages and the block by those of a saved state."""
         loaded = MemoryContextState.model_validate(state)
         self._messages = loaded.messages
         self._blocks = loaded.blocks
-
-    async def _recall_block(self, messages: list[LLMMessage]) -> str:
-        """The block for the last message; nothing if it needs no recall. Never fails the parent."""
-        self.last_result = None
-        try:
-            (asked,) = parse_messages(messages[-1:])
-        except InvalidArgument:  # no words at all: a picture, say
-            return ""
-        said = parse_messages([each for each in messages if not is_block(each)])
-        language = language_of(asked.text)
-        if not await self._judge.needs_recall([each.text for each in said], language):
-            return ""
-        try:
-            self.last_result = await self.recall(said)
-        except MemrecallError as error:
-            _log.warning("no recall: %s", error)
-            return write_failure(error.message, language)
-        return write_block(self.last_result, self._block_characters)
 
     async def _shorten(self, message: LLMMessage) -> LLMMessage:
         if not isinstance(message, UserMessage | AssistantMessage):
             return message
         text = message.content
-        if not isinstance(text, str) or len(text) <= self._long:
+        if not isinstance(text, str) or len(text) <= self._long_message:
             return message
         origin = Origin.USER if isinstance(message, UserMessage) else Origin.ASSISTANT
         try:
             keys = await self._store(text, origin)
-        except (MemrecallError, ValueError) as error:  # or the text is one that no memory can hold
+        except (MemrecallError, ValueError) as error:  # ValueError: no memory can hold the text
             _log.warning("a long message stays in the context: %s", type(error).__name__)
             return message
         if not keys:
@@ -166,37 +183,36 @@ class MemoryContext(ChatCompletionContext):
             "long_message",
             total=len(text),
             key=", ".join(keys),
-            start=text[:_BEGINNING],
+            start=text[:_START_CHARACTERS],
         )
         return message.model_copy(update={"content": reference})
 
     async def _store(self, text: str, origin: Origin) -> list[str]:
-        """The keys under which a long text can be read now; none if it was stored and forgotten."""
+        """Store a long text and return its keys; none if the same text was deleted before."""
         library, scope = self._recaller.library, self._recaller.scope
-        parts = _as_memories(text)
+        parts = _split_into_memories(text)
         await library.add_memories(scope, parts, origin=origin, actor="memory_context")
         keys = [str(part.memory_key) for part in parts]
         readable = await library.store.memories(scope).get_many(keys)
         return keys if len(readable) == len(keys) else []
 
 
-def _as_memories(text: str) -> list[NewMemory]:
-    """A long text as memories, none longer than a memory may be; the same text, the same keys."""
+def _split_into_memories(text: str) -> list[NewMemory]:
+    """Return a long text as memories within their size limit; equal texts get equal keys."""
     name = f"long_{hashlib.sha256(text.encode()).hexdigest()[:24]}"
-    starts = range(0, len(text), _PART)
     return [
         NewMemory(
-            content=text[start : start + _PART],
-            summary=text[start : start + _BEGINNING].strip(),
+            content=text[start : start + _PART_CHARACTERS],
+            summary=text[start : start + _START_CHARACTERS].strip(),
             memory_key=f"{name}_{number}",
         )
-        for number, start in enumerate(starts, 1)
+        for number, start in enumerate(range(0, len(text), _PART_CHARACTERS), 1)
     ]
 
 
-def _last_user_place(messages: list[LLMMessage]) -> int | None:
-    for place in range(len(messages) - 1, -1, -1):
-        message = messages[place]
-        if isinstance(message, UserMessage) and not is_block(message):
-            return place
+def _last_user_index(messages: list[LLMMessage]) -> int | None:
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, UserMessage) and not is_block_message(message):
+            return index
     return None

@@ -1,4 +1,4 @@
-"""A recall as a stream: the events of its trace as they happen, then the result."""
+"""A recall as a stream of trace events, and these as events of AutoGen."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -26,26 +26,26 @@ async def stream_recall(
     time_zone: str | None = None,
     cancellation_token: CancellationToken | None = None,
 ) -> AsyncGenerator[TraceEvent | RecallResult, None]:
-    """Recall, telling each event at once; the last item is the result."""
-    told: asyncio.Queue[TraceEvent | None] = asyncio.Queue()
-    work = asyncio.ensure_future(
+    """Recall, and yield each trace event as it happens, then the result."""
+    events: asyncio.Queue[TraceEvent | None] = asyncio.Queue()
+    task = asyncio.ensure_future(
         recaller.recall(
             messages,
             as_of=as_of,
             time_zone=time_zone,
-            observer=told.put_nowait,
+            observer=events.put_nowait,
             cancellation_token=cancellation_token,
         )
     )
-    work.add_done_callback(lambda _: told.put_nowait(None))
+    task.add_done_callback(lambda _: events.put_nowait(None))
     try:
-        while (event := await told.get()) is not None:
+        while (event := await events.get()) is not None:
             yield event
-        yield await work
+        yield await task
     finally:
-        # Whoever listened has gone away, or was cancelled: then so is the recall.
-        work.cancel()
-        await asyncio.gather(work, return_exceptions=True)
+        # The recall ends when its consumer stops or is cancelled.
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def to_agent_event(event: TraceEvent, source: str) -> BaseAgentEvent | None:

@@ -1,172 +1,116 @@
-"""Tools with which a parent agent keeps a user's memories: remember, recall, correct, forget.
+"""Tools for a parent agent: `RecallTool`, and `memory_tools` to manage one user's memories.
 
-The user is bound when they are made: no argument names one. What they write says of itself that an
-assistant wrote it (its origin), whatever the text claims, and nothing they do is beyond undoing.
+The user is bound when the tools are made: no argument names one. What the tools write is recorded
+as written by an assistant, whatever the text claims, and everything they do can be undone.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
+from autogen_agentchat.messages import BaseAgentEvent
 from autogen_core import CancellationToken
 from autogen_core.models import ChatCompletionClient
-from autogen_core.tools import BaseTool
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from autogen_core.tools import BaseStreamTool, ToolSchema
 
-from memrecall.agent.autogen.recall_tool import RecallTool
-from memrecall.agent.driver import RecallOptions
+from memrecall.agent.autogen.events import stream_recall, to_agent_event
+from memrecall.agent.driver import Recaller, RecallOptions
 from memrecall.agent.prompt_view import to_json
+from memrecall.agent.result import RecallResult
+from memrecall.agent.tools.context import Redact, ToolContext
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToolArguments
+from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.library.library import Library
+from memrecall.model.prompts import Language
 from memrecall.scope import Scope
-from memrecall.search import SearchRequest
-from memrecall.store import PlanStep
-from memrecall.types import LABEL_LENGTH, MemoryRecord, NewMemory, Origin
 
-ACTOR = "assistant"
-LONGEST_TEXT = 4_000
-_SIMILAR = 3
-_SIMILAR_SCORE = 0.5
-
-Redact = Callable[[str], str]
+NAME = "recall"
+DESCRIPTION = TOOLS[NAME].texts("en").description
 
 
-class _Arguments(BaseModel):
-    """The user is fixed: an argument that names one is refused."""
+class RecallTool(BaseStreamTool[RecallToolArguments, BaseAgentEvent, RecallAnswer]):
+    """Recall as a tool of a parent agent.
 
-    model_config = ConfigDict(extra="forbid")
-
-
-class RememberArguments(_Arguments):
-    """Arguments of `remember`."""
-
-    text: str = Field(
-        min_length=1,
-        max_length=LONGEST_TEXT,
-        description="One fact, as a sentence that can be understood without this conversation",
-    )
-    memory_type: str = Field(
-        default="general",
-        min_length=1,
-        max_length=LABEL_LENGTH,
-        description="What kind it is: user_preference, user_profile, plan, event, instruction …",
-    )
-
-
-class CorrectArguments(_Arguments):
-    """Arguments of `correct`."""
-
-    memory_key: str = Field(description="The memory that is wrong, by its key from recall")
-    text: str = Field(min_length=1, max_length=LONGEST_TEXT, description="What is right instead")
-    reason: str = Field(default="", max_length=500, description="Why, in a few words")
-
-
-class ForgetArguments(_Arguments):
-    """Arguments of `forget`."""
-
-    memory_key: str = Field(description="The memory to forget, by its key from recall")
-    reason: str = Field(default="", max_length=500, description="Why, in a few words")
-
-
-class KeptAnswer(BaseModel):
-    """What the parent's model gets: what was done, or why nothing was."""
-
-    done: bool
-    memory_key: str | None = None
-    note: str = ""
-    similar: list[dict[str, str]] = []
-
-
-class _KeeperTool(BaseTool[Any, KeptAnswer], ABC):
-    """One write to one user's memories. A cancelled parent does not tear a write in two."""
+    Calls may run in parallel; a cancelled parent ends them at once.
+    """
 
     def __init__(
         self,
-        arguments: type[_Arguments],
-        name: str,
-        description: str,
-        keeper: Library,
+        library: Library,
         scope: Scope,
-        redact: Redact | None,
+        *,
+        model_client: ChatCompletionClient | None = None,
+        options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
+        name: str = NAME,
+        description: str = DESCRIPTION,
+        language: Language = "en",
     ) -> None:
-        super().__init__(arguments, KeptAnswer, name, description)
-        self._keeper = keeper
-        self._scope = scope
-        self._redact = redact or str
+        super().__init__(RecallToolArguments, RecallAnswer, name, description)
+        self._recaller = Recaller(library, scope, model_client, options)
+        self._language = language
 
-    async def run(self, args: Any, cancellation_token: CancellationToken) -> KeptAnswer:
-        """Do it; what went wrong is an answer too, because a parent waits for one."""
+    @property
+    def schema(self) -> ToolSchema:
+        """The schema for the parent's model."""
+        schema = TOOLS[NAME].parent_schema(self._language)
+        return ToolSchema({**schema, "name": self.name, "description": self.description})
+
+    async def run(
+        self, args: RecallToolArguments, cancellation_token: CancellationToken
+    ) -> RecallAnswer:
+        """Recall; a cancelled token and a failure are answers, because the parent waits for one."""
         try:
-            return await self._keep(args)
-        except NotFound:
-            return KeptAnswer(done=False, note="There is no such memory; recall gives the keys.")
-        except ValidationError:
-            return KeptAnswer(done=False, note="Nothing was changed: the text cannot be stored")
+            result = await self._recaller.recall(
+                args.messages(), cancellation_token=cancellation_token
+            )
         except MemrecallError as error:
-            return KeptAnswer(done=False, note=f"Nothing was changed: {error.message}")
+            return RecallAnswer.from_error(error)
+        return RecallAnswer.from_result(result)
 
-    @abstractmethod
-    async def _keep(self, args: Any) -> KeptAnswer: ...
-
-    def return_value_as_string(self, value: KeptAnswer) -> str:
-        """The answer as JSON, letters as they are."""
-        return to_json(value.model_dump(exclude_defaults=True))
-
-    async def _find(self, memory_key: str) -> MemoryRecord:
-        return await self._keeper.store.memories(self._scope).get(memory_key)
-
-
-class RememberTool(_KeeperTool):
-    """Keeps one fact; the same fact again is kept once."""
-
-    async def _keep(self, args: RememberArguments) -> KeptAnswer:
-        text = self._redact(args.text.strip())
-        memory = NewMemory(content=text, memory_type=args.memory_type)
-        request = SearchRequest(text, limit=_SIMILAR, kind="memory", threshold=_SIMILAR_SCORE)
-        known = await self._keeper.search(self._scope, request)
-        step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
-        (outcome,) = await self._keeper.apply_plan(self._scope, [step], actor=ACTOR)
-        if outcome.event == "NONE":
-            return KeptAnswer(done=True, memory_key=outcome.memory_key, note="It was known already")
-        similar = [{"memory_key": hit.key, "content": hit.content} for hit in known.results]
-        note = "If one of the similar ones is now wrong, correct or forget it" if similar else ""
-        return KeptAnswer(done=True, memory_key=outcome.memory_key, note=note, similar=similar)
-
-
-class CorrectTool(_KeeperTool):
-    """Puts what is right in the place of what is wrong; the old stays readable in the history."""
-
-    async def _keep(self, args: CorrectArguments) -> KeptAnswer:
-        old = await self._find(args.memory_key)
-        if old.superseded_by is not None:
-            note = "It was replaced already, by the memory of this key"
-            return KeptAnswer(done=False, memory_key=old.superseded_by, note=note)
-        new = NewMemory(
-            content=self._redact(args.text.strip()),
-            memory_type=old.memory_type,
-            layer=old.layer,
-            metadata=old.metadata,
-            sensitive=old.sensitive,
-            subject=old.subject,
-            field=old.field,
-            pinned=old.pinned,
+    async def run_stream(
+        self, args: RecallToolArguments, cancellation_token: CancellationToken
+    ) -> AsyncGenerator[BaseAgentEvent | RecallAnswer, None]:
+        """Recall, and yield its events to the parent's stream before the answer."""
+        stream = stream_recall(
+            self._recaller, args.messages(), cancellation_token=cancellation_token
         )
-        step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, self._redact(args.reason))
-        (outcome,) = await self._keeper.apply_plan(self._scope, [step], actor=ACTOR)
-        if outcome.event == "NONE":
-            return KeptAnswer(done=False, memory_key=outcome.memory_key, note="It says so already")
-        note = f"It took the place of {old.memory_key}"
-        return KeptAnswer(done=True, memory_key=outcome.memory_key, note=note)
+        try:
+            async with contextlib.aclosing(stream):
+                async for item in stream:
+                    if isinstance(item, RecallResult):
+                        yield RecallAnswer.from_result(item)
+                    elif (event := to_agent_event(item, self.name)) is not None:
+                        yield event
+        except MemrecallError as error:
+            yield RecallAnswer.from_error(error)
+
+    def return_value_as_string(self, value: RecallAnswer) -> str:
+        """Return the answer as JSON with readable letters."""
+        return to_json(value.model_dump(exclude_none=True))
 
 
-class ForgetTool(_KeeperTool):
-    """Hides a memory; its user can have it brought back."""
+class MemoryTool(SchemaTool):
+    """A tool of the table for a parent agent. A cancelled parent does not interrupt a write."""
 
-    async def _keep(self, args: ForgetArguments) -> KeptAnswer:
-        old = await self._find(args.memory_key)
-        changes = self._keeper.store.changes(self._scope)
-        await changes.delete([old.memory_key], actor=ACTOR, reason=self._redact(args.reason))
-        return KeptAnswer(done=True, memory_key=old.memory_key)
+    def __init__(self, tool: Tool, context: ToolContext) -> None:
+        super().__init__(tool, tool.parent_schema(context.language))
+        self._tool = tool
+        self._context = context
+
+    async def run(self, args: Any, cancellation_token: CancellationToken) -> Any:
+        """Run the tool; an error becomes an answer, because the parent waits for one."""
+        try:
+            return await self._tool.run(self._context, args)
+        except NotFound:
+            return MemoryChange(done=False, note="There is no such memory; recall gives the keys.")
+        except MemrecallError as error:
+            return MemoryChange(done=False, note=f"Nothing was changed: {error.message}")
+
+    def return_value_as_string(self, value: Any) -> str:
+        """Return the answer as JSON with readable letters."""
+        return to_json(value.model_dump(exclude_defaults=True))
 
 
 def memory_tools(
@@ -176,26 +120,21 @@ def memory_tools(
     model_client: ChatCompletionClient | None = None,
     options: RecallOptions = RecallOptions(),  # noqa: B008 -- frozen
     redact: Redact | None = None,
-) -> list[Any]:  # of tools: an agent's own list of them takes functions too
-    """Tools for a parent agent to keep one user's memories: remember, recall, correct, forget.
+    language: Language = "en",
+) -> list[Any]:  # an agent's list of tools also takes functions
+    """Return tools for a parent agent to manage one user's memories.
 
-    `redact` sees every text before it is stored. `model_client` and `options` are for `recall`.
+    They are remember, recall, correct and forget. `redact` is applied to every text before it is
+    stored; `model_client` and `options` are those of `recall`; `language` is that of the texts.
     """
-    given = (library, scope, redact)
-    return [
-        RememberTool(RememberArguments, "remember", _REMEMBER, *given),
-        RecallTool(library, scope, model_client=model_client, options=options),
-        CorrectTool(CorrectArguments, "correct", _CORRECT, *given),
-        ForgetTool(ForgetArguments, "forget", _FORGET, *given),
-    ]
-
-
-_REMEMBER = (
-    "Keep something about the user for later conversations, when the user asks for it or when it "
-    "will plainly matter again. One fact a call; not small talk, and not what recall has told you."
-)
-_CORRECT = (
-    "A memory that recall gave is wrong or out of date: put what is right in its place. Only for "
-    "keys of memories; messages are evidence and are never changed."
-)
-_FORGET = "Forget a memory that recall gave, because the user asks for it or it is wrong."
+    context = ToolContext(library=library, scope=scope, language=language, redact=redact or str)
+    tools = tools_for(Interface.AUTOGEN)
+    recall = RecallTool(
+        library,
+        scope,
+        model_client=model_client,
+        options=options,
+        description=tools[NAME].texts(language).description,
+        language=language,
+    )
+    return [recall if name == NAME else MemoryTool(tool, context) for name, tool in tools.items()]

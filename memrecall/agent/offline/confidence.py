@@ -16,7 +16,7 @@ from memrecall.agent.offline.vocabulary import (
     pattern_ignoring_case,
 )
 from memrecall.search.ranking.calibration import HALF
-from memrecall.search.ranking.people import named_in
+from memrecall.search.ranking.people import find_speakers
 from memrecall.text.tokens import MatchableText
 
 _MAX_TERMS = 16
@@ -306,7 +306,7 @@ def _has_no_match(context: EvidenceContext) -> bool:
 def _other_person_lead(context: EvidenceContext) -> float:
     """Return how much more of the request was said about someone else, 0 if unknown."""
     shares = context.findings.coverage_by_person
-    named = named_in(context.request.text, list(shares))
+    named = find_speakers(context.request.text, list(shares))
     if len(named) != 1:
         return 0.0
     others = max((share for person, share in shares.items() if person not in named), default=0.0)

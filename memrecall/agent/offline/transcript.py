@@ -295,5 +295,5 @@ def _add_neighbors(candidates: dict[str, Candidate], rows: object) -> tuple[str,
 
 
 def _find_withheld_notice(searches: Iterable[ToolStep]) -> str:
-    messages = (str(step.answer.get("message") or "") for step in searches)
-    return next((m for m in messages if "withheld" in m or "敏感" in m), "")
+    notices = (str(s.answer.get("message") or "") for s in searches if s.answer.get("withheld"))
+    return next(notices, "")

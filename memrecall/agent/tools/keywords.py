@@ -1,4 +1,4 @@
-"""`extract_search_keywords`, and the expansion of a query that searching does by itself."""
+"""`extract_search_keywords`, and the query expansion of `search_memories`."""
 
 from memrecall.agent.offline.keywords import expand_terms, extract_typed_keywords
 from memrecall.agent.phrases import say
@@ -9,39 +9,39 @@ from memrecall.agent.tools.models import (
     KeywordExtractionItem,
 )
 
-_KINDS = ("entity", "action", "concept", "time")
+_TYPES = ("entity", "action", "concept", "time")
 
 
 async def extract_search_keywords(
-    desk: RecallState, asked: ExtractKeywordsInput
+    state: RecallState, arguments: ExtractKeywordsInput
 ) -> ExtractKeywordsOutput:
-    """Keywords by the model if there is one, else by rules."""
-    desk.notes.in_a_row = 0
-    if desk.keyword_model is None:
-        return _by_rules(desk, asked, None)
-    reply = await desk.keyword_model(asked)
+    """Extract keywords with the model if there is one, else by rules."""
+    state.consecutive_searches = 0
+    if state.keyword_model is None:
+        return _extract_by_rules(state, arguments, None)
+    reply = await state.keyword_model(arguments)
     if reply.value is None:
-        return _by_rules(desk, asked, reply.problem)
+        return _extract_by_rules(state, arguments, reply.problem)
     items = [
-        item.model_copy(update={"type": item.type if item.type in _KINDS else "concept"})
-        for item in reply.value.keywords[: asked.max_keywords]
+        item.model_copy(update={"type": item.type if item.type in _TYPES else "concept"})
+        for item in reply.value.keywords[: arguments.max_keywords]
     ]
     return ExtractKeywordsOutput(
         success=True, keywords=items, expanded_query=reply.value.expanded_query
     )
 
 
-def _by_rules(
-    desk: RecallState, asked: ExtractKeywordsInput, problem: str | None
+def _extract_by_rules(
+    state: RecallState, arguments: ExtractKeywordsInput, problem: str | None
 ) -> ExtractKeywordsOutput:
     words = extract_typed_keywords(
-        asked.query, asked.context, asked.max_keywords, desk.now, desk.zone
+        arguments.query, arguments.context, arguments.max_keywords, state.now, state.zone
     )
     message = None
     if problem is not None:
-        message = say(desk.language, "keywords_by_rules", problem=problem)
+        message = say(state.language, "keywords_by_rules", problem=problem)
     elif not words:
-        message = say(desk.language, "no_keywords")
+        message = say(state.language, "no_keywords")
     return ExtractKeywordsOutput(
         success=True,
         keywords=[
@@ -53,18 +53,17 @@ def _by_rules(
     )
 
 
-async def expand_query(desk: RecallState, query: str) -> tuple[str, ...]:
-    """More words for a search, which need not match; kept for five minutes."""
+async def expand_query(state: RecallState, query: str) -> tuple[str, ...]:
+    """Return optional words for a search, cached for five minutes."""
+    model = state.keyword_model if state.expand_with_model else None
 
-    async def make() -> tuple[str, ...]:
-        if desk.keyword_model is None or not desk.expand_with_model:
-            return expand_terms(query)
-        reply = await desk.keyword_model(ExtractKeywordsInput(query=query))
-        if reply.value is None:
+    async def expand() -> tuple[str, ...]:
+        reply = None if model is None else await model(ExtractKeywordsInput(query=query))
+        if reply is None or reply.value is None:
             return expand_terms(query)
         words = [item.keyword for item in reply.value.keywords]
-        found = dict.fromkeys([*words, reply.value.expanded_query or ""])
-        return tuple(word for word in found if word)
+        unique = dict.fromkeys([*words, reply.value.expanded_query or ""])
+        return tuple(word for word in unique if word)
 
-    by = "model" if desk.keyword_model is not None and desk.expand_with_model else "rules"
-    return await desk.caches.keywords.get((by, desk.language, query), make)
+    source = "rules" if model is None else "model"
+    return await state.caches.keywords.get((source, state.language, query), expand)

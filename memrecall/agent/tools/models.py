@@ -1,10 +1,10 @@
-"""What goes into the five tools and what comes out of them.
+"""Arguments and results of the five recall tools, and the base classes of all tools.
 
 Names, types, defaults and bounds are those of the specification; fields marked as additions are
-optional. What the fields mean is told to models in their language by `prompts/tools.*.md`.
+optional. `prompts/tools.*.md` describes the arguments to models in their language.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,19 +14,46 @@ Days = Annotated[int, Field(ge=1, le=365)]
 
 
 class ToolInput(BaseModel):
-    """Arguments of a tool. An argument that a tool does not have is refused, a user id first."""
+    """Arguments of a tool. Unknown arguments are refused, above all the id of a user."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+class StrictInput(ToolInput):
+    """Arguments whose types are not converted, for clients that send JSON."""
+
+    model_config = ConfigDict(strict=True)
+
+
 class ToolOutput(BaseModel):
-    """What a tool answers."""
+    """The result of a tool."""
 
     model_config = ConfigDict(frozen=True)
 
+    @classmethod
+    def from_result(cls, result: Any) -> Self:
+        """Return the fields of a handler's result that this interface shows."""
+        return cls.model_validate(result, from_attributes=True)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as one JSON object."""
+        return self.model_dump(mode="json")
+
+    def as_text(self) -> str | None:
+        """Return the text that a model reads instead of the JSON, if there is one."""
+        return None
+
+
+class TextAnswer(ToolOutput):
+    """A text for the model of a chat turn."""
+
+    content: str
+    is_error: bool = False
+    results: int = 0  # recalled events, or messages
+
 
 class ToolFailure(ToolOutput):
-    """A call that could not be done: a code, and words that say what to do next."""
+    """A failed call: an error code, and a message that says what to do next."""
 
     success: Literal[False] = False
     error: str
@@ -43,13 +70,13 @@ class SearchMemoriesInput(ToolInput):
     time_range_days: Days | None = None
     limit: int = Field(default=5, ge=1, le=10)
     min_relevance_score: float = Field(default=0.5, ge=0.0, le=1.0)
-    since: str | None = None  # additions: a date or time, and who said it
+    since: str | None = None  # additions: dates or times, and the speaker
     until: str | None = None
     role: Literal["user", "assistant"] | None = None
 
 
 class MemorySearchResultItem(ToolOutput):
-    """One memory or message that was found."""
+    """One memory or message of the search results."""
 
     memory_key: str
     summary: str
@@ -63,13 +90,13 @@ class MemorySearchResultItem(ToolOutput):
     role: str | None = None
     passage: str | None = None
     valid_to: str | None = None
-    made_from: list[str] = []  # keys of what an assistant's answer repeats
-    session_id: str | None = None  # for traces: a model is not shown these two
+    made_from: list[str] = []  # keys that an assistant's answer is based on
+    session_id: str | None = None  # for traces; models do not see these two
     why: dict[str, float] | None = None
 
 
 class SearchMemoriesOutput(ToolOutput):
-    """What `search_memories` answers."""
+    """Result of `search_memories`."""
 
     success: bool
     total_found: int
@@ -80,8 +107,8 @@ class SearchMemoriesOutput(ToolOutput):
     withheld: int = 0
     relaxed: list[str] = []
     searched: int = 0  # memories and messages that passed the filters
-    told_of: dict[str, float] = {}  # how much of the query the results tell of whom
-    since: str | None = None  # the time that was searched, for traces
+    told_of: dict[str, float] = {}  # share of the query that is about each person
+    since: str | None = None  # the searched time range, for traces
     until: str | None = None
 
 
@@ -92,7 +119,7 @@ class GetMemoryDetailInput(ToolInput):
 
 
 class NearbyMessage(ToolOutput):
-    """What was said just before or after."""
+    """A message just before or after another one, or a source of a memory."""
 
     memory_key: str
     speaker: str
@@ -101,7 +128,7 @@ class NearbyMessage(ToolOutput):
 
 
 class GetMemoryDetailOutput(ToolOutput):
-    """What `get_memory_detail` answers."""
+    """Result of `get_memory_detail`."""
 
     success: bool
     memory_key: str | None = None
@@ -130,7 +157,7 @@ class ExtractKeywordsInput(ToolInput):
 
 
 class KeywordExtractionItem(ToolOutput):
-    """A keyword, how much it matters, and its kind: entity, action, concept or time."""
+    """A keyword, its weight, and its type: entity, action, concept or time."""
 
     keyword: str
     weight: float
@@ -138,7 +165,7 @@ class KeywordExtractionItem(ToolOutput):
 
 
 class ExtractKeywordsOutput(ToolOutput):
-    """What `extract_search_keywords` answers."""
+    """Result of `extract_search_keywords`."""
 
     success: bool
     keywords: list[KeywordExtractionItem] = []
@@ -156,7 +183,7 @@ class ExpandContextWindowInput(ToolInput):
 
 
 class ExpandContextWindowOutput(ToolOutput):
-    """What `expand_context_window` answers."""
+    """Result of `expand_context_window`."""
 
     approved: bool
     new_size: int
@@ -166,7 +193,7 @@ class ExpandContextWindowOutput(ToolOutput):
 
 
 class HandoffInput(ToolInput):
-    """Arguments of `handoff`. The driver writes the last two fields itself."""
+    """Arguments of `handoff`. The tool sets the last two fields itself."""
 
     reason: str
     search_summary: str
@@ -174,13 +201,13 @@ class HandoffInput(ToolInput):
     confidence: float = Field(ge=0.0, le=1.0)
     needs_more_info: bool = False
     follow_up_question: str | None = None
-    reasoning: str | None = None  # addition: the section "relevance" of the message is made of it
+    reasoning: str | None = None  # addition: the "relevance" section of the message
     iteration_used: int = 1
     context_window_used: int = 5
 
 
 class HandoffOutput(ToolOutput):
-    """What `handoff` answers."""
+    """Result of `handoff`."""
 
     success: bool
     message: str

@@ -1,12 +1,12 @@
-"""`search_memories`: memories, and messages as evidence."""
+"""`search_memories`: search of memories, and of messages as evidence."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.phrases import say
-from memrecall.agent.state import SEARCHES_IN_A_ROW, RecallState, SearchNote
+from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, SearchRecord
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
     MemorySearchResultItem,
@@ -15,78 +15,194 @@ from memrecall.agent.tools.models import (
 )
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
-from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, question_terms
+from memrecall.search import Hit, SearchPage, SearchRequest, all_terms, query_terms
 from memrecall.store import Store
 from memrecall.text.snippets import snippets
 from memrecall.text_length import truncate_text
 from memrecall.types import Message, Role
 
-# In the metadata of a stored answer: who made it, and the keys that it was made from.
+# Metadata of a stored answer: what wrote it, and the keys of the memories it is based on.
 ANSWERED_BY, RULES = "answered_by", "rules"
 RECALLED = "recalled"
-MOST_ROUNDS = 5  # each asks for twice as many, so that a question of every day is soon left behind
-_LARGEST_LIMIT = 200
-_MOST_SOURCES = 10
+MAX_QUERY = 1_000
+_PREVIEW = 200
+# Each round asks for twice as many results, so that a daily question is soon left behind.
+_MAX_ROUNDS = 5
+_MAX_LIMIT = 200
+_MAX_SOURCES = 10
 
 
-class Echoes:
-    """Tells the echoes of one recall's request from evidence."""
+async def search_memories(
+    state: RecallState, arguments: SearchMemoriesInput
+) -> SearchMemoriesOutput:
+    """Search the scope; refuse repeated searches and say what is possible instead."""
+    refusal = _refuse(state, arguments)
+    if refusal is not None:
+        state.consecutive_searches += 1
+        return refusal
+    expansions: tuple[str, ...] = ()
+    if state.expand_queries and arguments.search_mode != "keyword":
+        expansions = await expand_query(state, arguments.query)
+    request = _make_request(state, arguments, expansions)
+    page, repetitions = await _search(state, request)
+    relaxed: list[str] = []
+    if not page.results and (request.keywords or request.memory_types):
+        request, relaxed = _relax(request)
+        page, repetitions = await _search(state, request)
+    return _answer(state, arguments, request, page, relaxed, repetitions)
+
+
+def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemoriesOutput | None:
+    if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
+        phrases = ["left_detail"] if state.hits else []
+        phrases += ["left_expand"] if state.window.can_grow else []
+        options = "; ".join(say(state.language, name) for name in [*phrases, "left_handoff"])
+        count = state.consecutive_searches
+        message = say(state.language, "three_in_a_row", count=count, left=options)
+        return SearchMemoriesOutput(
+            success=False, total_found=0, error="too_many_searches", message=message
+        )
+    fields = arguments.model_dump(exclude_none=True)
+    for search in state.searches:
+        if search.arguments == fields:
+            message = say(state.language, "repeated", call=search.call, found=search.total_found)
+            return SearchMemoriesOutput(
+                success=False, total_found=search.total_found, error="repeated", message=message
+            )
+    return None
+
+
+def _make_request(
+    state: RecallState, arguments: SearchMemoriesInput, expansions: tuple[str, ...]
+) -> SearchRequest:
+    since = _parse_moment(state, "since", arguments.since)
+    until = _parse_moment(state, "until", arguments.until)
+    if arguments.time_range_days is not None:
+        start = state.now - timedelta(days=arguments.time_range_days)
+        since = start if since is None else max(since, start)
+    if state.end_time is not None:
+        until = state.end_time if until is None else min(until, state.end_time)
+        since = since and min(since, until)
+    messages = state.conversation.messages
+    return SearchRequest(
+        query=arguments.query[:MAX_QUERY],
+        mode=arguments.search_mode,
+        # The caller's own messages are removed from the results: ask for as many more.
+        limit=min(arguments.limit + len(messages), _MAX_LIMIT),
+        threshold=arguments.min_relevance_score,
+        since=since,
+        until=until,
+        role=Role(arguments.role) if arguments.role else None,
+        memory_types=tuple(arguments.memory_types or ()),
+        keywords=tuple(arguments.keywords or ()),
+        expansions=expansions,
+        exclude=frozenset(
+            message.message_id for message in messages if message.message_id is not None
+        ),
+        now=state.now,
+        time_zone=state.time_zone,
+    )
+
+
+def _parse_moment(state: RecallState, name: str, value: str | None) -> datetime | None:
+    """Parse a date or time that a model wrote; without an offset it is the user's time."""
+    if value is None:
+        return None
+    try:
+        moment = datetime.fromisoformat(value.strip())
+        return (moment if moment.tzinfo else moment.replace(tzinfo=state.zone)).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            f"{name} {value!r} is not a date or time", hint="Write it like 2026-01-26"
+        ) from None
+
+
+def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
+    """Return the search with its content filters turned into words of the query."""
+    filters = [*request.keywords, *request.memory_types]
+    words = " ".join(value.replace("_", " ") for value in filters)
+    query = f"{request.query} {words}"[:MAX_QUERY]
+    return replace(request, query=query, keywords=(), memory_types=()), filters
+
+
+async def _search(state: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
+    """Return a page without repetitions of the request, and how many there were."""
+    page = await _cached_page(state, request)
+    repetitions, count = RepetitionFilter(state.conversation), 0
+    for _ in range(_MAX_ROUNDS):
+        keys = frozenset(hit.key for hit in page.results if repetitions.matches(hit))
+        if not keys:
+            break
+        count += len(keys)
+        limit = min(request.limit * 2, _MAX_LIMIT)
+        request = replace(request, exclude=request.exclude | keys, limit=limit)
+        page = await _cached_page(state, request)
+    hits = await add_sources(state.library.store, state.scope, request, page.results)
+    return replace(page, results=tuple(hits)), count
+
+
+async def _cached_page(state: RecallState, request: SearchRequest) -> SearchPage:
+    """Return a page that may be a minute old; the cache key holds all that could change it."""
+    version = await state.library.read_version(state.scope, request)
+    minute = state.now.replace(second=0, microsecond=0)
+    key = (state.scope, version, replace(request, now=minute))
+    page = await state.caches.searches.get(
+        key, lambda: state.library.search(state.scope, request, version)
+    )
+    assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
+    return page
+
+
+class RepetitionFilter:
+    """Recognizes hits that only repeat the request and are no evidence for an answer."""
 
     def __init__(self, conversation: Conversation) -> None:
-        asked = conversation.request.text
+        request = conversation.request.text if conversation.messages else ""
         self._conversation = conversation
-        self._words = all_terms(asked).keys()
-        self._topics = question_terms(asked).keys()
+        self._terms = all_terms(request).keys()
+        self._topics = query_terms(request).keys()
 
-    def among(self, hits: Iterable[Hit]) -> frozenset[str]:
-        """The keys of those that are echoes."""
-        return frozenset(hit.key for hit in hits if self.includes(hit))
-
-    def includes(self, hit: Hit) -> bool:
-        """Whether the caller has it already, it asks the same, or rules have quoted it together."""
+    def matches(self, hit: Hit) -> bool:
+        """Return True for the caller's messages, the same question, and quotes by rules."""
+        if not self._conversation.messages:
+            return False
         if self._conversation.has_message(hit.key, hit.content):
             return True
         if hit.kind != "message":
             return False
         if hit.metadata.get(ANSWERED_BY) == RULES:
-            return True  # what they quote is stored itself
-        said = hit.content.rstrip()
-        if said.endswith(("?", "？")):
-            return question_terms(said).keys() <= self._topics
-        return all_terms(said).keys() == self._words
+            return True  # what the rules quote is stored itself
+        text = hit.content.rstrip()
+        if text.endswith(("?", "？")):
+            return query_terms(text).keys() <= self._topics
+        return all_terms(text).keys() == self._terms
 
 
-def made_from(role: str | None, metadata: Mapping[str, object]) -> list[str]:
-    """The keys that an assistant's stored answer says it was made from."""
+def source_keys(role: str | None, metadata: Mapping[str, object]) -> list[str]:
+    """Return the keys that an assistant's stored answer is based on."""
     keys = metadata.get(RECALLED)
     if role != Role.ASSISTANT.value or not isinstance(keys, list):
         return []
-    return [key for key in keys[:_MOST_SOURCES] if isinstance(key, str)]
+    return [key for key in keys[:_MAX_SOURCES] if isinstance(key, str)]
 
 
-def without(request: SearchRequest, echoes: frozenset[str]) -> SearchRequest:
-    """The same search as if they had never been said."""
-    limit = min(request.limit * 2, _LARGEST_LIMIT)
-    return replace(request, exclude=request.exclude | echoes, limit=limit)
-
-
-async def with_sources(
+async def add_sources(
     store: Store, scope: Scope, request: SearchRequest, hits: Sequence[Hit]
 ) -> list[Hit]:
-    """The hits, each answer behind its sources, found or not; of equal answers the first."""
-    found = {hit.key: hit for hit in hits}
-    named = {key for hit in hits for key in made_from(hit.role, hit.metadata)}
-    missing = sorted(named - found.keys() - request.exclude)
+    """Return the hits with the sources of each answer before it, and without equal answers."""
+    by_key = {hit.key: hit for hit in hits}
+    keys = {key for hit in hits for key in source_keys(hit.role, hit.metadata)}
+    missing = sorted(keys - by_key.keys() - request.exclude)
     messages = await store.timeline(scope).get_many(missing) if missing else []
-    told = {message.message_id: message for message in messages if _passes(request, message)}
+    sources = {message.message_id: message for message in messages if _passes(request, message)}
     ordered: dict[str, Hit] = {}
     answers: set[str] = set()
     for hit in hits:
-        for key in made_from(hit.role, hit.metadata):
-            if key in told:
-                ordered.setdefault(key, _hit(told[key], hit))
-            elif key in found and found[key].role != Role.ASSISTANT.value:
-                ordered.setdefault(key, found[key])
+        for key in source_keys(hit.role, hit.metadata):
+            if key in sources:
+                ordered.setdefault(key, _source_hit(sources[key], hit))
+            elif key in by_key and by_key[key].role != Role.ASSISTANT.value:
+                ordered.setdefault(key, by_key[key])
         if hit.role == Role.ASSISTANT.value:
             if hit.content in answers:
                 continue
@@ -96,7 +212,7 @@ async def with_sources(
 
 
 def _passes(request: SearchRequest, message: Message) -> bool:
-    """Whether the filters of the search let a message through that it did not find itself."""
+    """Return True if the filters of a search accept a message that it did not return."""
     if request.keywords or (request.memory_types and "message" not in request.memory_types):
         return False
     if request.role is not None and message.role is not request.role:
@@ -105,8 +221,8 @@ def _passes(request: SearchRequest, message: Message) -> bool:
     return (since is None or message.ts >= since) and (until is None or message.ts < until)
 
 
-def _hit(message: Message, answer: Hit) -> Hit:
-    """A source of an answer: as likely as the answer is."""
+def _source_hit(message: Message, answer: Hit) -> Hit:
+    """Return a source of an answer as a hit with the answer's score."""
     return replace(
         answer,
         key=message.message_id,
@@ -119,206 +235,76 @@ def _hit(message: Message, answer: Hit) -> Hit:
     )
 
 
-LONGEST_QUERY = 1_000
-PREVIEW = 200
-
-
-async def search_memories(desk: RecallState, asked: SearchMemoriesInput) -> SearchMemoriesOutput:
-    """Search within the desk's scope; refuse what leads nowhere, and say what is left to do."""
-    refusal = _refuse(desk, asked)
-    if refusal is not None:
-        desk.notes.in_a_row += 1
-        return refusal
-    expansions: tuple[str, ...] = ()
-    if desk.expand_queries and asked.search_mode != "keyword":
-        expansions = await expand_query(desk, asked.query)
-    request = _request(desk, asked, expansions)
-    page, repeated = await _search(desk, request)
-    relaxed: list[str] = []
-    if not page.results and (request.keywords or request.memory_types):
-        request, relaxed = _relax(request)
-        page, repeated = await _search(desk, request)
-    return _answer(desk, asked, request, page, relaxed, repeated)
-
-
-def _refuse(desk: RecallState, asked: SearchMemoriesInput) -> SearchMemoriesOutput | None:
-    notes = desk.notes
-    if notes.in_a_row >= SEARCHES_IN_A_ROW:
-        left = ["left_detail"] if notes.hits else []
-        left += ["left_expand"] if desk.window.can_grow else []
-        told = "; ".join(say(desk.language, phrase) for phrase in [*left, "left_handoff"])
-        message = say(desk.language, "three_in_a_row", count=notes.in_a_row, left=told)
-        return SearchMemoriesOutput(
-            success=False, total_found=0, error="too_many_searches", message=message
-        )
-    arguments = asked.model_dump(exclude_none=True)
-    for note in notes.searches:
-        if note.arguments == arguments:
-            message = say(desk.language, "repeated", call=note.call, found=note.total_found)
-            return SearchMemoriesOutput(
-                success=False, total_found=note.total_found, error="repeated", message=message
-            )
-    return None
-
-
-def _request(
-    desk: RecallState, asked: SearchMemoriesInput, expansions: tuple[str, ...]
-) -> SearchRequest:
-    since = _moment(desk, "since", asked.since)
-    until = _moment(desk, "until", asked.until)
-    if asked.time_range_days is not None:
-        start = desk.now - timedelta(days=asked.time_range_days)
-        since = start if since is None else max(since, start)
-    if desk.horizon is not None:
-        until = desk.horizon if until is None else min(until, desk.horizon)
-        since = since and min(since, until)
-    # What the caller has already is left out below: ask for so many more.
-    spare = len(desk.conversation.messages)
-    return SearchRequest(
-        query=asked.query[:LONGEST_QUERY],
-        mode=asked.search_mode,
-        limit=min(asked.limit + spare, 200),
-        threshold=asked.min_relevance_score,
-        since=since,
-        until=until,
-        role=Role(asked.role) if asked.role else None,
-        memory_types=tuple(asked.memory_types or ()),
-        keywords=tuple(asked.keywords or ()),
-        expansions=expansions,
-        exclude=frozenset(
-            said.message_id for said in desk.conversation.messages if said.message_id is not None
-        ),
-        now=desk.now,
-        time_zone=desk.time_zone,
-    )
-
-
-def _moment(desk: RecallState, name: str, given: str | None) -> datetime | None:
-    """A date or time as a model writes it; without a zone it is the user's."""
-    if given is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(given.strip())
-        return (moment if moment.tzinfo else moment.replace(tzinfo=desk.zone)).astimezone(UTC)
-    except (ValueError, OverflowError):
-        raise InvalidArgument(
-            f"{name} {given!r} is not a date or time", hint="Write it like 2026-01-26"
-        ) from None
-
-
-async def _search(desk: RecallState, request: SearchRequest) -> tuple[SearchPage, int]:
-    """The page without what only repeats the request; how much of that there was."""
-    page = await _page(desk, request)
-    echoes, count = Echoes(desk.conversation), 0
-    for _ in range(MOST_ROUNDS):
-        repeated = echoes.among(page.results)
-        if not repeated:
-            break
-        count += len(repeated)
-        request = without(request, repeated)
-        page = await _page(desk, request)
-    hits = await with_sources(desk.library.store, desk.scope, request, page.results)
-    return replace(page, results=tuple(hits)), count
-
-
-async def _page(desk: RecallState, request: SearchRequest) -> SearchPage:
-    """The page, perhaps from a minute ago: the key holds all that could have changed it."""
-    await desk.library.store.require_active(desk.mark, desk.scope)
-    mark = await desk.library.store.feed(desk.scope.user_id).version()
-    minute = desk.now.replace(second=0, microsecond=0)
-    key = (desk.scope, mark, replace(request, now=minute))
-    page = await desk.caches.searches.get(key, lambda: desk.library.search(desk.scope, request))
-    assert isinstance(page, SearchPage)  # noqa: S101 -- the cache holds nothing else
-    return page
-
-
-def _relax(request: SearchRequest) -> tuple[SearchRequest, list[str]]:
-    """The same search with its content filters turned into words of the query."""
-    filters = [*request.keywords, *request.memory_types]
-    words = " ".join(filter_.replace("_", " ") for filter_ in filters)
-    freed = replace(
-        request, query=f"{request.query} {words}"[:LONGEST_QUERY], keywords=(), memory_types=()
-    )
-    return freed, filters
-
-
 def _answer(
-    desk: RecallState,
-    asked: SearchMemoriesInput,
+    state: RecallState,
+    arguments: SearchMemoriesInput,
     request: SearchRequest,
     page: SearchPage,
     relaxed: list[str],
-    repeated: int,
+    repetitions: int,
 ) -> SearchMemoriesOutput:
-    notes = desk.notes
-    hits = page.results[: asked.limit]
-    new_keys = notes.take_hits(hits)
-    notes.in_a_row += 1  # only now: a search that failed and is tried again counts once
-    notes.withheld = max(notes.withheld, page.withheld)
-    if page.unembedded or "keywords only" in page.message:
-        notes.degraded[page.message] = None
-    arguments = asked.model_dump(exclude_none=True)
+    hits = page.results[: arguments.limit]
+    new_keys = state.add_hits(hits)
+    state.consecutive_searches += 1  # only now: a failed search that is retried counts once
+    state.withheld = max(state.withheld, page.withheld)
+    if page.degraded is not None:
+        state.degraded[page.message] = None
+    fields = arguments.model_dump(exclude_none=True)
     keys = tuple(hit.key for hit in hits)
-    notes.searches.append(SearchNote(notes.calls, arguments, page.total_found, keys, new_keys))
-    told = [_why_nothing(page) if not hits else ""]
-    told += [_say_filters(desk, relaxed)] if relaxed else []
-    told += [say(desk.language, "nothing_new")] if hits and not new_keys else []
-    told += [say(desk.language, "already_given", count=repeated)] if repeated else []
-    told += [say(desk.language, "withheld", count=page.withheld)] if page.withheld else []
-    if len(asked.query) > LONGEST_QUERY:
-        told.append(say(desk.language, "query_cut", size=LONGEST_QUERY))
+    state.searches.append(SearchRecord(state.calls, fields, page.total_found, keys, new_keys))
+    notes = [page.describe(withheld=False) if not hits else ""]
+    if relaxed:
+        notes.append(say(state.language, "relaxed", filters=", ".join(relaxed)))
+    notes += [say(state.language, "nothing_new")] if hits and not new_keys else []
+    notes += [say(state.language, "already_given", count=repetitions)] if repetitions else []
+    notes += [say(state.language, "withheld", count=page.withheld)] if page.withheld else []
+    if len(arguments.query) > MAX_QUERY:
+        notes.append(say(state.language, "query_cut", size=MAX_QUERY))
     return SearchMemoriesOutput(
         success=True,
         total_found=page.total_found,
-        results=[_item(desk, hit, asked.query) for hit in hits],
+        results=[_result_item(state, hit, arguments.query) for hit in hits],
         search_query_expanded=", ".join(request.expansions) or None,
-        message=" ".join(filter(None, told)) or None,
+        message=" ".join(filter(None, notes)) or None,
         withheld=page.withheld,
         relaxed=relaxed,
         searched=page.searched,
         told_of=dict(page.told_of),
-        since=request.since and desk.local(request.since),
-        until=request.until and desk.local(request.until),
+        since=request.since and state.format_local(request.since),
+        until=request.until and state.format_local(request.until),
     )
 
 
-def _why_nothing(page: SearchPage) -> str:
-    """What the search said, without what is told in other words below."""
-    return "; ".join(part for part in page.message.split("; ") if "withheld" not in part)
-
-
-def _say_filters(desk: RecallState, relaxed: list[str]) -> str:
-    return say(desk.language, "relaxed", filters=", ".join(relaxed))
-
-
-def _item(desk: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
+def _result_item(state: RecallState, hit: Hit, query: str) -> MemorySearchResultItem:
     return MemorySearchResultItem(
         memory_key=hit.key,
         summary=hit.summary,
         content_preview=preview(hit.content),
         memory_type=hit.memory_type,
         relevance_score=round(hit.score, 3),
-        created_at=desk.local(hit.ts),
+        created_at=state.format_local(hit.ts),
         keywords=list(hit.keywords),
         kind=hit.kind,
         speaker=hit.speaker,
         role=hit.role,
-        passage=_passage(hit.content, query),
-        valid_to=hit.valid_to and desk.local(hit.valid_to),
-        made_from=made_from(hit.role, hit.metadata),
+        passage=_find_passage(hit.content, query),
+        valid_to=hit.valid_to and state.format_local(hit.valid_to),
+        made_from=source_keys(hit.role, hit.metadata),
         session_id=hit.session_id,
         why=asdict(hit.why),
     )
 
 
 def preview(content: str) -> str:
-    """Return the first 200 characters of a content, as tool results show it."""
-    return truncate_text(content, PREVIEW, "...")
+    """Return the first 200 characters of a content."""
+    return truncate_text(content, _PREVIEW, "...")
 
 
-def _passage(content: str, query: str) -> str | None:
-    """The part of a long content that has the words asked for, where that is not its beginning."""
-    if len(content) <= PREVIEW:
+def _find_passage(content: str, query: str) -> str | None:
+    """Return the part of a long content that matches the query, unless it is the beginning."""
+    if len(content) <= _PREVIEW:
         return None
-    found = snippets(content[:100_000], [query], length=PREVIEW, limit=1, before="", after="")
-    return found[0] if found and not content.startswith(found[0].rstrip("…")[:PREVIEW]) else None
+    passages = snippets(content[:100_000], [query], length=_PREVIEW, limit=1, before="", after="")
+    if not passages or content.startswith(passages[0].rstrip("…")[:_PREVIEW]):
+        return None
+    return passages[0]

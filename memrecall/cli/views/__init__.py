@@ -1,1 +1,1 @@
-"""What the commands draw on a terminal."""
+"""Terminal views of recalls, tool calls and chat turns."""

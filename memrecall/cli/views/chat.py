@@ -1,4 +1,4 @@
-"""A chat turn as a person sees it in a terminal: calls, what they brought, text as it comes."""
+"""The terminal view of a chat turn: tool calls, their results, text as it streams."""
 
 import json
 from collections.abc import Iterator
@@ -6,43 +6,43 @@ from typing import Any
 
 from rich.text import Text
 
+from memrecall.agent.tools.chat import IS_MENTIONED, OTHER_MESSAGES, RECALL_MEMORY
 from memrecall.chat import ChatEvent, Failed, Final, TextDelta, ToolCall, ToolResult
-from memrecall.chat.tools import MENTIONED, OTHERS, RECALL
-from memrecall.cli.output import count, cut, flat, printable
+from memrecall.cli.output import count_noun, flatten, sanitize, truncate
 
-_SHOWN = 3  # events or messages of a result
+_MAX_ITEMS = 3  # events or messages of a tool result
 _MARGIN = "    "
 
 
-class TurnDrawing:
-    """Draws one turn. `text` pieces go out as they are; everything else is whole lines."""
+class ChatTurnView:
+    """Prints one turn: text as it streams, everything else as whole lines."""
 
     def __init__(self, terminal: Any, width: int, speaker: str = "") -> None:
         self._terminal = terminal
         self._width = width
         self._speaker = speaker
-        self._is_speaking = False
+        self._is_streaming = False
 
-    def draw(self, event: ChatEvent) -> None:
-        """Show one event at once."""
+    def show(self, event: ChatEvent) -> None:
+        """Print one event."""
         if isinstance(event, TextDelta):
-            self._say(event.text)
+            self._print_text(event.text)
             return
-        self.break_off()
+        self.end_line()
         for line in _lines(event):
-            self._terminal.print(cut(line, self._width))
+            self._terminal.print(truncate(line, self._width))
 
-    def break_off(self) -> None:
-        """End the line of what is being said, if anything is."""
-        if self._is_speaking:
+    def end_line(self) -> None:
+        """End the line of streamed text, if there is one."""
+        if self._is_streaming:
             self._terminal.print()
-            self._is_speaking = False
+            self._is_streaming = False
 
-    def _say(self, text: str) -> None:
-        if not self._is_speaking and self._speaker:
-            self._terminal.print(Text(f"{flat(self._speaker)}: ", "bold"), end="")
-        self._is_speaking = True
-        self._terminal.print(Text(printable(text)), end="")
+    def _print_text(self, text: str) -> None:
+        if not self._is_streaming and self._speaker:
+            self._terminal.print(Text(f"{flatten(self._speaker)}: ", "bold"), end="")
+        self._is_streaming = True
+        self._terminal.print(Text(sanitize(text)), end="")
 
 
 def _lines(event: ChatEvent) -> Iterator[Text]:
@@ -54,52 +54,52 @@ def _lines(event: ChatEvent) -> Iterator[Text]:
         case Final():
             yield from _end(event)
         case Failed():
-            yield Text(f"  failed: {flat(str(event.error))}", "red")
+            yield Text(f"  failed: {flatten(str(event.error))}", "red")
 
 
 def _call(event: ToolCall) -> Text:
-    given = _load(event.arguments)
-    query = f" “{flat(str(given['query']))}”" if given.get("query") else ""
+    arguments = _load_object(event.arguments)
+    query = f" “{flatten(str(arguments['query']))}”" if arguments.get("query") else ""
     forced = " (every turn)" if event.forged else ""
-    return Text.assemble(("  ▸ ", "cyan"), (flat(event.name), "cyan"), query, (forced, "dim"))
+    return Text.assemble(("  ▸ ", "cyan"), (flatten(event.name), "cyan"), query, (forced, "dim"))
 
 
 def _result(event: ToolResult) -> Iterator[Text]:
-    told = _load(event.content)
+    output = _load_object(event.content)
     if event.is_error:
-        yield Text(f"{_MARGIN}{flat(str(told.get('note', event.content)))}", "yellow")
-    elif event.name == RECALL and "events" in told:
-        yield from _said(told, "events", "event")
-    elif event.name == OTHERS and "messages" in told:
-        yield from _said(told, "messages", "message")
+        yield Text(f"{_MARGIN}{flatten(str(output.get('note', event.content)))}", "yellow")
+    elif event.name == RECALL_MEMORY and "events" in output:
+        yield from _items(output, "events", "event")
+    elif event.name == OTHER_MESSAGES and "messages" in output:
+        yield from _items(output, "messages", "message")
     else:
-        style = "bold" if event.name == MENTIONED else ""
-        yield Text(f"{_MARGIN}{flat(event.content)}", style)
+        style = "bold" if event.name == IS_MENTIONED else ""
+        yield Text(f"{_MARGIN}{flatten(event.content)}", style)
 
 
-def _said(told: dict[str, Any], field: str, thing: str) -> Iterator[Text]:
-    lines = told[field]
-    if not lines:
+def _items(output: dict[str, Any], field: str, noun: str) -> Iterator[Text]:
+    items = output[field]
+    if not items:
         yield Text(f"{_MARGIN}nothing found", "dim")
-    for line in lines[:_SHOWN]:
-        head = f"{_MARGIN}{str(line['time'])[:10]} {flat(str(line['speaker']))}: "
-        yield Text.assemble((head, "dim"), flat(str(line["text"])))
-    if len(lines) > _SHOWN:
-        yield Text(f"{_MARGIN}and {count(len(lines) - _SHOWN, f'more {thing}')}", "dim")
+    for item in items[:_MAX_ITEMS]:
+        head = f"{_MARGIN}{str(item['time'])[:10]} {flatten(str(item['speaker']))}: "
+        yield Text.assemble((head, "dim"), flatten(str(item["text"])))
+    if len(items) > _MAX_ITEMS:
+        yield Text(f"{_MARGIN}and {count_noun(len(items) - _MAX_ITEMS, f'more {noun}')}", "dim")
 
 
 def _end(event: Final) -> Iterator[Text]:
     if event.silent:
-        yield Text("  says nothing", "dim")
+        yield Text("  no answer", "dim")
     if event.leaks:
-        forms = ", ".join(sorted({leak.family for leak in event.leaks}))
-        calls = count(len(event.leaks), "call")
-        yield Text(f"  the model wrote {calls} as text ({forms}): hidden, not run", "yellow")
+        families = ", ".join(sorted({leak.family for leak in event.leaks}))
+        calls = count_noun(len(event.leaks), "call")
+        yield Text(f"  the model wrote {calls} as text ({families}): hidden, not run", "yellow")
     if event.degraded:
-        yield Text("  degraded: the model gave no clean answer", "yellow")
+        yield Text("  degraded: the model returned no clean answer", "yellow")
 
 
-def _load(text: str) -> dict[str, Any]:
+def _load_object(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""A tool call of a recall as lines of text: its arguments as applied, and what it brought."""
+"""The terminal view of a recall's tool calls: arguments as applied, and results."""
 
 from collections.abc import Callable, Container, Iterator
 from typing import Any
@@ -7,120 +7,117 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from memrecall.agent.trace import ResultEvent
-from memrecall.cli.output import cut, flat, fold, padded
+from memrecall.cli.output import flatten, fold, pad, truncate
 
 Fields = dict[str, Any]
 
-_WIDEST_NAME = 12
-_LONGEST_ARGUMENT = 300
-_DETAIL_LINES = 3
+_MAX_NAME_WIDTH = 12
+_MAX_ARGUMENT_LENGTH = 300
+_MAX_DETAIL_LINES = 3
 
 
-def call_line(tool: str, arguments: Fields, written: str = "") -> Text:
-    """The call: the tool, and what it was called with in the first place.
-
-    Where the arguments could not be applied, they are shown as they were `written`.
-    """
-    told = _SUBJECTS.get(tool)
-    subject = told(arguments) if told and arguments else written
-    return Text.assemble((flat(tool), "cyan"), " ", flat(subject)[:_LONGEST_ARGUMENT])
+def call_line(tool: str, arguments: Fields, raw: str = "") -> Text:
+    """Return the tool with its main argument; the `raw` arguments if they were invalid."""
+    describe = _SUBJECTS.get(tool)
+    subject = describe(arguments) if describe and arguments else raw
+    return Text.assemble((flatten(tool), "cyan"), " ", flatten(subject)[:_MAX_ARGUMENT_LENGTH])
 
 
 def options_line(tool: str, arguments: Fields) -> str:
-    """What else it was called with."""
+    """Return the other arguments of a call."""
     if tool == "search_memories" and arguments:
         return ", ".join(_search_options(arguments))
     return ""
 
 
-def difference(arguments: Fields, before: Fields) -> str:
-    """What a search has that the one before it had not, if both ask for the same."""
-    if arguments.get("query") != before.get("query"):
+def difference(arguments: Fields, previous: Fields) -> str:
+    """Return the options that changed since the previous search for the same query."""
+    if arguments.get("query") != previous.get("query"):
         return ""
-    known = set(_search_options(before))
-    return ", ".join(told for told in _search_options(arguments) if told not in known)
+    unchanged = set(_search_options(previous))
+    return ", ".join(text for text in _search_options(arguments) if text not in unchanged)
 
 
 def outcome(event: ResultEvent) -> str:
-    """What the call came to, in a few words."""
+    """Return a short description of a call's result."""
     output = event.output or {}
     if event.error:
         return f"{event.error}: {output.get('message') or event.text}"
-    told = _OUTCOMES.get(event.tool)
-    return told(output) if told and output else ""  # a very large trace is kept without outputs
+    describe = _OUTCOMES.get(event.tool)
+    return describe(output) if describe and output else ""  # large traces lack their outputs
 
 
-def result_lines(event: ResultEvent, width: int, known: Container[str] = ()) -> list[Text]:
-    """What the call brought, without its outcome; hits that are `known` already are dimmed."""
+def result_lines(event: ResultEvent, width: int, seen: Container[str] = ()) -> list[Text]:
+    """Return the hits or the text of a result; keys `seen` before are dimmed."""
     output = event.output or {}
     if event.error:
         return []
     if event.tool == "search_memories":
-        return [*_hit_lines(output.get("results", []), width, known), *_notes(output, width)]
+        return [*_hit_lines(output.get("results", []), width, seen), *_notes(output, width)]
     if event.tool == "get_memory_detail":
         return list(_detail_lines(output, width))
     return []
 
 
-def _hit_lines(hits: list[Fields], width: int, known: Container[str]) -> list[Text]:
-    """Hits in columns: score, time, speaker, and as much of the text as there is room for."""
+def _hit_lines(hits: list[Fields], width: int, seen: Container[str]) -> list[Text]:
+    """Return hits in columns: score, time, speaker, and the beginning of the text."""
     names = [_speaker(hit) for hit in hits]
-    room = min(max(map(cell_len, names), default=0), _WIDEST_NAME)
+    name_width = min(max(map(cell_len, names), default=0), _MAX_NAME_WIDTH)
     lines = []
     for hit, name in zip(hits, names, strict=True):
         line = Text.assemble(
             (f"{hit['relevance_score']:.2f}", score_style(hit["relevance_score"])),
             (f"  {local_minute(hit['created_at'])}  ", "dim"),
-            (padded(name, room), "bold"),
+            (pad(name, name_width), "bold"),
             "  ",
-            flat(hit.get("summary") or hit.get("passage") or hit["content_preview"]),
+            flatten(hit.get("summary") or hit.get("passage") or hit["content_preview"]),
         )
-        if hit["memory_key"] in known:
+        if hit["memory_key"] in seen:
             line.stylize("dim")
-        lines.append(cut(line, width))
+        lines.append(truncate(line, width))
     return lines
 
 
 def score_style(score: float) -> str:
-    """Green is likely, yellow is perhaps, red is hardly."""
+    """Return the colour of a score: green, yellow or red."""
     if score >= 0.6:
         return "green"
     return "yellow" if score >= 0.3 else "red"
 
 
 def local_minute(moment: str) -> str:
-    """A time of the user's zone, to the minute."""
-    return flat(moment[:16].replace("T", " "))
+    """Shorten an ISO time to the minute."""
+    return flatten(moment[:16].replace("T", " "))
 
 
 def nearby_line(speaker: str, content: str, width: int) -> Text:
-    """What was said just before or after."""
-    return cut(Text(f"  {flat(speaker)}  {flat(content)}", "dim"), width)
+    """Return a neighbouring message as a dimmed line."""
+    return truncate(Text(f"  {flatten(speaker)}  {flatten(content)}", "dim"), width)
 
 
-def marked(lines: list[Text]) -> list[Text]:
-    """Lines with a mark at their left, to be told apart from what was said around them."""
+def mark_lines(lines: list[Text]) -> list[Text]:
+    """Add a bar at the left, to set lines apart from their neighbours."""
     return [Text.assemble(("│ ", "cyan"), line) for line in lines]
 
 
 def _speaker(hit: Fields) -> str:
-    return flat(hit.get("speaker") or hit.get("role") or hit.get("memory_type") or "memory")
+    return flatten(hit.get("speaker") or hit.get("role") or hit.get("memory_type") or "memory")
 
 
 def _detail_lines(output: Fields, width: int) -> Iterator[Text]:
     for near in [*output.get("sources", []), *output.get("before", [])]:
         yield nearby_line(near["speaker"], near["content"], width)
-    said = Text.assemble((_speaker(output), "bold"), "  ", flat(output.get("content") or ""))
-    lines = fold(said, width - 2)
-    left = [Text("…", "dim")] if len(lines) > _DETAIL_LINES else []
-    yield from marked([*lines[:_DETAIL_LINES], *left])
+    message = Text.assemble((_speaker(output), "bold"), "  ", flatten(output.get("content") or ""))
+    lines = fold(message, width - 2)
+    ellipsis = [Text("…", "dim")] if len(lines) > _MAX_DETAIL_LINES else []
+    yield from mark_lines([*lines[:_MAX_DETAIL_LINES], *ellipsis])
     for near in output.get("after", []):
         yield nearby_line(near["speaker"], near["content"], width)
 
 
 def _notes(output: Fields, width: int) -> list[Text]:
     style = "yellow" if output.get("withheld") else "dim"
-    return fold(Text(flat(output["message"]), style), width) if output.get("message") else []
+    return fold(Text(flatten(output["message"]), style), width) if output.get("message") else []
 
 
 def _search_options(arguments: Fields) -> Iterator[str]:
@@ -130,39 +127,43 @@ def _search_options(arguments: Fields) -> Iterator[str]:
     if "time_range_days" in arguments:
         yield f"last {arguments['time_range_days']} days"
     yield from (
-        f"{name} {flat(arguments[name])}" for name in ("since", "until") if name in arguments
+        f"{name} {flatten(arguments[name])}" for name in ("since", "until") if name in arguments
     )
     if "role" in arguments:
-        yield f"said by {arguments['role']}"
-    for name, shown in (("keywords", "with"), ("memory_types", "of type")):
+        yield f"role {arguments['role']}"
+    for name, label in (("keywords", "with"), ("memory_types", "of type")):
         if arguments.get(name):
-            yield f"{shown} {flat(' '.join(arguments[name]))}"
+            yield f"{label} {flatten(' '.join(arguments[name]))}"
 
 
-def _found(output: Fields) -> str:
-    total, shown = output["total_found"], len(output.get("results", []))
-    return f"{total} found" if total == shown else f"{shown} of {total} found"
+def _count_found(output: Fields) -> str:
+    total, returned = output["total_found"], len(output.get("results", []))
+    return f"{total} found" if total == returned else f"{returned} of {total} found"
 
 
 def _keywords(output: Fields) -> str:
     words = [f"{word['keyword']} {word['weight']:g}" for word in output.get("keywords", [])]
-    return flat(", ".join(words) or output.get("message") or "no keyword")
+    return flatten(", ".join(words) or output.get("message") or "no keywords")
 
 
 def _window(output: Fields) -> str:
     granted = "granted" if output.get("approved") else "refused"
-    return f"{granted}: {flat(output.get('message', ''))}"
+    return f"{granted}: {flatten(output.get('message', ''))}"
 
 
 _SUBJECTS: dict[str, Callable[[Fields], str]] = {
-    "search_memories": lambda given: f"“{given['query']}”",
-    "extract_search_keywords": lambda given: f"“{given['query']}”, at most {given['max_keywords']}",
-    "get_memory_detail": lambda given: str(given["memory_key"]),
-    "expand_context_window": lambda given: f"{given['current_size']} → {given['requested_size']}",
-    "handoff": lambda given: ", ".join(given["relevant_memory_keys"]) or "nothing",
+    "search_memories": lambda arguments: f"“{arguments['query']}”",
+    "extract_search_keywords": lambda arguments: (
+        f"“{arguments['query']}”, at most {arguments['max_keywords']}"
+    ),
+    "get_memory_detail": lambda arguments: str(arguments["memory_key"]),
+    "expand_context_window": lambda arguments: (
+        f"{arguments['current_size']} → {arguments['requested_size']}"
+    ),
+    "handoff": lambda arguments: ", ".join(arguments["relevant_memory_keys"]) or "nothing",
 }
 _OUTCOMES: dict[str, Callable[[Fields], str]] = {
-    "search_memories": _found,
+    "search_memories": _count_found,
     "extract_search_keywords": _keywords,
     "expand_context_window": _window,
 }

@@ -150,11 +150,11 @@ def _draw_change(page: Page, change: Change) -> None:
         ui.label(change.metric).classes("mr-grow")
         ui.label(f"{change.before:.3f} → {change.after:.3f}")
         classes = "mr-dim"
-        if change.is_sure:
+        if change.is_significant:
             classes = "mr-good" if change.is_better else "mr-bad"
         interval = f"({change.low:+.3f} – {change.high:+.3f})"
         ui.label(f"{change.difference:+.3f} {interval}").classes(classes)
-        dim_label(page.text("sure") if change.is_sure else page.text("unsure"))
+        dim_label(page.text("sure") if change.is_significant else page.text("unsure"))
 
 
 def _draw_questions(page: Page, questions: Sequence[QuestionChange]) -> None:

@@ -71,15 +71,15 @@ def _draw_search(page: Page) -> None:
 
 async def _draw_results(page: Page, scope: Scope, zone: tzinfo) -> None:
     request = SearchRequest(page.query["q"].strip(), kind="memory", limit=PAGE_SIZE)
-    found = await page.library.search(scope, request)
+    results = await page.library.search(scope, request)
     page.service.metrics.count_search("memories")
-    keys = [hit.key for hit in found.results]
+    keys = [hit.key for hit in results.results]
     stored = await page.library.store.memories(scope).get_many(keys)
     records = {item.memory_key: item for item in stored}
-    if not found.results:
-        show_empty(found.message or page.text("nothing_found"))
+    if not results.results:
+        show_empty(results.message or page.text("nothing_found"))
     with ui.element("div").classes("mr-list"):
-        for hit in found.results:
+        for hit in results.results:
             if hit.key in records:
                 _draw_memory(page, records[hit.key], zone, hit.score)
 

@@ -5,7 +5,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from memrecall.agent.prompt_view import CLOSE, OPEN
+from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.tables import load_table
 from memrecall.model.prompts import Language
@@ -23,7 +23,7 @@ MAX_SENTENCE = 400
 _TABLE = load_table("shared")
 _TAG_NAME = r"[A-Za-z_][\w:\-]*"
 _BLOCK_START = re.compile(
-    rf"(?P<recalled>{re.escape(OPEN)})|(?P<fence>```|~~~)|<(?P<tag>{_TAG_NAME})(?:\s[^<>]*)?>"
+    rf"(?P<recalled>{re.escape(BLOCK_START)})|(?P<fence>```|~~~)|<(?P<tag>{_TAG_NAME})(?:\s[^<>]*)?>"
 )
 _CLOSING_TAG = re.compile(rf"</{_TAG_NAME}>")
 _DATA_LINE = re.compile(
@@ -116,7 +116,7 @@ def _drop_blocks(text: str) -> str:
 def _block_end(text: str, block: re.Match[str], closings: dict[str, list[int]]) -> int | None:
     """Return where a block ends; None for a tag that is never closed."""
     if block["tag"] is None:
-        closing = CLOSE if block["recalled"] else block["fence"]
+        closing = BLOCK_END if block["recalled"] else block["fence"]
         end = text.find(closing, block.end())
         return len(text) if end < 0 else end + len(closing)
     closing = f"</{block['tag']}>"

@@ -1,8 +1,8 @@
 """Postings as arrays: an immutable run of rows, merged with its neighbour as the index grows.
 
 `keys` are sorted; the rows of keys[i] are docs[offsets[i]:offsets[i+1]], counted from the segment's
-first row, with their term frequencies beside them. `atoms` is the text itself as numbers, a break
-after each row: phrases are looked up there.
+first row, with their term frequencies beside them. `atoms` is the text itself as term numbers, with
+a break after each row; phrases are matched against it.
 """
 
 from array import array
@@ -18,10 +18,11 @@ Ids = npt.NDArray[np.int32]
 Keys = npt.NDArray[np.int64]
 
 BREAK_ID = 0
+_MAX_FREQUENCY = 255  # a term that occurs more often in one row is counted this often
 
 
 class Vocabulary(dict[str, int]):
-    """Term to number; an unknown term gets the next one when looked up with []."""
+    """A number for each term; looking up an unknown term with [] adds it."""
 
     def __init__(self, terms: Iterable[str] = (BREAK,)) -> None:
         super().__init__((term, number) for number, term in enumerate(terms))
@@ -35,39 +36,34 @@ class Vocabulary(dict[str, int]):
 
     @property
     def cjk(self) -> npt.NDArray[np.bool_]:
-        """For each number, whether the term is a character that forms bigrams."""
+        """For each term number, True if the term is a character that forms bigrams."""
         return np.frombuffer(bytes(self._cjk), dtype=np.bool_)
 
     def starting_with(self, prefix: str) -> list[int]:
-        """The numbers of all terms with that beginning."""
+        """Return the numbers of all terms with that prefix."""
         return [number for term, number in self.items() if term.startswith(prefix)]
 
     def nbytes(self) -> int:
-        """About how much memory this takes."""
+        """Estimate the memory in use."""
         return 130 * len(self)
 
 
 def bigram_key(first: int, second: int) -> int:
-    """The key under which two neighbouring characters are filed together."""
+    """Return the key of two neighbouring characters."""
     return (first << 32) | second
 
 
 def bigram_keys(atoms: Ids, cjk: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.int64], Keys]:
-    """Where in `atoms` a bigram begins, and the bigrams' keys."""
+    """Return where in `atoms` a bigram begins, and the keys of the bigrams."""
     is_char = cjk[atoms]
     starts = np.flatnonzero(is_char[:-1] & is_char[1:])
     keys = (atoms[starts].astype(np.int64) << 32) | atoms[starts + 1]
     return starts, keys
 
 
-Mask = npt.NDArray[np.bool_]
-Floats = npt.NDArray[np.float32]
-_MOST = 255  # a term said more often in one row counts as said this often
-
-
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """The postings and the text of some neighbouring rows."""
+    """The postings and the text of some consecutive rows."""
 
     rows: int
     keys: Keys
@@ -79,28 +75,30 @@ class Segment:
     atom_offsets: npt.NDArray[np.int64]
 
     def nbytes(self) -> int:
-        """How much memory the arrays take."""
+        """Return the memory of the arrays."""
         arrays = (self.keys, self.offsets, self.docs, self.frequencies, self.lengths)
         return sum(a.nbytes for a in (*arrays, self.atoms, self.atom_offsets))
 
-    def places(self, wanted: Keys) -> list[tuple[int, int]]:
-        """For each wanted key, where its postings begin and end (equal: it has none)."""
+    def spans(self, keys: Keys) -> list[tuple[int, int]]:
+        """Return where the postings of each key begin and end; equal if it has none."""
         if not len(self.keys):
-            return [(0, 0)] * len(wanted)
-        at = np.searchsorted(self.keys, wanted)
+            return [(0, 0)] * len(keys)
+        at = np.searchsorted(self.keys, keys)
         at[at == len(self.keys)] = 0
-        hit = self.keys[at] == wanted
-        starts = np.where(hit, self.offsets[at], 0)
-        ends = np.where(hit, self.offsets[at + 1], 0)
+        is_present = self.keys[at] == keys
+        starts = np.where(is_present, self.offsets[at], 0)
+        ends = np.where(is_present, self.offsets[at + 1], 0)
         return list(zip(starts.tolist(), ends.tolist(), strict=True))
 
-    def _postings(self, choices: Ids) -> int:
-        return sum(end - start for start, end in self.places(choices.astype(np.int64)))
-
     def rows_with_phrase(self, phrase: Sequence[Ids]) -> Ids:
-        """The rows where atoms stand in this order; each place admits one of several atoms."""
-        # Only the rarest place is looked for in the whole text; the others around it.
-        rarest = min(range(len(phrase)), key=lambda at: self._postings(phrase[at]))
+        """Return the rows with these atoms in a row; each position allows several atoms."""
+
+        def count_postings(position: int) -> int:
+            keys = phrase[position].astype(np.int64)
+            return sum(end - start for start, end in self.spans(keys))
+
+        # Only the rarest position is searched in the whole text; the others are checked around it.
+        rarest = min(range(len(phrase)), key=count_postings)
         starts = np.flatnonzero(np.isin(self.atoms, phrase[rarest])) - rarest
         starts = starts[(starts >= 0) & (starts + len(phrase) <= len(self.atoms))]
         for at, choices in enumerate(phrase):
@@ -110,24 +108,24 @@ class Segment:
 
 
 def build_segment(lines: Sequence[str], vocabulary: Vocabulary) -> Segment:
-    """The segment of rows given by their search texts."""
+    """Build the segment of rows from their search texts."""
     halves = [line.partition("\t") for line in lines]
-    atoms, atom_offsets = _number([half[0] for half in halves], vocabulary, (BREAK_ID,))
-    extras, extra_offsets = _number([half[2] for half in halves], vocabulary, ())
+    atoms, atom_offsets = _number_terms([half[0] for half in halves], vocabulary, (BREAK_ID,))
+    extras, extra_offsets = _number_terms([half[2] for half in halves], vocabulary, ())
     row_of_atom = np.repeat(np.arange(len(lines), dtype=np.int32), np.diff(atom_offsets))
     row_of_extra = np.repeat(np.arange(len(lines), dtype=np.int32), np.diff(extra_offsets))
     starts, pairs = bigram_keys(atoms, vocabulary.cjk)
-    spoken = atoms != BREAK_ID
-    keys = np.concatenate([atoms[spoken].astype(np.int64), pairs, extras.astype(np.int64)])
-    docs = np.concatenate([row_of_atom[spoken], row_of_atom[starts], row_of_extra])
+    is_term = atoms != BREAK_ID
+    keys = np.concatenate([atoms[is_term].astype(np.int64), pairs, extras.astype(np.int64)])
+    docs = np.concatenate([row_of_atom[is_term], row_of_atom[starts], row_of_extra])
     return _pack(len(lines), keys, docs, atoms, atom_offsets)
 
 
-def _number(
+def _number_terms(
     lines: Sequence[str], vocabulary: Vocabulary, ending: tuple[int, ...]
 ) -> tuple[Ids, npt.NDArray[np.int64]]:
-    """The terms of all lines as numbers in one run, and where each line begins."""
-    numbers = array("i")  # four bytes a term: lists of Python's integers would take ten times that
+    """Return the term numbers of all lines in one array, and where each line begins."""
+    numbers = array("i")  # Four bytes a term: a list of Python integers takes ten times as much.
     offsets = np.zeros(len(lines) + 1, dtype=np.int64)
     for at, line in enumerate(lines, 1):
         numbers.extend(map(vocabulary.__getitem__, line.split()))
@@ -143,26 +141,19 @@ def _pack(
     lengths = np.bincount(docs, minlength=rows).astype(np.int32)
     order = np.lexsort((docs, keys))
     keys, docs = keys[order], docs[order]
-    first = np.ones(len(keys), dtype=np.bool_)
-    first[1:] = (keys[1:] != keys[:-1]) | (docs[1:] != docs[:-1])
-    begins = np.flatnonzero(first)
-    counts = np.diff(np.append(begins, len(keys)))
-    keys, docs = keys[begins], docs[begins]
-    unique, offsets = _group(keys)
-    frequencies = np.minimum(counts, _MOST).astype(np.uint8)
+    is_first = np.ones(len(keys), dtype=np.bool_)
+    is_first[1:] = (keys[1:] != keys[:-1]) | (docs[1:] != docs[:-1])
+    starts = np.flatnonzero(is_first)
+    counts = np.diff(np.append(starts, len(keys)))
+    keys, docs = keys[starts], docs[starts]
+    unique, first_postings = np.unique(keys, return_index=True)
+    offsets = np.append(first_postings, len(keys)).astype(np.int64)
+    frequencies = np.minimum(counts, _MAX_FREQUENCY).astype(np.uint8)
     return Segment(rows, unique, offsets, docs, frequencies, lengths, atoms, atom_offsets)
 
 
-def _group(keys: Keys) -> tuple[Keys, npt.NDArray[np.int64]]:
-    """The distinct values of sorted keys, and where each begins."""
-    first = np.ones(len(keys), dtype=np.bool_)
-    first[1:] = keys[1:] != keys[:-1]
-    begins = np.flatnonzero(first)
-    return keys[begins], np.append(begins, len(keys)).astype(np.int64)
-
-
 def merge_segments(segments: Sequence[Segment]) -> Segment:
-    """One segment of the same rows in the same order. Nothing is sorted but the keys."""
+    """Merge segments into one of the same rows, in the same order, without sorting postings."""
     keys = np.unique(np.concatenate([segment.keys for segment in segments]))
     places = [np.searchsorted(keys, segment.keys) for segment in segments]
     counts = np.zeros(len(keys), dtype=np.int64)
@@ -176,7 +167,7 @@ def merge_segments(segments: Sequence[Segment]) -> Segment:
     first_row = 0
     for segment, place in zip(segments, places, strict=True):
         sizes = np.diff(segment.offsets)
-        # Each posting moves by as much as its list's beginning does.
+        # Each posting moves by as much as the start of its list.
         target = np.repeat(free[place] - segment.offsets[:-1], sizes)
         target += np.arange(len(segment.docs))
         docs[target] = segment.docs + np.int32(first_row)

@@ -1,4 +1,4 @@
-"""The plain columns of an index: what a row is, not what it says."""
+"""The plain columns of an index: identity, times and flags of each row, not its text."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -6,6 +6,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+
+Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
+Rows = npt.NDArray[np.int64]
 
 NEVER = np.iinfo(np.int64).max
 ALWAYS = np.iinfo(np.int64).min
@@ -17,7 +21,7 @@ MESSAGE, MEMORY, KNOWLEDGE = 0, 1, 2
 _NONE = -1  # the row has no session, speaker or memory type
 _UNKNOWN = -2
 
-# Name and type of each column; all have a value for every row.
+# Name and type of each column; every row has a value in all of them.
 FIELDS: dict[str, type[np.generic]] = {
     "kind": np.uint8,
     "role": np.uint8,
@@ -38,12 +42,12 @@ FIELDS: dict[str, type[np.generic]] = {
 
 
 def to_micros(moment: datetime) -> int:
-    """Microseconds since 1970, exactly."""
+    """Return the microseconds since 1970, exactly."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def role_number(role: str) -> int:
-    """The number of a role in the `role` column."""
+    """Return the number of a role in the `role` column."""
     return _ROLES[role]
 
 
@@ -55,12 +59,12 @@ class StringTable(dict[str, int]):
         return number
 
     def find(self, name: str) -> int:
-        """The number of a name without making one; a number that no row has if it is unknown."""
+        """Return the number of a string without adding it; no row has that of an unknown one."""
         return self.get(name, _UNKNOWN)
 
 
 class RowTable:
-    """Growing columns. Reading a column gives a view of its filled part."""
+    """Growing columns. Reading a column returns a view of its filled part."""
 
     def __init__(self) -> None:
         self._size = 0
@@ -77,12 +81,12 @@ class RowTable:
         return self._columns[name][: self._size]
 
     def nbytes(self) -> int:
-        """About how much memory this takes."""
+        """Estimate the memory in use."""
         columns = sum(column.nbytes for column in self._columns.values())
         return columns + 80 * len(self.keys) + 150 * len(self.names)
 
     def extend_messages(self, rows: Sequence[Any]) -> None:
-        """Add messages as the change feed gives them."""
+        """Append messages from the change feed."""
         names = self.names
         self._extend(
             [row.key for row in rows],
@@ -104,7 +108,7 @@ class RowTable:
         )
 
     def extend_memories(self, rows: Sequence[Any], kind: int = MEMORY) -> None:
-        """Add memories or knowledge as the feed gives them; a deleted one is born dead."""
+        """Append memories or knowledge from the change feed; a deleted row is dead at once."""
         names = self.names
         self._extend(
             [row.key for row in rows],
@@ -136,32 +140,32 @@ class RowTable:
 
     def _reserve(self, capacity: int) -> None:
         for name, column in self._columns.items():
-            grown = np.zeros(capacity, dtype=column.dtype)
-            grown[: self._size] = column[: self._size]
-            self._columns[name] = grown
+            larger = np.zeros(capacity, dtype=column.dtype)
+            larger[: self._size] = column[: self._size]
+            self._columns[name] = larger
 
-    def kill(self, row: int, change_no: int) -> None:
-        """A row ends with this change."""
+    def end_row(self, row: int, change_no: int) -> None:
+        """Mark a row as dead from this change on."""
         self._columns["died"][row] = change_no
 
     def neighbours(self, version: int) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int32]]:
-        """The row before and after each message of a session then, -1 where there is none."""
+        """Return the previous and next message of each row's session as of a version; -1: none."""
         before = np.full(self._size, -1, dtype=np.int32)
         after = np.full(self._size, -1, dtype=np.int32)
-        spoken = np.flatnonzero((self.kind == MESSAGE) & (self.born <= version))
-        keys = (self.place[spoken], self.ts[spoken], self.session[spoken])
-        ordered = spoken[np.lexsort(keys)].astype(np.int32)
+        messages = np.flatnonzero((self.kind == MESSAGE) & (self.born <= version))
+        keys = (self.place[messages], self.ts[messages], self.session[messages])
+        ordered = messages[np.lexsort(keys)].astype(np.int32)
         same = self.session[ordered[1:]] == self.session[ordered[:-1]]
         before[ordered[1:][same]] = ordered[:-1][same]
         after[ordered[:-1][same]] = ordered[1:][same]
         return before, after
 
     def dump(self) -> dict[str, npt.NDArray[Any]]:
-        """The filled part of every column."""
+        """Return the filled part of every column."""
         return {name: self._columns[name][: self._size] for name in FIELDS}
 
     def load(self, columns: dict[str, npt.NDArray[Any]], keys: list[str], names: list[str]) -> None:
-        """Take over what `dump` gave."""
+        """Replace the content by what `dump` returned."""
         self._columns = {name: np.array(columns[name]) for name in FIELDS}
         self._size = len(keys)
         self.keys = keys

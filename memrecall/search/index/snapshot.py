@@ -1,8 +1,7 @@
 """A user's columns as one file, so that a new process need not build them again.
 
-A snapshot is a convenience: one that is missing, damaged, of another database, another text
-version or another history is ignored and replaced. Files carry people's words; only their owner
-may read them.
+A snapshot that is missing, damaged or of another database, text version or history is ignored and
+replaced. The files contain what users wrote: only the owner of the process may read them.
 """
 
 import hashlib
@@ -36,18 +35,18 @@ class SnapshotFolder:
     database_id: str
 
     def path(self, user_id: str) -> Path:
-        """Where a user's snapshot lies; the id itself never becomes a file name."""
+        """Return the path of a user's snapshot, which does not contain the id."""
         return self.folder / (hashlib.sha256(user_id.encode()).hexdigest()[:40] + ".npz")
 
     def save(self, user_id: str, columns: Columns, model: str | None) -> bool:
-        """Write a snapshot in place of the old one; False where the folder cannot be written."""
-        columns.compact()
+        """Replace a user's snapshot; return False if the folder cannot be written."""
+        columns.merge_all_segments()
         target = self.path(user_id)
         temporary = target.with_suffix(f".{os.getpid()}.tmp")
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with open(temporary, "wb", opener=_private) as file:
-                np.savez(file, **_arrays(columns, self._title(user_id, model)))
+            with open(temporary, "wb", opener=_open_private) as file:
+                np.savez(file, **_to_arrays(columns, self._identity(user_id, model)))
             temporary.replace(target)
         except OSError:
             with suppress(OSError):
@@ -56,37 +55,37 @@ class SnapshotFolder:
         return True
 
     def load(self, user_id: str, epoch: str, model: str | None) -> Columns | None:
-        """The columns that were saved, if they are of this database, history and model."""
+        """Return the saved columns if they are of this database, history and model."""
         try:
             with (
                 self.path(user_id).open("rb") as file,
                 np.load(file, allow_pickle=False) as archive,
             ):
-                about = json.loads(archive["about"].tobytes())
-                if about["title"] != self._title(user_id, model) or about["epoch"] != epoch:
+                header = json.loads(archive["about"].tobytes())
+                if header["title"] != self._identity(user_id, model) or header["epoch"] != epoch:
                     return None
-                return _columns(about, archive)
+                return _from_arrays(header, archive)
         except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
             return None
 
     def forget(self, user_id: str) -> None:
-        """Remove a user's snapshot."""
+        """Delete a user's snapshot."""
         with suppress(FileNotFoundError, NotADirectoryError):
             self.path(user_id).unlink()
 
-    def _title(self, user_id: str, model: str | None) -> list[object]:
+    def _identity(self, user_id: str, model: str | None) -> list[object]:
         return [FORMAT, TEXT_VERSION, self.database_id, user_id, model]
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _arrays(columns: Columns, title: list[object]) -> dict[str, Any]:
-    about = {"title": title, "epoch": columns.epoch, "version": columns.version}
+def _to_arrays(columns: Columns, identity: list[object]) -> dict[str, Any]:
+    header = {"title": identity, "epoch": columns.epoch, "version": columns.version}
     segment = columns.segments[0]
     return {
-        "about": np.frombuffer(json.dumps(about).encode(), dtype=np.uint8),
+        "about": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8),
         "terms": _pack(columns.vocabulary),
         "row_keys": _pack(columns.table.keys),
         "names": _pack(columns.table.names),
@@ -96,15 +95,15 @@ def _arrays(columns: Columns, title: list[object]) -> dict[str, Any]:
     }
 
 
-def _columns(about: dict[str, Any], archive: Any) -> Columns:
+def _from_arrays(header: dict[str, Any], archive: Any) -> Columns:
     table = RowTable()
     fields = {name: archive[f"row_{name}"] for name in FIELDS}
     table.load(fields, _unpack(archive["row_keys"]), _unpack(archive["names"]))
     vectors = VectorBlocks()
     vectors.load(archive["vectors"])
     segment = Segment(len(table), *(archive[f"segment_{name}"] for name in _SEGMENT))
-    columns = Columns(about["epoch"])
-    columns.restore(about["version"], _unpack(archive["terms"]), table, segment, vectors)
+    columns = Columns(header["epoch"])
+    columns.restore(header["version"], _unpack(archive["terms"]), table, segment, vectors)
     return columns
 
 

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from threadpoolctl import ThreadpoolController
 
 from memrecall.errors import EmbeddingModelMismatch
+from memrecall.search.index.rows import Floats, Rows
 from memrecall.store import VECTOR_DTYPE
 
 _BLOCK = 2048
@@ -19,67 +20,69 @@ def _blas() -> ThreadpoolController:
 
 
 class UserVectors(Protocol):
-    """What a search asks of one user's vectors, wherever they lie."""
+    """The vectors of one user, in this process or outside of it."""
 
     dimensions: int
 
     def nbytes(self, rows: int) -> int:
-        """How much memory they take here."""
+        """Return how much memory they take in this process."""
         ...
 
     def put(self, row: int, packed: bytes) -> None:
-        """Enter the stored form of a row's vector."""
+        """Set a row's vector from its stored form."""
         ...
 
-    def similarities(self, query: npt.NDArray[np.float32], rows: int) -> npt.NDArray[np.float32]:
-        """The cosine of the query with each row; 0 where a row has no vector."""
+    def similarities(self, query: Floats, rows: int) -> Floats:
+        """Return the cosine of the query with each row; 0 where a row has no vector."""
         ...
 
-    def exact_cosines(
-        self, query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], digits: int
-    ) -> npt.NDArray[np.float32]:
-        """The cosine of the query with some rows."""
+    def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
+        """Return the cosine of the query with some rows, rounded."""
         ...
 
     def dump(self, rows: int) -> npt.NDArray[np.float16]:
-        """All rows' vectors in their stored form, as far as they are here."""
+        """Return the vectors of all rows in their stored form, as far as they are here."""
         ...
 
 
+def check_vector_length(length: int, dimensions: int) -> None:
+    """Reject a vector that differs in length from the others of its user."""
+    if length != dimensions:
+        raise EmbeddingModelMismatch(
+            f"a vector has {length} dimensions where others have {dimensions}",
+            hint="Run `memrecall reindex` to embed all rows again",
+        )
+
+
 class VectorBlocks:
-    """Row i's vector lies in block i // 2048; rows without one are zero."""
+    """Vectors in memory: row i is in block i // 2048; rows without a vector are zero."""
 
     def __init__(self) -> None:
-        self._blocks: dict[int, npt.NDArray[np.float32]] = {}
+        self._blocks: dict[int, Floats] = {}
         self.dimensions = 0
 
     def nbytes(self, rows: int) -> int:
-        """How much memory the filled part of the blocks takes; the system lends the rest later."""
+        """Return the memory of the filled part; the system allocates the rest when it is used."""
         filled = (min(rows - number * _BLOCK, _BLOCK) for number in self._blocks)
         return sum(filled) * self.dimensions * 4
 
     def put(self, row: int, packed: bytes) -> None:
-        """Enter the stored form of a row's vector."""
+        """Set a row's vector from its stored form."""
         vector = np.frombuffer(packed, dtype=VECTOR_DTYPE)
-        if not self.dimensions:
-            self.dimensions = len(vector)
-        if len(vector) != self.dimensions:
-            raise EmbeddingModelMismatch(
-                f"a vector has {len(vector)} dimensions where others have {self.dimensions}",
-                hint="`memrecall reindex` makes them anew",
-            )
+        self.dimensions = self.dimensions or len(vector)
+        check_vector_length(len(vector), self.dimensions)
         self._block(row // _BLOCK)[row % _BLOCK] = vector
 
-    def _block(self, number: int) -> npt.NDArray[np.float32]:
+    def _block(self, number: int) -> Floats:
         if number not in self._blocks:
             self._blocks[number] = np.zeros((_BLOCK, self.dimensions), dtype=np.float32)
         return self._blocks[number]
 
-    def similarities(self, query: npt.NDArray[np.float32], rows: int) -> npt.NDArray[np.float32]:
-        """The cosine of the query with each row; 0 where a row has no vector."""
+    def similarities(self, query: Floats, rows: int) -> Floats:
+        """Return the cosine of the query with each row; 0 where a row has no vector."""
         cosines = np.zeros(rows, dtype=np.float32)
-        # Memory is what bounds this, and a second thread that waits for its turn makes it slower:
-        # on two busy cores many times slower.
+        # The product is bound by memory: a second BLAS thread makes it slower, and many times
+        # slower on two busy cores.
         with _blas().limit(limits=1, user_api="blas"):
             for number, block in self._blocks.items():
                 start = number * _BLOCK
@@ -87,27 +90,25 @@ class VectorBlocks:
                 np.matmul(block[: len(part)], query, out=part)
         return cosines
 
-    def exact_cosines(
-        self, query: npt.NDArray[np.float32], rows: npt.NDArray[np.int64], digits: int
-    ) -> npt.NDArray[np.float32]:
-        """The cosine of the query with some rows, the same for the same vector wherever it lies.
+    def exact_cosines(self, query: Floats, rows: Rows, digits: int) -> Floats:
+        """Return the cosine of the query with some rows, equal for equal vectors.
 
-        `similarities` leaves out that a vector kept in 16 bits is not quite of unit length, and
-        its last digits depend on the neighbours that a row is multiplied with.
+        `similarities` ignores that a vector stored in 16 bits is not exactly of unit length, and
+        its last digits depend on the other rows of the block.
         """
         cosines = np.zeros(len(rows), dtype=np.float64)
-        exact = query.astype(np.float64)
+        exact_query = query.astype(np.float64)
         for start in range(0, len(rows), _BLOCK):
-            some = rows[start : start + _BLOCK]
-            vectors = np.stack([self._blocks[row // _BLOCK][row % _BLOCK] for row in some.tolist()])
-            wide = vectors.astype(np.float64)
-            lengths = np.sqrt(np.square(wide).sum(axis=1)) * np.sqrt(np.square(exact).sum())
-            products = (wide * exact).sum(axis=1)
+            part = rows[start : start + _BLOCK].tolist()
+            vectors = np.stack([self._blocks[row // _BLOCK][row % _BLOCK] for row in part])
+            exact = vectors.astype(np.float64)
+            lengths = np.sqrt(np.square(exact).sum(axis=1)) * np.sqrt(np.square(exact_query).sum())
+            products = (exact * exact_query).sum(axis=1)
             cosines[start : start + _BLOCK] = products / np.maximum(lengths, 1e-12)
         return np.round(np.clip(cosines, -1.0, 1.0), digits).astype(np.float32)
 
     def dump(self, rows: int) -> npt.NDArray[np.float16]:
-        """All rows' vectors in their stored form."""
+        """Return the vectors of all rows in their stored form."""
         matrix = np.zeros((rows, self.dimensions), dtype=VECTOR_DTYPE)
         for number, block in self._blocks.items():
             part = matrix[number * _BLOCK : (number + 1) * _BLOCK]
@@ -115,7 +116,7 @@ class VectorBlocks:
         return matrix
 
     def load(self, matrix: npt.NDArray[np.float16]) -> None:
-        """Take over what `dump` gave."""
+        """Replace the vectors by what `dump` returned."""
         self.dimensions = matrix.shape[1]
         if not self.dimensions:
             return

@@ -1,54 +1,48 @@
-"""How near two texts lie that have nothing to do with each other.
+"""Calibration: scores as probabilities, and the cosine below which similarity is noise.
 
-Every embedding model has its own answer: with one, strangers have a cosine of 0, with another of
-0.7. So it is measured: the question's cosines with remote sentences of all sorts show what is
-noise for this model and this question.
+Unrelated texts have a cosine of 0 with one embedding model and of 0.7 with another. So it is
+measured: the cosines of the query with unrelated sentences show what is noise for this model and
+this query.
 """
 
 import math
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
+from memrecall.search.index.rows import Floats, Mask
+from memrecall.search.ranking.scores import logit
 
-RIVALS = 50  # the rows that share the chance
-LOOKED_AT = 20  # those that tell what kind of rows these are
-NONE_OF_THEM = 0.0  # the score of "none of them"
+RIVALS = 50  # the rows that compete for the probability
+LOOKED_AT = 20  # the rows whose features shift the score
+NONE_OF_THEM = 0.0  # the score of "none of them is relevant"
 SHARE, LONE, TIMED, BIAS = 1.0, 0.85, 0.78, 0.98
-# A chance of five in a hundred is a relevance of one half: on labelled conversations that
-# keeps about nine tenths of the evidence that ranks among the first ten.
+# A probability of 0.05 is a relevance of one half: on labelled conversations that keeps about nine
+# tenths of the evidence that ranks among the first ten.
 HALF = 0.05
 
 
-def calibrate(
-    scores: Floats, open_rows: npt.NDArray[np.bool_], lone: Floats, time: Floats
-) -> Floats:
-    """The scores as the logit of relevance: 0 is one half. The order stays as it is.
+def calibrate(scores: Floats, visible: Mask, lone: Floats, time: Floats) -> Floats:
+    """Return scores as the logit of relevance: 0 is one half. The order stays the same.
 
-    `open_rows` are the candidates that may be shown; `lone` and `time` are evidence of each.
+    `visible` marks the candidates that may be shown; `lone` and `time` are their features.
     """
-    shown = np.flatnonzero(open_rows)
-    if not len(shown):
+    rows = np.flatnonzero(visible)
+    if not len(rows):
         return scores
-    if len(shown) > RIVALS:  # among equals at the end of the list it does not matter which
-        shown = shown[np.argpartition(-scores[shown], RIVALS)[:RIVALS]]
-    best = shown[np.argsort(-scores[shown], kind="stable")]
+    if len(rows) > RIVALS:
+        rows = rows[np.argpartition(-scores[rows], RIVALS)[:RIVALS]]
+    best = rows[np.argsort(-scores[rows], kind="stable")]
     rivals = np.append(scores[best].astype(np.float64), NONE_OF_THEM)
-    together = float(np.logaddexp.reduce(rivals))
-    seen = best[:LOOKED_AT]
-    kind = LONE * float(lone[seen].mean()) + TIMED * float(time[seen].mean())
-    shift = kind + BIAS - SHARE * together - _logit(HALF)
+    total = float(np.logaddexp.reduce(rivals))
+    first = best[:LOOKED_AT]
+    kind = LONE * float(lone[first].mean()) + TIMED * float(time[first].mean())
+    shift = kind + BIAS - SHARE * total - logit(HALF)
     return np.round(np.float32(SHARE) * scores + np.float32(shift), 4)
 
 
-def probability(total: float) -> float:
-    """The chance of a calibrated score."""
-    return round(1 / (1 + math.exp(-(total + _logit(HALF)))), 4)
-
-
-def _logit(share: float) -> float:
-    return math.log(share / (1 - share))
+def probability(score: float) -> float:
+    """Return the probability of relevance for a calibrated score."""
+    return round(1 / (1 + math.exp(-(score + logit(HALF)))), 4)
 
 
 BACKGROUND = (
@@ -77,18 +71,19 @@ BACKGROUND = (
     "鲸鱼用肺呼吸，属于哺乳动物。",
     "沙丘随着风慢慢移动。",
 )
-_FEWEST = 8
-_SPREAD_OF_MAD = 1.4826  # how a median deviation is turned into a standard one
-_LEAST_SPREAD = 0.02
+_MIN_ROWS = 8
+_MAD_TO_DEVIATION = 1.4826  # converts a median absolute deviation into a standard deviation
+_MIN_SPREAD = 0.02
 
 
-def noise_floor(cosines: npt.NDArray[np.float32], rows: int) -> float:
-    """The least cosine that stands out among so many rows, by those with the background.
+def noise_floor(cosines: Floats, rows: int) -> float:
+    """Return the lowest cosine that is significant among `rows` rows.
 
-    The nearest of many strangers is nearer than that of few: a spread above where it is expected.
-    By medians: a question that happens to be about one of the sentences does not raise it.
+    `cosines` are those of the query with the background sentences. The closest of many unrelated
+    rows is closer than that of few, so the floor rises with `rows`. Medians keep a query about one
+    of the sentences from raising it.
     """
-    middle = float(np.median(cosines))
-    spread = _SPREAD_OF_MAD * float(np.median(np.abs(cosines - middle)))
-    spreads = 1 + math.sqrt(2 * math.log(max(rows, _FEWEST)))
-    return middle + spreads * max(spread, _LEAST_SPREAD)
+    median = float(np.median(cosines))
+    spread = _MAD_TO_DEVIATION * float(np.median(np.abs(cosines - median)))
+    deviations = 1 + math.sqrt(2 * math.log(max(rows, _MIN_ROWS)))
+    return median + deviations * max(spread, _MIN_SPREAD)

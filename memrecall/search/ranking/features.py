@@ -1,4 +1,4 @@
-"""Judging rows: what speaks for each of them, which can be hits, and which come first."""
+"""The ranking of one search: features of each row, which rows match, and the best of them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,10 @@ from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
 import numpy as np
-import numpy.typing as npt
 
 from memrecall.scope import Scope
-from memrecall.search.index.columns import Columns, Mask
-from memrecall.search.index.rows import to_micros
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.rows import Floats, Mask, Rows, to_micros
 from memrecall.search.ranking.calibration import calibrate
 from memrecall.search.ranking.context import (
     day_scores,
@@ -26,251 +25,243 @@ from memrecall.search.ranking.lexical import (
     all_terms,
     bm25,
     match,
-    question_terms,
+    query_terms,
 )
-from memrecall.search.ranking.people import named_in
+from memrecall.search.ranking.people import find_speakers
 from memrecall.search.ranking.scores import (
+    FEATURES,
     HYBRID,
     KEYWORD,
-    NOTHING,
-    PARTS,
+    NO_SPREAD,
     SEMANTIC,
-    Context,
-    Evidence,
+    ContextFeatures,
+    RankingFeatures,
     RankingWeights,
-    Standard,
+    Standardizer,
     combine,
     logit,
     relevance,
 )
 from memrecall.search.ranking.selection import (
     RankPosition,
-    Rows,
-    Visible,
-    first_places,
+    VisibleRows,
     living_rows,
+    top_positions,
     visible_rows,
 )
-from memrecall.search.request import Mode, SearchRequest, Why
-from memrecall.store import UserVersion
+from memrecall.search.request import Mode, ScoreParts, SearchRequest
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import find_times
-
-Floats = npt.NDArray[np.float32]
 
 _WEIGHTS: dict[Mode, RankingWeights] = {"hybrid": HYBRID, "keyword": KEYWORD, "semantic": SEMANTIC}
 
 
 @dataclass(frozen=True, slots=True)
 class RankingQuery:
-    """A request, read: its query parsed, its vector made, its time fixed."""
+    """A request prepared for ranking: parsed, embedded, with its version, time and zone."""
 
     request: SearchRequest
     query: Query | None
     vector: Floats | None
+    version: int
     now: datetime
+    time_zone: str
+
+    @property
+    def is_hybrid(self) -> bool:
+        """Whether both sides and the context count; other modes rank by one side alone."""
+        return self.request.mode == "hybrid"
 
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """What ranking found: the best rows in order, and the counts around them."""
+    """The best rows in order, and the counts of the search."""
 
     rows: list[int]
     scores: list[float]
-    why: list[Why]
+    parts: list[ScoreParts]
     total_found: int
     withheld: int
     unembedded: int
-    more: bool
-    calibrated: bool
+    has_more: bool
+    is_calibrated: bool
     explanation: str
     searched: int
-    telling: Mapping[SearchTerm, float]  # how much each term of the question tells
+    term_weights: Mapping[SearchTerm, float]
 
 
 def rank(
-    columns: Columns,
-    scope: Scope,
-    question: RankingQuery,
-    version: int,
-    after: RankPosition | None,
-    mark: UserVersion,
+    columns: Columns, scope: Scope, query: RankingQuery, after: RankPosition | None
 ) -> RankedRows:
-    """The rows that answer a question, as the user's data was at `version`."""
-    request = question.request
+    """Return the rows that answer a query, as the data was at its version."""
+    request = query.request
     weights = _WEIGHTS[request.mode]
-    alive = living_rows(columns, request, version)
-    visible = visible_rows(columns, scope, request, alive, question.now)
-    lexical = _lexical(columns, question, alive)
-    sense = _sense(columns, question, version)
-    matched = _matched(columns, question, sense, lexical)
-    # From here on only candidates are looked at: a keyword search has few among many rows.
-    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matched)
-    counted = _counted(columns, request, alive, visible)
-    evidence = _gather(columns, question, lexical, sense, counted, version, mark, rows)
-    shown = visible.open[rows]
-    scores = combine(evidence, weights)
-    if request.mode == "hybrid":
-        scores = calibrate(scores, shown, evidence.part("lone"), evidence.part("time"))
-    good = scores >= logit(request.threshold)
-    # One more than asked tells whether there is a next page.
-    best = first_places(columns, rows, scores, shown & good, request.limit + 1, after)
+    alive = living_rows(columns, request, query.version)
+    visible = visible_rows(columns, scope, request, alive, query.now)
+    lexical = _lexical_scores(columns, query, alive)
+    semantic = _semantic_scores(columns, query)
+    matches = _matching_rows(columns, query, semantic, lexical)
+    # From here on only candidates count: a keyword search has few among many rows.
+    rows: Rows = np.flatnonzero((visible.open | visible.withheld) & matches)
+    counted = _counted_rows(columns, request, alive, visible)
+    features = compute_features(columns, query, lexical, semantic, counted, rows)
+    is_open = visible.open[rows]
+    scores = combine(features, weights)
+    if query.is_hybrid:
+        scores = calibrate(scores, is_open, features.get("lone"), features.get("time"))
+    is_good = scores >= logit(request.threshold)
+    # One more than requested shows whether there is a next page.
+    best = top_positions(columns, rows, scores, is_open & is_good, request.limit + 1, after)
     page = best[: request.limit]
     return RankedRows(
         rows=[int(rows[at]) for at in page],
         scores=[float(scores[at]) for at in page],
-        why=_reasons(evidence, weights, np.array(page, dtype=np.int64)),
-        total_found=int(np.count_nonzero(shown & good)),
-        withheld=int(np.count_nonzero(~shown & good)),
-        unembedded=_count_unembedded(question, alive, sense),
-        more=len(best) > request.limit,
-        calibrated=request.mode == "hybrid",
-        explanation="" if best else _explain(visible, scores[shown], request),
+        parts=_score_parts(features, weights, np.array(page, dtype=np.int64)),
+        total_found=int(np.count_nonzero(is_open & is_good)),
+        withheld=int(np.count_nonzero(~is_open & is_good)),
+        unembedded=_count_unembedded(query, alive, semantic),
+        has_more=len(best) > request.limit,
+        is_calibrated=query.is_hybrid,
+        explanation="" if best else _explain(visible, scores[is_open], request),
         searched=int(np.count_nonzero(visible.open)),
-        telling=lexical.weights,
+        term_weights=lexical.weights,
     )
 
 
-def _counted(columns: Columns, request: SearchRequest, alive: Mask, visible: Visible) -> Mask:
-    """The rows that scores are measured against: nothing secret, nothing later than asked for."""
+def _counted_rows(
+    columns: Columns, request: SearchRequest, alive: Mask, visible: VisibleRows
+) -> Mask:
+    """Return the rows that scores are measured against: none withheld, none after `until`."""
     counted = alive & ~visible.withheld if visible.withheld.any() else alive
     if request.until is not None:
         counted = counted & (columns.table.ts < to_micros(request.until))
     return counted
 
 
-def _count_unembedded(question: RankingQuery, alive: Mask, sense: "_Sense") -> int:
-    return 0 if question.vector is None else int(np.count_nonzero(alive & ~sense.embedded))
+def _count_unembedded(query: RankingQuery, alive: Mask, semantic: "SemanticScores") -> int:
+    return 0 if query.vector is None else int(np.count_nonzero(alive & ~semantic.embedded))
 
 
-def _lexical(columns: Columns, question: RankingQuery, alive: Mask) -> LexicalScores:
-    request = question.request
+def _lexical_scores(columns: Columns, query: RankingQuery, alive: Mask) -> LexicalScores:
+    request = query.request
     more = (*request.keywords, *request.expansions)
-    if question.query is not None:
-        return bm25(columns, all_terms("\n".join((*positive_words(question.query), *more))), alive)
-    return bm25(columns, question_terms("\n".join((request.query, *more))), alive)
+    if query.query is not None:
+        return bm25(columns, all_terms("\n".join((*positive_words(query.query), *more))), alive)
+    return bm25(columns, query_terms("\n".join((request.query, *more))), alive)
 
 
 @dataclass(frozen=True, slots=True)
-class _Sense:
-    """The cosine of each row with the question, and which rows have a vector."""
+class SemanticScores:
+    """The cosine of each row with the query, and which rows have a vector."""
 
     cosine: Floats
     embedded: Mask
 
 
-def _sense(columns: Columns, question: RankingQuery, version: int) -> _Sense:
-    vector = question.vector
+def _semantic_scores(columns: Columns, query: RankingQuery) -> SemanticScores:
+    vector = query.vector
     if vector is None or len(vector) != columns.vectors.dimensions:
-        nothing = np.zeros(columns.rows, dtype=np.float32)
-        return _Sense(nothing, np.zeros(columns.rows, dtype=np.bool_))
-    embedded = columns.embedded(version)
+        zeros = np.zeros(columns.rows, dtype=np.float32)
+        return SemanticScores(zeros, np.zeros(columns.rows, dtype=np.bool_))
+    embedded = columns.embedded(query.version)
     cosine = columns.vectors.similarities(vector, columns.rows)
     cosine[~embedded] = 0
-    return _Sense(cosine, embedded)
+    return SemanticScores(cosine, embedded)
 
 
-def _gather(
+def compute_features(
     columns: Columns,
-    question: RankingQuery,
+    query: RankingQuery,
     lexical: LexicalScores,
-    sense: _Sense,
+    semantic: SemanticScores,
     counted: Mask,
-    version: int,
-    mark: UserVersion,
     rows: Rows,
-) -> Evidence:
-    words = _standard_of_words(lexical, counted)
-    meaning = NOTHING
-    if question.vector is not None:
-        embedded = counted & sense.embedded
-        meaning = Standard.of(sense.cosine[embedded], int(np.count_nonzero(embedded)))
+) -> RankingFeatures:
+    """Return the features of some rows, standardised over the counted rows."""
+    # Few rows share a word with the query: only those are read.
+    scored = np.flatnonzero(lexical.scores > 0)
+    words = Standardizer.fit(
+        lexical.scores[scored[counted[scored]]], int(np.count_nonzero(counted))
+    )
+    meaning = NO_SPREAD
+    if query.vector is not None:
+        embedded = counted & semantic.embedded
+        meaning = Standardizer.fit(semantic.cosine[embedded], int(np.count_nonzero(embedded)))
     context = None
-    if question.request.mode == "hybrid":  # the other modes rank by one side alone
-        base = words.apply(lexical.scores) + meaning.apply(sense.cosine) * sense.embedded
+    if query.is_hybrid:
+        base = words.apply(lexical.scores) + meaning.apply(semantic.cosine) * semantic.embedded
         base *= np.float32(0.5)
-        if question.request.exclude:
-            base[~counted] = 0  # nor does what is excluded lift what stands beside it
-        context = _look_around(columns, question, base, counted, version, mark, rows)
-    return Evidence(
+        if query.request.exclude:
+            base[~counted] = 0  # An excluded row must not lift its neighbours either.
+        context = _context_features(columns, query, base, counted, rows)
+    return RankingFeatures(
         lexical=words.apply(lexical.scores[rows]),
         coverage=lexical.coverage(rows),
-        semantic=meaning.apply(sense.cosine[rows]) * sense.embedded[rows],
-        cosine=sense.cosine[rows],
+        semantic=meaning.apply(semantic.cosine[rows]) * semantic.embedded[rows],
+        cosine=semantic.cosine[rows],
         context=context,
     )
 
 
-def _look_around(
-    columns: Columns,
-    question: RankingQuery,
-    scores: Floats,
-    counted: Mask,
-    version: int,
-    mark: UserVersion,
-    rows: Rows,
-) -> Context:
-    zone = ZoneInfo(question.request.time_zone or mark.time_zone)
-    offset = question.now.astimezone(zone).utcoffset() or timedelta(0)
-    query = question.request.query.strip()
-    # Several lines are a conversation, whose "today" and "tonight" are small talk.
-    spans = [] if "\n" in query else find_times(query, question.now, zone)
+def _context_features(
+    columns: Columns, query: RankingQuery, scores: Floats, counted: Mask, rows: Rows
+) -> ContextFeatures:
+    zone = ZoneInfo(query.request.time_zone or query.time_zone)
+    offset = query.now.astimezone(zone).utcoffset() or timedelta(0)
+    text = query.request.query.strip()
+    # Several lines are a conversation, in which "today" and "tonight" are small talk.
+    spans = [] if "\n" in text else find_times(text, query.now, zone)
     inside, nearby = time_scores(columns, spans)
-    named = named_in(question.request.query, columns.speakers(version))
-    speaker, theirs = speaker_scores(columns, list(named), counted)
-    talk = dialogue_rows(columns, version)
+    speakers = find_speakers(query.request.query, columns.speakers(query.version))
+    speaker, is_named = speaker_scores(columns, list(speakers), counted)
+    is_dialogue = dialogue_rows(columns, query.version)
     days = day_scores(columns, scores, counted, int(offset.total_seconds()) * 1_000_000)
-    return Context(
-        neighbours=neighbour_scores(columns, scores, version)[rows],
+    return ContextFeatures(
+        neighbours=neighbour_scores(columns, scores, query.version)[rows],
         day=days[rows],
         time=inside[rows],
         nearby=nearby[rows],
         speaker=speaker[rows],
-        voice=(theirs * talk)[rows],
-        lone=(~talk).astype(np.float32)[rows],
-        length=(length_scores(columns, counted) * ~talk)[rows],
+        voice=(is_named * is_dialogue)[rows],
+        lone=(~is_dialogue).astype(np.float32)[rows],
+        length=(length_scores(columns, counted) * ~is_dialogue)[rows],
         asks=columns.table.asks.astype(np.float32)[rows],
     )
 
 
-def _standard_of_words(lexical: LexicalScores, counted: Mask) -> Standard:
-    """Few rows share a word with the question: only those are read."""
-    said = np.flatnonzero(lexical.scores > 0)
-    return Standard.of(lexical.scores[said[counted[said]]], int(np.count_nonzero(counted)))
-
-
-def _matched(
-    columns: Columns, question: RankingQuery, sense: _Sense, lexical: LexicalScores
+def _matching_rows(
+    columns: Columns, query: RankingQuery, semantic: SemanticScores, lexical: LexicalScores
 ) -> Mask:
-    """The rows that can be hits at all, however low they stand."""
-    if question.query is not None:
-        return match(columns, question.query)
-    spoken: Mask = lexical.scores > 0
-    if question.request.mode == "keyword" or question.vector is None:
-        return spoken
-    meant: Mask = sense.cosine > 0
-    return meant if question.request.mode == "semantic" else spoken | meant
+    """Return the rows that can be results at all, however low they rank."""
+    if query.query is not None:
+        return match(columns, query.query)
+    has_words: Mask = lexical.scores > 0
+    if query.request.mode == "keyword" or query.vector is None:
+        return has_words
+    is_similar: Mask = semantic.cosine > 0
+    return is_similar if query.request.mode == "semantic" else has_words | is_similar
 
 
-def _reasons(evidence: Evidence, weights: RankingWeights, places: Rows) -> list[Why]:
-    parts = {
-        name: np.float64(getattr(weights, name)) * evidence.part(name)[places] for name in PARTS
+def _score_parts(
+    features: RankingFeatures, weights: RankingWeights, places: Rows
+) -> list[ScoreParts]:
+    weighted = {
+        name: np.float64(getattr(weights, name)) * features.get(name)[places] for name in FEATURES
     }
     columns = (
-        parts["lexical"] + parts["coverage"] + parts["exact"],
-        parts["semantic"] + parts["cosine"],
-        parts["neighbours"] + parts["day"],
-        parts["time"] + parts["nearby"],
-        parts["speaker"] + parts["voice"],
-        parts["lone"] + parts["length"] + parts["asks"],
-        evidence.coverage[places].astype(np.float64),
-        evidence.cosine[places].astype(np.float64),
+        weighted["lexical"] + weighted["coverage"] + weighted["exact"],
+        weighted["semantic"] + weighted["cosine"],
+        weighted["neighbours"] + weighted["day"],
+        weighted["time"] + weighted["nearby"],
+        weighted["speaker"] + weighted["voice"],
+        weighted["lone"] + weighted["length"] + weighted["asks"],
+        features.coverage[places].astype(np.float64),
+        features.cosine[places].astype(np.float64),
     )
-    told = np.round(np.array(columns), 4).T.tolist()
-    return [Why(*reason) for reason in told]
+    return [ScoreParts(*row) for row in np.round(np.array(columns), 4).T.tolist()]
 
 
-def _explain(visible: Visible, scores: Floats, request: SearchRequest) -> str:
+def _explain(visible: VisibleRows, scores: Floats, request: SearchRequest) -> str:
     if not visible.open.any():
         return "nothing stored passes the filters"
     if not len(scores):

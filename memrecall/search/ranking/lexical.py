@@ -1,5 +1,10 @@
-"""Finding by words: BM25 over the postings, and the query language over the same arrays."""
+"""Lexical search: BM25 over the postings, and the query language over the same arrays.
 
+This is the package's own BM25, for indexes of any size; the tests compare it with `rank-bm25`,
+which ranks small lists of texts in `ranking/small.py`.
+"""
+
+import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -7,44 +12,46 @@ from functools import reduce
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from memrecall.search.index.columns import Columns, Mask
+from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import BREAK_ID, bigram_key
+from memrecall.search.index.rows import Floats, Mask, Rows
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.query import Phrase, Prefix, Query, QueryAnd, QueryNot, QueryOr, Term
 from memrecall.text.tokens import BREAK, Analysis, analyze, is_cjk, last_word, stem
 
 SearchTerm = tuple[str] | tuple[str, str]
 Terms = dict[SearchTerm, float]
+Spans = Sequence[tuple[int, int]]  # where a term's postings are, one span a segment
 
-# One character is a weak word: 型 of 血型 (blood group) is in 模型 (model) too.
-CHARACTER = 0.5
+# A single character is weak evidence: 型 of 血型 (blood group) is in 模型 (model) too.
+CHARACTER_WEIGHT = 0.5
+K1 = 1.2
+B = 0.6
 
 
 def all_terms(text: str) -> Terms:
-    """Every term of a text, each as often as it is said: what rows are filed under."""
+    """Return every term of a text with its number of occurrences, as rows are indexed."""
     analysis = analyze(text)
     single: list[SearchTerm] = [(term,) for term in (*_atoms(analysis), *analysis.extras)]
     return _count([(term, 1.0) for term in (*single, *_pairs(analysis))])
 
 
-def question_terms(text: str) -> Terms:
-    """The terms of a plain question that tell something; all of them if none does."""
+def query_terms(text: str) -> Terms:
+    """Return the terms of a plain query without stop words, or all if nothing else is left."""
     analysis = analyze(text)
-    telling: list[tuple[SearchTerm, float]] = [
-        ((atom,), CHARACTER if is_cjk(atom) else 1.0)
+    weighted: list[tuple[SearchTerm, float]] = [
+        ((atom,), CHARACTER_WEIGHT if is_cjk(atom) else 1.0)
         for atom in _atoms(analysis)
         if atom not in STOP_TERMS and atom not in STOP_CHARS
     ]
-    telling += [((extra,), 1.0) for extra in analysis.extras]
-    telling += [(pair, 1.0) for pair in _pairs(analysis) if _tells(pair)]
-    return _count(telling) if telling else all_terms(text)
+    weighted += [((extra,), 1.0) for extra in analysis.extras]
+    weighted += [(pair, 1.0) for pair in _pairs(analysis) if not _is_stop_pair(pair)]
+    return _count(weighted) if weighted else all_terms(text)
 
 
-def _tells(pair: tuple[str, str]) -> bool:
-    grammar = pair[0] in STOP_CHARS and pair[1] in STOP_CHARS
-    return not grammar and "".join(pair) not in STOP_WORDS
+def _is_stop_pair(pair: tuple[str, str]) -> bool:
+    return all(character in STOP_CHARS for character in pair) or "".join(pair) in STOP_WORDS
 
 
 def _atoms(analysis: Analysis) -> list[str]:
@@ -62,109 +69,138 @@ def _count(weighted: list[tuple[SearchTerm, float]]) -> Terms:
     return terms
 
 
-Floats = npt.NDArray[np.float32]
+@dataclass(frozen=True, slots=True)
+class TermWeights:
+    """The weight of each query term, in their order, and the average row length."""
 
-K1 = 1.2
-B = 0.6
+    average_length: float
+    weights: tuple[float, ...]
+
+    def pack(self) -> str:
+        """Return the exact numbers as text, for a cursor."""
+        numbers = np.array([self.average_length, *self.weights], dtype="<f8")
+        return base64.b64encode(numbers.tobytes()).decode()
+
+    @classmethod
+    def unpack(cls, text: str) -> "TermWeights":
+        """Return what `pack` was called on."""
+        numbers = np.frombuffer(base64.b64decode(text), dtype="<f8").tolist()
+        return cls(numbers[0], tuple(numbers[1:]))
 
 
 @dataclass(frozen=True, slots=True)
 class LexicalScores:
-    """BM25 of each row, and what a row of average length that has every term once would score."""
+    """The BM25 score of each row, and that of an average row with every term once."""
 
     scores: Floats
-    full: float
-    weights: Mapping[SearchTerm, float] = field(default_factory=dict)  # what each term tells
+    full_score: float
+    weights: Mapping[SearchTerm, float] = field(default_factory=dict)
 
-    def coverage(self, rows: npt.NDArray[np.int64]) -> Floats:
-        """How much of the query's weight each of the rows has, 0 to 1."""
-        share: Floats = np.minimum(self.scores[rows] / np.float32(self.full or 1.0), 1)
+    def coverage(self, rows: Rows) -> Floats:
+        """Return the share of the query's weight that each of the rows has, 0 to 1."""
+        share: Floats = np.minimum(self.scores[rows] / np.float32(self.full_score or 1.0), 1)
         return share
 
 
 def bm25(columns: Columns, terms: Terms, alive: Mask) -> LexicalScores:
-    """Score every row against weighted terms. Dead rows count for nothing."""
+    """Score every living row against weighted terms; all other rows score 0."""
+    spans = term_spans(columns, terms)
+    weights = weigh_terms(columns, terms, spans, alive)
+    scores = score_terms(columns, spans, weights)
+    if not alive.all():
+        scores[~alive] = 0
+    by_term = dict(zip(terms, weights.weights, strict=True))
+    return LexicalScores(scores, sum(weights.weights), by_term)
+
+
+def term_spans(columns: Columns, terms: Terms) -> list[Spans]:
+    """Return where the postings of each term are."""
+    keys = np.array([_term_key(columns, term) for term in terms], dtype=np.int64)
+    by_segment = [segment.spans(keys) for segment in columns.segments]
+    return [[spans[at] for spans in by_segment] for at in range(len(terms))]
+
+
+def weigh_terms(
+    columns: Columns, terms: Terms, spans: Sequence[Spans], counted: Mask
+) -> TermWeights:
+    """Return the weights of terms among the counted rows: the rarer, the higher."""
+    total = int(np.count_nonzero(counted))
+    if not total:
+        return TermWeights(1.0, tuple(0.0 for _ in terms))
+    mask = None if total == columns.rows else counted
+    weights = []
+    for weight, term_span in zip(terms.values(), spans, strict=True):
+        frequency = _document_frequency(columns, term_span, mask)
+        weights.append(weight * math.log(1 + (total - frequency + 0.5) / (frequency + 0.5)))
+    lengths = columns.lengths()
+    average = _average_length(columns) if mask is None else float(lengths[mask].mean())
+    return TermWeights(average, tuple(weights))
+
+
+def score_terms(columns: Columns, spans: Sequence[Spans], weights: TermWeights) -> Floats:
+    """Return the BM25 score of every row with given weights."""
     scores = np.zeros(columns.rows, dtype=np.float32)
-    total = int(np.count_nonzero(alive))
-    if not terms or not total:
-        return LexicalScores(scores, 0.0)
-    keys = np.array([term_key(columns, term) for term in terms], dtype=np.int64)
-    places = [segment.places(keys) for segment in columns.segments]
-    everyone = total == columns.rows
-    norms = (
-        columns.derive("norms", lambda: length_norms(columns, average_length(columns, None)))
-        if everyone
-        else length_norms(columns, average_length(columns, alive))
-    )
-    weights: dict[SearchTerm, float] = {}
-    for at, (term, asked) in enumerate(terms.items()):
-        spans = [place[at] for place in places]
-        found = document_frequency(columns, spans, None if everyone else alive)
-        weight = asked * math.log(1 + (total - found + 0.5) / (found + 0.5))
-        weights[term] = weight
-        if found:
-            add_term(columns, spans, weight, norms, scores)
-    return LexicalScores(scores, sum(weights.values()), weights)
+    if spans and columns.rows:
+        norms = _length_norms(columns, weights.average_length)
+        for term_span, weight in zip(spans, weights.weights, strict=True):
+            _add_term(columns, term_span, weight, norms, scores)
+    return scores
 
 
-def term_key(columns: Columns, term: SearchTerm) -> int:
-    """The key of a term's postings; -1, which none has, if the user never said it."""
+def _term_key(columns: Columns, term: SearchTerm) -> int:
+    """Return the key of a term's postings; -1, which no term has, if it is not indexed."""
     numbers = [columns.vocabulary.get(part, -1) for part in term]
     if -1 in numbers:
         return -1
     return numbers[0] if len(numbers) == 1 else bigram_key(*numbers)
 
 
-def average_length(columns: Columns, alive: Mask | None) -> float:
-    """How many terms a living row is filed under; without a mask, all are alive."""
-    lengths = columns.lengths()
-    return float((lengths if alive is None else lengths[alive]).mean())
+def _average_length(columns: Columns) -> float:
+    return columns.cached("average_length", lambda: float(columns.lengths().mean()))
 
 
-def length_norms(columns: Columns, average: float) -> Floats:
-    """How much each row's length dampens what it says."""
-    lengths = columns.lengths()
-    norms: Floats = (K1 * (1 - B + B * lengths / max(average, 1e-9))).astype(np.float32)
-    return norms
+def _length_norms(columns: Columns, average: float) -> Floats:
+    """Return by how much the length of each row lowers its score."""
+
+    def compute() -> Floats:
+        norms: Floats = (K1 * (1 - B + B * columns.lengths() / max(average, 1e-9))).astype(
+            np.float32
+        )
+        return norms
+
+    if average == _average_length(columns):  # every row counts, as in most searches
+        return columns.cached("length_norms", compute)
+    return compute()
 
 
-def document_frequency(
-    columns: Columns, spans: Sequence[tuple[int, int]], alive: Mask | None
-) -> int:
-    """How many living rows have a term, whose postings `spans` are in each segment."""
-    if alive is None:
+def _document_frequency(columns: Columns, spans: Spans, counted: Mask | None) -> int:
+    """Return how many of the counted rows have a term; without a mask, all rows count."""
+    if counted is None:
         return sum(end - start for start, end in spans)
-    found = first_row = 0
+    frequency = first_row = 0
     for segment, (start, end) in zip(columns.segments, spans, strict=True):
-        living = alive[first_row : first_row + segment.rows]
-        found += int(np.count_nonzero(living[segment.docs[start:end]]))
+        part = counted[first_row : first_row + segment.rows]
+        frequency += int(np.count_nonzero(part[segment.docs[start:end]]))
         first_row += segment.rows
-    return found
+    return frequency
 
 
-def add_term(
-    columns: Columns,
-    spans: Sequence[tuple[int, int]],
-    weight: float,
-    norms: Floats,
-    scores: Floats,
-) -> None:
-    """Add what one term says for each row."""
+def _add_term(columns: Columns, spans: Spans, weight: float, norms: Floats, scores: Floats) -> None:
     first_row = 0
     for segment, (start, end) in zip(columns.segments, spans, strict=True):
         if start != end:
             docs = segment.docs[start:end]
-            said = segment.frequencies[start:end].astype(np.float32)
+            gain = segment.frequencies[start:end].astype(np.float32)
             norm = norms[first_row : first_row + segment.rows][docs]
-            norm += said
-            said *= np.float32(weight * (K1 + 1))
-            said /= norm
-            scores[first_row : first_row + segment.rows][docs] += said
+            norm += gain
+            gain *= np.float32(weight * (K1 + 1))
+            gain /= norm
+            scores[first_row : first_row + segment.rows][docs] += gain
         first_row += segment.rows
 
 
 def match(columns: Columns, query: Query) -> Mask:
-    """The rows for which a query of the query language is true."""
+    """Return the rows for which a query of the query language is true."""
     match query:
         case Term() | Phrase():
             return match_words(columns, query.text)
@@ -179,53 +215,51 @@ def match(columns: Columns, query: Query) -> Mask:
 
 
 def match_words(columns: Columns, text: str) -> Mask:
-    """The rows where these words stand, in this order and next to each other."""
-    atoms = [atom for atom in analyze(text).atoms if atom != BREAK]
+    """Return the rows that contain these words next to each other, in this order."""
+    atoms = _atoms(analyze(text))
     numbers = [columns.vocabulary.get(atom, -1) for atom in atoms]
     if not numbers or -1 in numbers:
         return np.zeros(columns.rows, dtype=np.bool_)
     if len(numbers) == 1:
         return _rows_with_any(columns, numbers)
     if len(numbers) == 2 and all(map(is_cjk, atoms)):
-        return _rows_with_any(columns, [bigram_key(*numbers)])  # filed under just that
+        return _rows_with_any(columns, [bigram_key(*numbers)])  # Pairs have postings of their own.
     return _rows_with_phrase(columns, [[number] for number in numbers])
 
 
 def _match_prefix(columns: Columns, text: str) -> Mask:
-    atoms = [atom for atom in analyze(text).atoms if atom != BREAK]
-    *before, last = atoms
+    *before, last = _atoms(analyze(text))
     if is_cjk(last):
-        return match_words(columns, text)  # Chinese goes on after any character
-    # Terms are stems: "configuration*" must find what is filed under "configur".
-    written = last_word(text)
-    ending = columns.vocabulary.starting_with(written)
-    filed = columns.vocabulary.get(stem(written))
-    choices = sorted({*ending, *([] if filed is None else [filed])} - {BREAK_ID})
+        return match_words(columns, text)  # Any character can follow in Chinese.
+    # Terms are stems: "configuration*" must match what is indexed as "configur".
+    prefix = last_word(text)
+    choices = {*columns.vocabulary.starting_with(prefix), columns.vocabulary.get(stem(prefix), -1)}
+    choices -= {BREAK_ID, -1}
     fixed = [columns.vocabulary.get(atom, -1) for atom in before]
     if not choices or -1 in fixed:
         return np.zeros(columns.rows, dtype=np.bool_)
     if not fixed:
-        return _rows_with_any(columns, choices)
-    return _rows_with_phrase(columns, [*([number] for number in fixed), choices])
+        return _rows_with_any(columns, sorted(choices))
+    return _rows_with_phrase(columns, [*([number] for number in fixed), sorted(choices)])
 
 
 def _rows_with_any(columns: Columns, numbers: Sequence[int]) -> Mask:
-    found = np.zeros(columns.rows, dtype=np.bool_)
+    mask = np.zeros(columns.rows, dtype=np.bool_)
     keys = np.array(numbers, dtype=np.int64)
     first_row = 0
     for segment in columns.segments:
-        part = found[first_row : first_row + segment.rows]
-        for start, end in segment.places(keys):
+        part = mask[first_row : first_row + segment.rows]
+        for start, end in segment.spans(keys):
             part[segment.docs[start:end]] = True
         first_row += segment.rows
-    return found
+    return mask
 
 
 def _rows_with_phrase(columns: Columns, phrase: Sequence[Sequence[int]]) -> Mask:
-    found = np.zeros(columns.rows, dtype=np.bool_)
-    places = [np.array(choices, dtype=np.int32) for choices in phrase]
+    mask = np.zeros(columns.rows, dtype=np.bool_)
+    positions = [np.array(choices, dtype=np.int32) for choices in phrase]
     first_row = 0
     for segment in columns.segments:
-        found[first_row + segment.rows_with_phrase(places)] = True
+        mask[first_row + segment.rows_with_phrase(positions)] = True
         first_row += segment.rows
-    return found
+    return mask

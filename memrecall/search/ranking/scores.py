@@ -1,19 +1,18 @@
-"""From evidence to one order: standardised parts, summed with fixed weights.
+"""From features to one order: standardised features, summed with fixed weights.
 
-Each side's scores are standardised over the user's living rows, so that a side that cannot tell
-rows apart stays silent, whatever its scale. Beside them stand two absolute measures, how much of
-the question a row covers and its cosine: in a small collection standard scores alone say little.
+Lexical and semantic scores are standardised over the user's living rows, so that a side that cannot
+tell rows apart has no influence, whatever its scale. Two absolute measures complement them, how
+much of the query a row covers and its cosine: in a small collection standard scores say little.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-Floats = npt.NDArray[np.float32]
+from memrecall.search.index.rows import Floats
 
-PARTS = (
+FEATURES = (
     "lexical",
     "coverage",
     "exact",
@@ -29,33 +28,33 @@ PARTS = (
     "length",
     "asks",
 )
-_FEW = 8  # of so many rows, standard scores tell half
-_LARGEST = 8.0  # one rare word in a hundred thousand rows stands out, but not without bound
+_HALF_TRUST_ROWS = 8  # with this many rows, standard scores count half
+_MAX_DEVIATION = 8.0  # bounds one rare word among a hundred thousand rows
 
 
 @dataclass(frozen=True, slots=True)
 class RankingWeights:
-    """How much each kind of evidence counts, and where relevance 0.5 lies."""
+    """The weight of each feature; `bias` sets the score of relevance 0.5."""
 
-    lexical: float = 0.0  # how much better than other rows it fits the words
-    coverage: float = 0.0  # how much of the words it has
-    exact: float = 0.0  # the part of that beyond one half: nearly the very words
-    semantic: float = 0.0  # how much closer than other rows it is in meaning
+    lexical: float = 0.0  # how much better than other rows it matches the words
+    coverage: float = 0.0  # the share of the query's words that it has
+    exact: float = 0.0  # the part of coverage beyond one half: nearly the same words
+    semantic: float = 0.0  # how much closer in meaning than other rows it is
     cosine: float = 0.0
-    neighbours: float = 0.0  # what was said around it, in a dialogue
-    day: float = 0.0  # the best of the other rows of that day
-    time: float = 0.0  # said within a time that the question names
-    nearby: float = 0.0  # said just before or after it
-    speaker: float = 0.0  # said by somebody whom the question names
-    voice: float = 0.0  # the same, in a dialogue, where it tells the two apart
+    neighbours: float = 0.0  # scores of the surrounding messages, in a dialogue
+    day: float = 0.0  # the best score of the other rows of that day
+    time: float = 0.0  # within a time that the query names
+    nearby: float = 0.0  # shortly before or after that time
+    speaker: float = 0.0  # said by someone whom the query names
+    voice: float = 0.0  # the same in a dialogue, where it distinguishes two speakers
     lone: float = 0.0  # not part of a dialogue: a note, a memory, an event
     length: float = 0.0
-    asks: float = 0.0  # it is a question itself
+    asks: float = 0.0  # is a question itself
     bias: float = 0.0
 
 
-# Fitted on LifeBench and MADial in both languages (`benchmarks/fit_ranking.py`), rounded, with what
-# those sets hardly show (dialogue, named speakers, questions) set by hand; checked on LoCoMo.
+# Fitted on LifeBench and MADial in both languages (`benchmarks/fit_ranking.py`) and rounded; what
+# those sets rarely contain (dialogue, named speakers, questions) is set by hand. Checked on LoCoMo.
 HYBRID = RankingWeights(
     lexical=0.32,
     coverage=0.4,
@@ -72,36 +71,13 @@ HYBRID = RankingWeights(
     asks=-0.8,
     bias=-4.0,
 )
-# A single side is ranked by its own measure alone.
+# The other modes rank by one side alone.
 KEYWORD = RankingWeights(lexical=0.4, coverage=1.4, bias=-2.0)
 SEMANTIC = RankingWeights(semantic=0.4, cosine=4.0, bias=-2.5)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
-    """What speaks for each candidate, one array a kind."""
-
-    lexical: Floats
-    coverage: Floats
-    semantic: Floats
-    cosine: Floats
-    context: "Context | None" = None  # only a hybrid search looks around
-
-    def part(self, name: str) -> Floats:
-        """One kind of evidence by its name."""
-        if name == "exact":
-            return np.maximum(2 * self.coverage - 1, 0)
-        if name in _OWN:
-            own: Floats = getattr(self, name)
-            return own
-        if self.context is None:
-            return np.zeros_like(self.lexical)
-        around: Floats = getattr(self.context, name)
-        return around
-
-
-@dataclass(frozen=True, slots=True)
-class Context:
+class ContextFeatures:
     """What surrounds each candidate."""
 
     neighbours: Floats
@@ -115,57 +91,80 @@ class Context:
     asks: Floats
 
 
+@dataclass(frozen=True, slots=True)
+class RankingFeatures:
+    """The features of all candidates, one array each."""
+
+    lexical: Floats
+    coverage: Floats
+    semantic: Floats
+    cosine: Floats
+    context: ContextFeatures | None = None  # only in a hybrid search
+
+    def get(self, name: str) -> Floats:
+        """Return one feature by its name."""
+        if name == "exact":
+            return np.maximum(2 * self.coverage - 1, 0)
+        if name in _OWN:
+            own: Floats = getattr(self, name)
+            return own
+        if self.context is None:
+            return np.zeros_like(self.lexical)
+        surrounding: Floats = getattr(self.context, name)
+        return surrounding
+
+
 _OWN = frozenset({"lexical", "coverage", "semantic", "cosine"})
 
 
 @dataclass(frozen=True, slots=True)
-class Standard:
-    """The mean and the spread that scores are measured by."""
+class Standardizer:
+    """The mean and the spread that scores are standardised with."""
 
     mean: float
     spread: float
-    trust: float = 1.0  # less where few rows were measured
+    trust: float = 1.0  # lower where few rows were measured
 
     @classmethod
-    def of(cls, values: Floats, size: int) -> "Standard":
-        """Measured on `size` rows, of which those without a value count as 0."""
+    def fit(cls, values: Floats, size: int) -> "Standardizer":
+        """Measure `size` rows, of which those without a value count as 0."""
         if not len(values):
             return cls(0.0, 0.0)
         exact = values.astype(np.float64)
         mean = float(exact.sum()) / size
         spread = math.sqrt(max(float(np.square(exact).sum()) / size - mean * mean, 0.0))
-        return cls(mean, spread, size / (size + _FEW))
+        return cls(mean, spread, size / (size + _HALF_TRUST_ROWS))
 
     def apply(self, scores: Floats) -> Floats:
-        """The scores as standard deviations from the mean; all 0 where there is no spread."""
+        """Return scores as standard deviations from the mean; all 0 if there is no spread."""
         if self.spread < 1e-6:
             return np.zeros_like(scores)
         centred = (scores - np.float32(self.mean)) / np.float32(self.spread)
-        clipped: Floats = np.clip(centred, -_LARGEST, _LARGEST) * np.float32(self.trust)
-        return clipped
+        bounded: Floats = np.clip(centred, -_MAX_DEVIATION, _MAX_DEVIATION)
+        return bounded * np.float32(self.trust)
 
 
-NOTHING = Standard(0.0, 0.0)
+NO_SPREAD = Standardizer(0.0, 0.0)
 
 
-def combine(evidence: Evidence, weights: RankingWeights) -> Floats:
-    """One score a candidate: larger is better, 0 is a relevance of one half."""
-    total = np.full(len(evidence.lexical), weights.bias, dtype=np.float32)
-    for name in PARTS:
+def combine(features: RankingFeatures, weights: RankingWeights) -> Floats:
+    """Return one score for each candidate: higher is better, 0 is a relevance of one half."""
+    total = np.full(len(features.lexical), weights.bias, dtype=np.float32)
+    for name in FEATURES:
         weight = getattr(weights, name)
         if weight:
-            total += np.float32(weight) * evidence.part(name)
-    # Steps that rounding errors cannot cross: ties are ties on every machine and database.
+            total += np.float32(weight) * features.get(name)
+    # Steps larger than rounding errors: ties are ties on every machine and database.
     return np.round(total, 4)
 
 
-def relevance(total: float) -> float:
-    """A combined score as a number from 0 to 1."""
-    return round(1 / (1 + math.exp(-total)), 4)
+def relevance(score: float) -> float:
+    """Return a combined score as a number from 0 to 1."""
+    return round(1 / (1 + math.exp(-score)), 4)
 
 
-def logit(share: float) -> float:
-    """The combined score that has this relevance."""
-    if share <= 0:
+def logit(relevance: float) -> float:
+    """Return the combined score of a relevance."""
+    if relevance <= 0:
         return -math.inf
-    return math.inf if share >= 1 else math.log(share / (1 - share))
+    return math.inf if relevance >= 1 else math.log(relevance / (1 - relevance))

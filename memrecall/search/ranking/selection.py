@@ -1,4 +1,4 @@
-"""Which rows may be found, and the first of them in order."""
+"""Which rows may be results, and the first of them in order."""
 
 from collections.abc import Iterator
 from datetime import datetime
@@ -8,25 +8,37 @@ import numpy as np
 import numpy.typing as npt
 
 from memrecall.scope import Permission, Scope
-from memrecall.search.index.columns import Columns, Mask
-from memrecall.search.index.rows import ALWAYS, MESSAGE, NEVER, role_number, to_micros
+from memrecall.search.index.columns import Columns
+from memrecall.search.index.rows import (
+    ALWAYS,
+    MESSAGE,
+    NEVER,
+    Floats,
+    Mask,
+    Rows,
+    role_number,
+    to_micros,
+)
 from memrecall.search.ranking.lexical import match_words
 from memrecall.search.request import KINDS, SearchRequest
-
-Rows = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float32]
+from memrecall.store import MessageFilter
 
 
 class RankPosition(NamedTuple):
-    """Where a row stands in the order: score, then the later first, then the key."""
+    """A row's position in the order: by score, then the latest first, then by key."""
 
     score: float
     ts: int
     key: str
 
+    @classmethod
+    def of(cls, columns: Columns, row: int, score: float) -> "RankPosition":
+        """Return the position of a row with a score."""
+        return cls(score, int(columns.table.ts[row]), columns.table.keys[row])
 
-class Visible(NamedTuple):
-    """The rows that pass the filters; and those that only a missing permission hides."""
+
+class VisibleRows(NamedTuple):
+    """The rows that pass the filters, and those that only a missing permission hides."""
 
     open: Mask
     withheld: Mask
@@ -34,21 +46,27 @@ class Visible(NamedTuple):
 
 def visible_rows(
     columns: Columns, scope: Scope, request: SearchRequest, alive: Mask, now: datetime
-) -> Visible:
+) -> VisibleRows:
     """Apply scope and filters, before anything is ranked."""
     table = columns.table
-    passed = alive & _valid_at(columns, now)
-    for condition in _asked_for(columns, request):
-        passed &= condition
-    if scope.agent_id is not None:
-        passed &= table.agent == table.names.find(scope.agent_id)
+    passing = in_agent(columns, scope, alive & _valid_at(columns, now))
+    for condition in _conditions(columns, request):
+        passing &= condition
     if scope.allows(Permission.SENSITIVE):
-        return Visible(passed, np.zeros_like(passed))
-    return Visible(passed & ~table.sensitive, passed & table.sensitive)
+        return VisibleRows(passing, np.zeros_like(passing))
+    return VisibleRows(passing & ~table.sensitive, passing & table.sensitive)
+
+
+def in_agent(columns: Columns, scope: Scope, rows: Mask) -> Mask:
+    """Return the rows of the scope's agent; all of them if the scope has none."""
+    if scope.agent_id is None:
+        return rows
+    of_agent: Mask = columns.table.agent == columns.table.names.find(scope.agent_id)
+    return rows & of_agent
 
 
 def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:
-    """The rows there are, as if what is excluded had never been written."""
+    """Return the rows at a version, as if excluded ones had never been written."""
     alive = columns.alive(version)
     rows = [columns.row_of(kind, key) for key in request.exclude for kind in KINDS]
     excluded = [row for row in rows if row is not None]
@@ -60,90 +78,88 @@ def living_rows(columns: Columns, request: SearchRequest, version: int) -> Mask:
 
 def _valid_at(columns: Columns, now: datetime) -> Mask | bool:
     table, moment = columns.table, to_micros(now)
-    bounded = columns.derive(
+    is_bounded = columns.cached(
         "bounded", lambda: bool(((table.valid_from != ALWAYS) | (table.valid_to != NEVER)).any())
     )
-    if not bounded:
+    if not is_bounded:
         return True
     valid: Mask = (table.valid_from <= moment) & (table.valid_to > moment)
     return valid
 
 
-def _asked_for(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
-    """A condition for each filter that is set."""
+def filter_conditions(
+    columns: Columns, conditions: SearchRequest | MessageFilter
+) -> Iterator[Mask]:
+    """Yield a mask for each filter on time, role and session that is set."""
     table = columns.table
-    if request.since is not None:
-        yield table.ts >= to_micros(request.since)
-    if request.until is not None:
-        yield table.ts < to_micros(request.until)
-    if request.role is not None:
-        yield table.role == role_number(request.role)
+    if conditions.since is not None:
+        yield table.ts >= to_micros(conditions.since)
+    if conditions.until is not None:
+        yield table.ts < to_micros(conditions.until)
+    if conditions.role is not None:
+        yield table.role == role_number(conditions.role)
+    if conditions.session_id is not None:
+        yield table.session == table.names.find(conditions.session_id)
+
+
+def _conditions(columns: Columns, request: SearchRequest) -> Iterator[Mask]:
+    table = columns.table
+    yield from filter_conditions(columns, request)
     if request.kind is not None:
         yield table.kind == KINDS.index(request.kind)
-    if request.session_id is not None:
-        yield table.session == table.names.find(request.session_id)
     if request.memory_types:
         types = [table.names.find(name) for name in request.memory_types]
-        messages_too = "message" in request.memory_types
-        yield np.isin(table.memory_type, types) | (messages_too & (table.kind == MESSAGE))
+        includes_messages = "message" in request.memory_types
+        yield np.isin(table.memory_type, types) | (includes_messages & (table.kind == MESSAGE))
     if request.only is not None:
-        yield _named(columns, request.only)
+        rows = [columns.row_of("memory", key) for key in request.only]
+        mask = np.zeros(columns.rows, dtype=np.bool_)
+        mask[[row for row in rows if row is not None]] = True
+        yield mask
     if request.keywords:
         yield np.logical_or.reduce([match_words(columns, word) for word in request.keywords])
 
 
-def _named(columns: Columns, keys: frozenset[str]) -> Mask:
-    rows = [columns.row_of("memory", key) for key in keys]
-    mask = np.zeros(columns.rows, dtype=np.bool_)
-    mask[[row for row in rows if row is not None]] = True
-    return mask
-
-
-def first_places(
+def top_positions(
     columns: Columns,
     rows: Rows,
     scores: Floats,
-    wanted: Mask,
+    eligible: Mask,
     limit: int,
     after: RankPosition | None,
 ) -> list[int]:
-    """Where in `rows` the first `limit` wanted ones are, by score, time and key."""
-    places = np.flatnonzero(wanted)
+    """Return the indexes into `rows` of the first `limit` eligible rows in order."""
+    places = np.flatnonzero(eligible)
     if after is not None:
         places = places[_comes_after(columns, rows[places], scores[places], after)]
-    places = _cut(places, scores[places], limit)
+    places = _largest(places, scores[places], limit)
     if len(places) > limit:
-        # Many share the last score: time decides before keys are compared one by one.
+        # Many rows share the last score: time decides before keys are compared one by one.
         last = scores[places].min()
         better, level = places[scores[places] > last], places[scores[places] == last]
-        level = _cut(level, columns.table.ts[rows[level]], limit - len(better))
+        level = _largest(level, columns.table.ts[rows[level]], limit - len(better))
         places = np.concatenate([better, level])
 
     def order(at: int) -> tuple[float, int, str]:
-        place = place_of(columns, int(rows[at]), float(scores[at]))
-        return -place.score, -place.ts, place.key
+        position = RankPosition.of(columns, int(rows[at]), float(scores[at]))
+        return -position.score, -position.ts, position.key
 
     return sorted(places.tolist(), key=order)[:limit]
 
 
-def place_of(columns: Columns, row: int, score: float) -> RankPosition:
-    """Where a row of that score stands."""
-    return RankPosition(score, int(columns.table.ts[row]), columns.table.keys[row])
-
-
-def _cut(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
-    """The places of the `limit` largest values, and all that are level with the last of them."""
+def _largest(places: Rows, values: npt.NDArray[np.generic], limit: int) -> Rows:
+    """Return the places of the `limit` largest values and of all ties with the last of them."""
     if len(places) <= limit:
         return places
-    least = np.partition(values, len(values) - limit)[len(values) - limit]
-    enough: Mask = values >= least
-    return places[enough]
+    lowest = np.partition(values, len(values) - limit)[len(values) - limit]
+    is_large: Mask = values >= lowest
+    return places[is_large]
 
 
-def _comes_after(columns: Columns, rows: Rows, scores: Floats, place: RankPosition) -> Mask:
+def _comes_after(columns: Columns, rows: Rows, scores: Floats, position: RankPosition) -> Mask:
     ts = columns.table.ts[rows]
-    level = scores == np.float32(place.score)
-    behind: Mask = (scores < np.float32(place.score)) | (level & (ts < place.ts))
-    for at in np.flatnonzero(level & (ts == place.ts)):
-        behind[at] = columns.table.keys[rows[at]] > place.key
-    return behind
+    is_level = scores == np.float32(position.score)
+    is_after: Mask = (scores < np.float32(position.score)) | (is_level & (ts < position.ts))
+    for at in np.flatnonzero(is_level & (ts == position.ts)):
+        is_after[at] = columns.table.keys[rows[at]] > position.key
+    return is_after

@@ -29,7 +29,7 @@ from memrecall.server.errors import (
 )
 from memrecall.server.http.payloads import MEDIA_TYPE, problem_response
 from memrecall.server.metrics import Metrics
-from memrecall.telemetry import ActiveSpan, trace_request, tracing
+from memrecall.telemetry import ActiveSpan, trace_request, use_tracer
 
 log = logging.getLogger("memrecall.server")
 
@@ -127,7 +127,7 @@ class RequestMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        with tracing(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
+        with use_tracer(self._tracer), trace_request(scope["method"], scope["headers"]) as span:
             await self._observe(span, scope, receive, send)
 
     async def _observe(self, span: ActiveSpan, scope: Scope, receive: Receive, send: Send) -> None:

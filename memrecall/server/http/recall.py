@@ -10,8 +10,8 @@ from pydantic_core import to_json
 
 from memrecall.agent import Recaller, RecallOptions, RecallResult
 from memrecall.agent.autogen.events import stream_recall
-from memrecall.agent.leaks import leaked_families
-from memrecall.agent.outcome import StopReason
+from memrecall.agent.dispatch import leaked_families
+from memrecall.agent.result import StopReason
 from memrecall.agent.trace import CallEvent, StopEvent, TraceEvent
 from memrecall.budget import Limits
 from memrecall.errors import StorageError

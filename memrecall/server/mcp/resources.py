@@ -1,12 +1,12 @@
-"""Memories and traces of the bound user as resources: JSON under `memrecall://`."""
+"""Memories and traces of the bound user as MCP resources: JSON under `memrecall://`."""
 
 from urllib.parse import quote, unquote
 
 from mcp_types import Resource, ResourceTemplate, TextResourceContents
 from pydantic_core import to_json
 
+from memrecall.agent.tools.context import ToolContext
 from memrecall.errors import NotFound
-from memrecall.server.mcp.tools import Guest
 from memrecall.store import MemoryQuery
 
 MEDIA_TYPE = "application/json"
@@ -49,11 +49,13 @@ _COLLECTIONS = [
 ]
 
 
-async def list_resources(guest: Guest, cursor: str | None) -> tuple[list[Resource], str | None]:
-    """A page of resources, and where to go on: the collections, then memory by memory."""
-    if guest.scope is None:
+async def list_resources(
+    context: ToolContext, cursor: str | None
+) -> tuple[list[Resource], str | None]:
+    """Return a page of resources and the next cursor: the collections, then the memories."""
+    if not context.has_user:
         return [], None
-    page = await guest.library.store.memory_list(guest.scope).page(
+    page = await context.library.store.memory_list(context.scope).page(
         MemoryQuery(), limit=_PAGE, cursor=cursor
     )
     memories = [
@@ -68,17 +70,19 @@ async def list_resources(guest: Guest, cursor: str | None) -> tuple[list[Resourc
     return [*([] if cursor else _COLLECTIONS), *memories], page.next_cursor
 
 
-async def read_resource(guest: Guest, uri: str) -> TextResourceContents:
-    """One resource; NotFound for any other."""
-    return TextResourceContents(uri=uri, mime_type=MEDIA_TYPE, text=(await _read(guest, uri)))
+async def read_resource(context: ToolContext, uri: str) -> TextResourceContents:
+    """Return one resource; raises NotFound for an unknown URI."""
+    return TextResourceContents(uri=uri, mime_type=MEDIA_TYPE, text=await _read(context, uri))
 
 
-async def _read(guest: Guest, uri: str) -> str:
-    scope, store = guest.scope, guest.library.store
+async def _read(context: ToolContext, uri: str) -> str:
+    scope, store = context.scope, context.library.store
     kind, slash, name = uri.removeprefix(_SCHEME).partition("/")
     key = unquote(name)
-    known = uri.startswith(_SCHEME) and kind in ("memories", "traces") and bool(slash) == bool(key)
-    if scope is None or not known:
+    is_known = (
+        uri.startswith(_SCHEME) and kind in ("memories", "traces") and bool(slash) == bool(key)
+    )
+    if not context.has_user or not is_known:
         raise NotFound(f"there is no resource {uri[:200]!r}")
     if kind == "memories":
         if key:

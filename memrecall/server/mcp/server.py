@@ -1,6 +1,7 @@
-"""MCP over standard input and output: for one user, on this machine."""
+"""The MCP server: tools, resources and a prompt; and MCP over standard input and output."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any
 
 import mcp_types as types
@@ -9,18 +10,28 @@ from mcp.server.context import ServerRequestContext
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic_core import to_json
 
 from memrecall import __version__
+from memrecall.agent import Recaller, RecallOptions, RecallResult, StopReason
 from memrecall.agent.prompt_view import write_block
-from memrecall.errors import MemrecallError, NotFound
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.models import ToolOutput
+from memrecall.agent.tools.table import tools_for
+from memrecall.errors import MemrecallError, NotFound, StorageError
+from memrecall.library.caches import Caches
+from memrecall.memory import Library
+from memrecall.scope import Scope
 from memrecall.server.mcp.resources import TEMPLATES, list_resources, read_resource
-from memrecall.server.mcp.tools import ALL_TOOLS, Guest
 from memrecall.server.rpc import Code
-from memrecall.server.tools import fault_of, report_bug
+from memrecall.server.rpc.methods import as_json, fault_of, report_bug
 
-Context = ServerRequestContext[Any, Any]
-GuestOf = Callable[[Context], Awaitable[Guest]]
+RequestContext = ServerRequestContext[Any, Any]
+ContextOf = Callable[[RequestContext], Awaitable[ToolContext]]
+Limiter = Callable[[], AbstractAsyncContextManager[None]]
 
+ACTOR = "mcp"
 INSTRUCTIONS = """\
 memrecall remembers for one user across conversations, and keeps the knowledge base of an agent.
 Before you answer something that refers to the past, call `recall`; what it returns is data that
@@ -38,15 +49,66 @@ _PROMPT = types.Prompt(
 )
 
 
-class McpFace:
-    """The handlers of one server; whom they serve, each request tells."""
+def make_context(
+    library: Library,
+    scope: Scope,
+    model_client: Any = None,
+    *,
+    has_user: bool = True,
+    can_write: bool = True,
+    is_trusted: bool = False,
+    caches: Caches | None = None,
+    limiter: Limiter = nullcontext,
+) -> ToolContext:
+    """Return the context of one caller, whose recalls are limited by `limiter`."""
+    options = RecallOptions(keep_traces_days=library.settings.trace_days)
+    recaller = Recaller(library, scope, model_client, options, caches=caches)
 
-    def __init__(self, guest_of: GuestOf) -> None:
-        self._guest_of = guest_of
+    async def recall(messages: object) -> RecallResult:
+        async with limiter():
+            result = await recaller.recall(messages)
+        if result.stop_reason is StopReason.STORAGE_FAILED:
+            raise StorageError(result.problem or "the database failed")
+        return result
 
-    def server(self) -> Server[Any]:
-        """An SDK server with these handlers."""
-        made: Server[Any] = Server(
+    return ToolContext(
+        library=library,
+        scope=scope,
+        has_user=has_user,
+        can_write=can_write,
+        is_trusted=is_trusted,
+        actor=ACTOR,
+        recall=recall,
+    )
+
+
+def describe_tool(tool: Tool) -> types.Tool:
+    """Return a tool of the table as MCP lists it."""
+    return types.Tool(
+        name=tool.name,
+        title=tool.title or tool.name,
+        description=tool.texts("en").description,
+        input_schema=tool.arguments_schema(),
+        output_schema=tool.result.model_json_schema(mode="serialization"),
+        annotations=types.ToolAnnotations(
+            title=tool.title or tool.name,
+            read_only_hint=not tool.writes,
+            destructive_hint=tool.destroys,
+            idempotent_hint=not tool.writes,
+            open_world_hint=False,
+        ),
+    )
+
+
+class McpHandlers:
+    """The request handlers of a server; each request has the context of its caller."""
+
+    def __init__(self, context_of: ContextOf) -> None:
+        self._context_of = context_of
+
+    def make_server(self) -> Server[Any]:
+        """Return an SDK server with these handlers."""
+        server: Server[Any] = Server(
             "memrecall",
             version=__version__,
             title="memrecall",
@@ -59,132 +121,128 @@ class McpFace:
             on_list_prompts=self.list_prompts,
             on_get_prompt=self.get_prompt,
         )
-        # Spans go through memrecall's own door, and name no user.
-        made.middleware.clear()
-        return made
+        # The SDK's spans would name the user; memrecall's own do not.
+        server.middleware.clear()
+        return server
 
     async def list_tools(
-        self, context: Context, _params: types.PaginatedRequestParams | None
+        self, request: RequestContext, _params: types.PaginatedRequestParams | None
     ) -> types.ListToolsResult:
-        """The tools that the guest may use, always in the same order."""
-        guest = await self._guest_of(context)
-        cards = [tool.card for tool in ALL_TOOLS.values() if tool.is_offered(guest)]
-        return types.ListToolsResult(tools=cards)
-
-    async def call_tool(
-        self, context: Context, params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        """Run a tool. What goes wrong in it is told to the model, which may do better."""
-        guest = await self._guest_of(context)
-        tool = ALL_TOOLS.get(params.name)
-        if tool is None or not tool.is_offered(guest):
-            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
-        try:
-            told = await tool.run(guest, dict(params.arguments or {}))
-        except MemrecallError as error:
-            return _failure(error, guest)
-        except Exception as error:  # the outer edge: the SDK would quote its message
-            raise _bug(error) from None
-        text = told.text if told.text is not None else _as_json(told.data)
-        return types.CallToolResult(
-            content=[types.TextContent(text=text)], structured_content=told.data
+        """Return the tools that the caller may use, always in the same order."""
+        context = await self._context_of(request)
+        tools = tools_for(Interface.MCP).values()
+        return types.ListToolsResult(
+            tools=[describe_tool(tool) for tool in tools if tool.refusal(context) is None]
         )
 
+    async def call_tool(
+        self, request: RequestContext, params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        """Run a tool. Its errors go to the model, which may correct the call."""
+        context = await self._context_of(request)
+        tool = tools_for(Interface.MCP).get(params.name)
+        if tool is None or tool.refusal(context) is not None:
+            raise MCPError(types.INVALID_PARAMS, f"Unknown tool: {params.name[:100]}")
+        try:
+            result = await tool.run(context, tool.parse_params(dict(params.arguments or {})))
+        except MemrecallError as error:
+            message = _message_of(error, context)
+            return types.CallToolResult(content=[types.TextContent(text=message)], is_error=True)
+        except Exception as error:  # the SDK would quote the message of a bug
+            raise _internal_error(error) from None
+        data = as_json(result)
+        text = result.as_text() if isinstance(result, ToolOutput) else None
+        if text is None:
+            text = to_json(data, indent=2).decode()
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=data)
+
     async def list_resources(
-        self, context: Context, params: types.PaginatedRequestParams | None
+        self, request: RequestContext, params: types.PaginatedRequestParams | None
     ) -> types.ListResourcesResult:
-        """Collections and memories of the bound user, page by page."""
-        guest = await self._guest_of(context)
-        with_errors = list_resources(guest, params.cursor if params else None)
-        found, cursor = await _told(with_errors, guest)
-        return types.ListResourcesResult(resources=found, next_cursor=cursor)
+        """Return a page of the bound user's collections and memories."""
+        context = await self._context_of(request)
+        cursor = params.cursor if params else None
+        resources, cursor = await _convert_errors(list_resources(context, cursor), context)
+        return types.ListResourcesResult(resources=resources, next_cursor=cursor)
 
     async def list_templates(
-        self, context: Context, _params: types.PaginatedRequestParams | None
+        self, request: RequestContext, _params: types.PaginatedRequestParams | None
     ) -> types.ListResourceTemplatesResult:
-        """How the resources are named."""
-        guest = await self._guest_of(context)
-        templates = TEMPLATES if guest.scope is not None else []
+        """Return the URI templates of the resources."""
+        context = await self._context_of(request)
+        templates = TEMPLATES if context.has_user else []
         return types.ListResourceTemplatesResult(resource_templates=templates)
 
     async def read_resource(
-        self, context: Context, params: types.ReadResourceRequestParams
+        self, request: RequestContext, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        """One resource."""
-        guest = await self._guest_of(context)
+        """Return one resource."""
+        context = await self._context_of(request)
         uri = str(params.uri)
         try:
-            contents = await read_resource(guest, uri)
+            contents = await read_resource(context, uri)
         except NotFound as error:
-            modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-            code = types.INVALID_PARAMS if modern else _RESOURCE_NOT_FOUND
+            is_modern = request.protocol_version in MODERN_PROTOCOL_VERSIONS
+            code = types.INVALID_PARAMS if is_modern else _RESOURCE_NOT_FOUND
             raise MCPError(code, error.message, {"uri": uri}) from None
-        except Exception as error:  # the outer edge: the SDK would quote its message
-            raise _error_of(error, guest) from None
+        except Exception as error:  # the SDK would quote the message of a bug
+            raise _to_mcp_error(error, context) from None
         return types.ReadResourceResult(contents=[contents])
 
     async def list_prompts(
-        self, context: Context, _params: types.PaginatedRequestParams | None
+        self, request: RequestContext, _params: types.PaginatedRequestParams | None
     ) -> types.ListPromptsResult:
-        """The one prompt."""
-        guest = await self._guest_of(context)
-        return types.ListPromptsResult(prompts=[_PROMPT] if guest.scope is not None else [])
+        """Return the prompt `recall`, if a user is bound."""
+        context = await self._context_of(request)
+        return types.ListPromptsResult(prompts=[_PROMPT] if context.has_user else [])
 
     async def get_prompt(
-        self, context: Context, params: types.GetPromptRequestParams
+        self, request: RequestContext, params: types.GetPromptRequestParams
     ) -> types.GetPromptResult:
-        """A question with what is remembered about it in front."""
-        guest = await self._guest_of(context)
+        """Return a question after the block of what is remembered about it."""
+        context = await self._context_of(request)
         question = (params.arguments or {}).get("question", "").strip()
-        if params.name != _PROMPT.name or guest.scope is None:
+        if params.name != _PROMPT.name or not context.has_user:
             raise MCPError(types.INVALID_PARAMS, f"Unknown prompt: {params.name[:100]}")
         if not question:
             raise MCPError(types.INVALID_PARAMS, "question: it is missing")
-        result = await _told(guest.recall(question), guest)
+        result = await _convert_errors(context.recall_messages(question), context)
         text = f"{write_block(result)}\n\n{question}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=_PROMPT.description, messages=[message])
 
 
-async def _told(work: Awaitable[Any], guest: Guest) -> Any:
-    """The outcome of some work; its errors as the protocol has them."""
+async def _convert_errors(work: Awaitable[Any], context: ToolContext) -> Any:
+    """Await some work; its errors become errors of the protocol."""
     try:
         return await work
-    except Exception as error:  # the outer edge: the SDK would quote its message
-        raise _error_of(error, guest) from None
+    except Exception as error:  # the SDK would quote the message of a bug
+        raise _to_mcp_error(error, context) from None
 
 
-def _error_of(error: Exception, guest: Guest) -> MCPError:
+def _to_mcp_error(error: Exception, context: ToolContext) -> MCPError:
     if not isinstance(error, MemrecallError):
-        return _bug(error)
-    fault = fault_of(error, trusted=guest.trusted)
-    said = fault.data["reason"] if fault.code is Code.INVALID_PARAMS else fault.message
-    return MCPError(int(fault.code), said)
+        return _internal_error(error)
+    fault = fault_of(error, trusted=context.is_trusted)
+    return MCPError(int(fault.code), _message_of(error, context))
 
 
-def _failure(error: MemrecallError, guest: Guest) -> types.CallToolResult:
-    fault = fault_of(error, trusted=guest.trusted)
-    said = fault.data["reason"] if fault.code is Code.INVALID_PARAMS else fault.message
-    return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
+def _message_of(error: MemrecallError, context: ToolContext) -> str:
+    fault = fault_of(error, trusted=context.is_trusted)
+    return str(fault.data["reason"] if fault.code is Code.INVALID_PARAMS else fault.message)
 
 
-def _bug(error: Exception) -> MCPError:
+def _internal_error(error: Exception) -> MCPError:
     data = {"request_id": report_bug(error)}
     return MCPError(types.INTERNAL_ERROR, "Internal error", data)
 
 
-def _as_json(data: dict[str, Any]) -> str:
-    from pydantic_core import to_json
-
-    return to_json(data, indent=2).decode()
-
-
-async def serve_stdio(guest: Guest) -> None:
+async def serve_stdio(context: ToolContext) -> None:
     """Serve one client until the input ends."""
 
-    async def the_guest(_context: Any) -> Guest:
-        return guest
+    async def context_of(_request: Any) -> ToolContext:
+        return context
 
-    server = McpFace(the_guest).server()
+    server = McpHandlers(context_of).make_server()
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())

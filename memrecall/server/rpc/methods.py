@@ -3,6 +3,12 @@
 import logging
 from typing import Any
 
+from pydantic import BaseModel
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Interface
+from memrecall.agent.tools.models import ToolOutput
+from memrecall.agent.tools.table import tools_for
 from memrecall.errors import (
     CallerError,
     Conflict,
@@ -16,8 +22,6 @@ from memrecall.errors import (
 from memrecall.server.errors import add_error_fields, describe_failure, log_bug, new_request_id
 from memrecall.server.rpc import Code, Dispatch, RpcError
 from memrecall.server.rpc.codec import Params
-from memrecall.server.tools.desk import ToolService
-from memrecall.server.tools.registry import TOOLS, call
 
 log = logging.getLogger("memrecall.server")
 
@@ -41,23 +45,28 @@ def fault_of(error: MemrecallError, *, trusted: bool) -> RpcError:
     return RpcError(code, message, {"code": code.name})
 
 
-def dispatcher(tools: ToolService, *, trusted: bool) -> Dispatch:
-    """Return a function that calls tools by method name."""
+def dispatcher(context: ToolContext) -> Dispatch:
+    """Return a function that calls tools by method name, within the rights of a context."""
 
     async def dispatch(method: str, params: Params) -> Any:
-        tool = TOOLS.get(method)
+        tool = tools_for(Interface.RPC).get(method)
         if tool is None:
             raise RpcError(Code.METHOD_NOT_FOUND)
         try:
-            return await call(tools, tool, params)
+            return as_json(await tool.run(context, tool.parse_params(params)))
         except MemrecallError as error:
             if isinstance(error, RunError):
                 fields: dict[str, Any] = {"method": method}
                 add_error_fields(fields, error)
                 log.warning("a tool failed", extra={"fields": fields})
-            raise fault_of(error, trusted=trusted) from None
+            raise fault_of(error, trusted=context.is_trusted) from None
 
     return dispatch
+
+
+def as_json(result: BaseModel) -> dict[str, Any]:
+    """Return a tool's result as one JSON object."""
+    return result.as_json() if isinstance(result, ToolOutput) else result.model_dump(mode="json")
 
 
 def report_bug(error: Exception) -> str:

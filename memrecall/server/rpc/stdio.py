@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from memrecall.server.rpc import Dispatch, RpcLimits, answer
-from memrecall.server.tools import report_bug
+from memrecall.server.rpc.methods import report_bug
 
 _CHUNK = 64 * 1024
 _READ_AHEAD = 4  # chunks

@@ -1,4 +1,4 @@
-"""A backup as data: what is in the file, and the checks that a file must pass before it is used."""
+"""The format of a backup file, and the checks that it must pass before it is used."""
 
 import base64
 import binascii
@@ -12,38 +12,38 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
 from memrecall.errors import InvalidArgument
-from memrecall.store.knowledge.entries import NewKnowledge
+from memrecall.store.knowledge import NewKnowledge
 
-LONGEST = 64
+TASK_ID_LENGTH = 64
 _NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9_-])?", re.ASCII)
-# Names that mean a device on Windows, with any ending.
+# Names of devices on Windows, with any suffix.
 _DEVICE = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9])(?:\..*)?", re.I)
 
 
 def is_task_id(name: str) -> bool:
-    """Whether this can be a task's id, and so a directory's name."""
-    if not 1 <= len(name) <= LONGEST or not _NAME.fullmatch(name):
+    """Return whether a name can be a task's id, and so a directory's name."""
+    if not 1 <= len(name) <= TASK_ID_LENGTH or not _NAME.fullmatch(name):
         return False
     return not _DEVICE.fullmatch(name)
 
 
 def check_task_id(name: str) -> str:
-    """Return the name if it can be a task's id; no other ever becomes part of a path."""
+    """Return a valid task id; InvalidArgument for any other name."""
     if not is_task_id(name):
         raise InvalidArgument(
             f"task_id {name[:80]!a} is not a name for a workspace",
-            hint=f"Use 1 to {LONGEST} of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a letter"
-            " or digit, not ending with '.', and no name of a device",
+            hint=f"Use 1 to {TASK_ID_LENGTH} of A-Z, a-z, 0-9, '.', '_' and '-', beginning with a"
+            " letter or digit, not ending with '.', and no name of a device",
         )
     return name
 
 
 FORMAT = "memrecall-backup"
 VERSION = 1
-_DEEPEST = 64
-_LONGEST_NAME = 255  # bytes, as file systems have it
-_LONGEST_PATH = 1_024
-_UNWRITABLE = frozenset(map(chr, (*range(9), 11, 12, *range(14, 32), 127)))
+_MAX_DEPTH = 64
+_MAX_NAME = 255  # bytes, as file systems have it
+_MAX_PATH = 1_024
+_CONTROL_CHARACTERS = frozenset(map(chr, (*range(9), 11, 12, *range(14, 32), 127)))
 
 
 class _Part(BaseModel):
@@ -63,7 +63,7 @@ class SavedEntry(_Part):
 
 
 class SavedFile(_Part):
-    """A file: its text, or its bytes where it is no text."""
+    """A file as text, or as base64 if it is binary."""
 
     mode: int = Field(ge=0, le=0o777)
     text: str | None = None
@@ -71,53 +71,53 @@ class SavedFile(_Part):
 
     @classmethod
     def of(cls, data: bytes, mode: int) -> "SavedFile":
-        """A file of these bytes."""
+        """Return a file with these bytes."""
         try:
             text = data.decode()
         except UnicodeDecodeError:
             text = None
-        if text is None or not _UNWRITABLE.isdisjoint(text):
+        if text is None or not _CONTROL_CHARACTERS.isdisjoint(text):
             return cls(mode=mode, base64=base64.b64encode(data).decode())
         return cls(mode=mode, text=text)
 
     def data(self) -> bytes:
-        """The file's bytes; ValueError if it has none or two."""
+        """Return the file's bytes; ValueError unless it has exactly one of text and base64."""
         if (self.text is None) == (self.base64 is None):
-            raise ValueError("a file has its text or its bytes")
+            raise ValueError("a file has either text or base64")
         if self.text is not None:
             return self.text.encode()
         return base64.b64decode(self.base64 or "", validate=True)
 
 
 class SavedWorkspace(_Part):
-    """A workspace: its folders and its files by their paths."""
+    """A workspace: its folders, and its files by path."""
 
     folders: list[str]
     files: dict[str, SavedFile]
 
 
-class FileSum(_Part):
-    """By which a file is recognised."""
+class FileDigest(_Part):
+    """The size and checksum of a file."""
 
     size: int
     sha256: str
 
 
 class Manifest(_Part):
-    """What a backup contains, and the checksum of all of it."""
+    """The contents of a backup, and their checksum."""
 
     created_at: datetime
     memrecall: str
     agent_id: str
     entries: int
     workspaces: int
-    files: dict[str, FileSum]
-    left_out: list[str]  # links, pipes and the like, which a backup does not hold
+    files: dict[str, FileDigest]
+    left_out: list[str]  # links, pipes and other special files
     sha256: str
 
 
 class Backup(_Part):
-    """The whole state: what an agent knows, and all workspaces."""
+    """A backup: an agent's knowledge and all workspaces."""
 
     format: Literal["memrecall-backup"]
     version: Literal[1]
@@ -126,7 +126,7 @@ class Backup(_Part):
     manifest: Manifest
 
     def entries(self) -> list[NewKnowledge]:
-        """The entries as they are written again."""
+        """Return the entries to write."""
         return [
             NewKnowledge(
                 saved.content,
@@ -143,20 +143,20 @@ class Backup(_Part):
 
 
 def seal(content: dict[str, Any]) -> bytes:
-    """The bytes of a backup whose manifest has no checksum yet."""
+    """Return the bytes of a backup, with the checksum added to its manifest."""
     sealed = {**content, "manifest": {**content["manifest"], "sha256": checksum(content)}}
     return json.dumps(sealed, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def checksum(content: dict[str, Any]) -> str:
-    """The checksum of everything but itself, however it is written down."""
+    """Return the checksum of everything but itself, independent of JSON formatting."""
     manifest = {name: value for name, value in content["manifest"].items() if name != "sha256"}
     canonical = json.dumps({**content, "manifest": manifest}, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def unseal(data: bytes) -> Backup:
-    """The backup that these bytes are; InvalidArgument says why they are none."""
+    """Parse and check a backup; InvalidArgument says what is wrong with it."""
     try:
         content = from_json(data, allow_inf_nan=False, cache_strings=False)
     except ValueError as error:
@@ -171,7 +171,7 @@ def unseal(data: bytes) -> Backup:
         where = ".".join(map(str, error.errors()[0]["loc"]))[:200]
         raise _damaged(f"{where} is missing or wrong") from None
     if checksum(content) != backup.manifest.sha256:
-        raise _damaged("its checksum does not fit: it was changed or damaged")
+        raise _damaged("its checksum does not match: it was changed or damaged")
     _check_counts(backup)
     _check_entries(backup)
     for task_id, workspace in backup.workspaces.items():
@@ -182,9 +182,9 @@ def unseal(data: bytes) -> Backup:
 def _check_counts(backup: Backup) -> None:
     manifest = backup.manifest
     files = {f"{task}/{path}" for task, saved in backup.workspaces.items() for path in saved.files}
-    said = (manifest.entries, manifest.workspaces, set(manifest.files))
-    if said != (len(backup.knowledge), len(backup.workspaces), files):
-        raise _damaged("its manifest names other things than it contains")
+    expected = (manifest.entries, manifest.workspaces, set(manifest.files))
+    if expected != (len(backup.knowledge), len(backup.workspaces), files):
+        raise _damaged("its manifest does not match its contents")
 
 
 def _check_entries(backup: Backup) -> None:
@@ -200,31 +200,33 @@ def _check_workspace(backup: Backup, task_id: str, workspace: SavedWorkspace) ->
         raise _damaged(f"{task_id[:80]!a} is not a name for a workspace")
     folders = set(workspace.folders)
     for path in (*workspace.folders, *workspace.files):
-        parts = _parts(path)
+        parts = _split_path(path)
         folders.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
     if not folders.isdisjoint(workspace.files):
         raise _damaged(f"workspace {task_id!r} has a file and a folder of one name")
     for path, saved in workspace.files.items():
-        told = backup.manifest.files[f"{task_id}/{path}"]
+        expected = backup.manifest.files[f"{task_id}/{path}"]
         try:
             data = saved.data()
         except (ValueError, binascii.Error):
             raise _damaged(f"the file {path[:80]!r} cannot be read") from None
-        if FileSum(size=len(data), sha256=hashlib.sha256(data).hexdigest()) != told:
+        if FileDigest(size=len(data), sha256=hashlib.sha256(data).hexdigest()) != expected:
             raise _damaged(f"the file {path[:80]!r} is not the one that was saved")
 
 
-def _parts(path: str) -> list[str]:
-    """The steps of a path that stays inside; InvalidArgument for any other."""
+def _split_path(path: str) -> list[str]:
+    """Return the parts of a path that stays inside; InvalidArgument for any other."""
     parts = path.split("/")
-    sound = all(
-        part not in ("", ".", "..") and "\0" not in part and len(part.encode()) <= _LONGEST_NAME
+    is_safe = all(
+        part not in ("", ".", "..") and "\0" not in part and len(part.encode()) <= _MAX_NAME
         for part in parts
     )
-    if not sound or len(parts) > _DEEPEST or len(path) > _LONGEST_PATH:
-        raise _damaged(f"the path {path[:80]!a} leads astray")
+    if not is_safe or len(parts) > _MAX_DEPTH or len(path) > _MAX_PATH:
+        raise _damaged(f"the path {path[:80]!a} is not allowed")
     return parts
 
 
-def _damaged(why: str) -> InvalidArgument:
-    return InvalidArgument(f"the file is not a backup that can be restored: {why}")
+def _damaged(reason: str) -> InvalidArgument:
+    return InvalidArgument(
+        f"the file is not a backup that can be restored: {reason}", hint="Use another backup"
+    )

@@ -1,7 +1,7 @@
-"""Backup and restore of the whole state: what an agent knows, and all workspaces.
+"""Backup and restore of the whole state: an agent's knowledge and all workspaces.
 
-A restore is decided by one transaction of the database. Until then nothing has changed; from then
-on it is finished by whoever comes next, if need be after the process was killed.
+One transaction of the database decides a restore. Before it nothing has changed; after it, the next
+process that opens the workspaces finishes the restore, even if this one was killed.
 """
 
 import asyncio
@@ -18,10 +18,10 @@ from typing import Any
 
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageBusy
 from memrecall.scope import Scope
-from memrecall.store.backup.folder import BackupFolder, sync_folder
+from memrecall.store.backup.folder import BackupFolder, sync_folder, write_synced
 from memrecall.store.backup.format import FORMAT, VERSION, Backup, SavedFile, seal, unseal
 from memrecall.store.database.locks import agent_of
-from memrecall.store.knowledge.entries import KnowledgeEntry
+from memrecall.store.knowledge import KnowledgeEntry
 from memrecall.store.store import Store
 from memrecall.store.workspaces import (
     PRIVATE,
@@ -30,8 +30,8 @@ from memrecall.store.workspaces import (
     clear_trash,
     list_tasks,
     remove_tree,
+    retry_while_busy,
     walk,
-    when_free,
 )
 from memrecall.types import format_time
 from memrecall.workers import run_to_completion
@@ -40,13 +40,15 @@ PREFIX = ".restore-"
 _PLAN = "plan.json"
 _PLACING = "placing"
 _OLD, _NEW = "old", "new"
+_ATTEMPTS = 3
+_READ_ATTEMPTS = 3  # of a file that another process is writing
 
-Step = Callable[[str], None]
+StepListener = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """What has to be done once the database has decided."""
+    """What to do once the database has decided a restore."""
 
     restore_id: str
     agent_id: str
@@ -56,22 +58,24 @@ class RestorePlan:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One restore's directory under the root of the workspaces."""
+    """The directory of one restore, under the root of the workspaces."""
 
     root: Path
     restore_id: str
 
     @property
     def folder(self) -> Path:
-        """Where it lies."""
+        """The path of the directory."""
         return self.root / f"{PREFIX}{self.restore_id}"
 
-    def prepare(self, root: int, backup: Backup, plan: dict[str, str], at: Step) -> None:
-        """Write the new workspaces, and last of all the plan."""
+    def prepare(
+        self, root: int, backup: Backup, plan: dict[str, str], on_step: StepListener
+    ) -> None:
+        """Write the new workspaces, and the plan last."""
         self.folder.mkdir(mode=PRIVATE)
         for name in (_OLD, _NEW):
             (self.folder / name).mkdir(mode=PRIVATE)
-        at("staging")
+        on_step("staging")
         for task_id, saved in backup.workspaces.items():
             home = self.folder / _NEW / task_id
             home.mkdir(mode=PRIVATE)
@@ -79,52 +83,52 @@ class Stage:
                 (home / path).mkdir(mode=PRIVATE, parents=True, exist_ok=True)
             for path, file in saved.files.items():
                 (home / path).parent.mkdir(mode=PRIVATE, parents=True, exist_ok=True)
-                _write(home / path, file.data(), (file.mode & PRIVATE) | 0o600)
-            at("staged a workspace")
+                write_synced(home / path, file.data(), (file.mode & PRIVATE) | 0o600)
+            on_step("staged a workspace")
         sync_folder(self.folder / _NEW)
         full = RestorePlan(**plan, restore_id=self.restore_id, old=list_tasks(root))
-        _write(self.folder / f"{_PLAN}.tmp", json.dumps(asdict(full)).encode(), 0o600)
-        at("before the plan")
+        write_synced(self.folder / f"{_PLAN}.tmp", json.dumps(asdict(full)).encode())
+        on_step("before the plan")
         (self.folder / f"{_PLAN}.tmp").rename(self.folder / _PLAN)
         sync_folder(self.folder)
         sync_folder(self.root)
-        at("planned")
+        on_step("planned")
 
     def plan(self) -> RestorePlan | None:
-        """The plan; None if it was not finished, and so nothing was decided."""
+        """Return the plan; None if it was not finished, and so nothing was decided."""
         try:
             return RestorePlan(**json.loads((self.folder / _PLAN).read_bytes()))
         except (FileNotFoundError, ValueError, TypeError):
             return None
 
-    def finish(self, root: int, plan: RestorePlan, at: Step) -> None:
-        """Put the new workspaces in the place of the old; may be repeated at any point."""
+    def finish(self, root: int, plan: RestorePlan, on_step: StepListener) -> None:
+        """Replace the old workspaces by the new ones; can be repeated at any point."""
         marker = self.folder / _PLACING
         if not marker.exists():
-            # Once new ones are being placed, a name under the root is no longer an old one's.
+            # After the marker, a name under the root may be that of a new workspace.
             for name in plan.old:
                 self._set_aside(name)
-                at("moved an old workspace")
+                on_step("moved an old workspace")
             sync_folder(self.root)
             marker.touch(mode=0o600)
             sync_folder(self.folder)
-        at("placing")
+        on_step("placing")
         for name in sorted(os.listdir(self.folder / _NEW)):
-            self._set_aside(name)  # somebody may have made one of that name meanwhile
+            self._set_aside(name)  # another process may have created one meanwhile
             (self.folder / _NEW / name).rename(self.root / name)
-            at("placed a workspace")
+            on_step("placed a workspace")
         sync_folder(self.root)
 
-    def remove(self, root: int, at: Step) -> None:
-        """Remove the stage, its plan first: what is left is then recognised as rubbish."""
+    def remove(self, root: int, on_step: StepListener) -> None:
+        """Remove the stage, its plan first: a stage without a plan is garbage."""
         (self.folder / _PLAN).unlink(missing_ok=True)
         sync_folder(self.folder)
-        at("without a plan")
+        on_step("without a plan")
         remove_tree(root, self.folder.name)
-        at("removed")
+        on_step("removed")
 
     def _set_aside(self, name: str) -> None:
-        """Take away what lies under the root by that name; nothing may be there any more."""
+        """Move a workspace out of the root, if there is one of that name."""
         target = self.folder / _OLD / name
         if target.exists():
             target = target.with_name(f"{name}.{secrets.token_hex(4)}")
@@ -132,28 +136,16 @@ class Stage:
             (self.root / name).rename(target)
 
 
-def _write(path: Path, data: bytes, mode: int) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    with open(os.open(path, flags, mode), "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def stages(root: Path) -> Iterator[Stage]:
-    """The restores that did not come to their end, or have not yet."""
+def list_stages(root: Path) -> Iterator[Stage]:
+    """Yield the restores that have not finished."""
     for name in sorted(os.listdir(root)):
         if name.startswith(PREFIX):
             yield Stage(root, name.removeprefix(PREFIX))
 
 
-_TRIES = 3
-_SETTLING = 3  # readings of a file that somebody is writing
-
-
 @dataclass(frozen=True, slots=True)
-class _Saved:
-    """A backup just made, and the number of the last change in it."""
+class _SavedBackup:
+    """A new backup, and the number of the last change in it."""
 
     path: Path
     version: int
@@ -170,132 +162,132 @@ class Backups:
         folder: BackupFolder,
         *,
         software: str,
-        patience: float = 10.0,
-        at: Step = lambda _step: None,
+        lock_timeout: float = 10.0,
+        on_step: StepListener = lambda _step: None,
     ) -> None:
         self._store = store
-        self._room = store.knowledge(scope)
+        self._knowledge = store.knowledge(scope)
         self._agent_id = agent_of(scope)
         self._workspaces = workspaces
         self._folder = folder
         self._software = software
-        self._patience = patience
-        self._at = at
+        self._lock_timeout = lock_timeout
+        self._on_step = on_step
 
     async def backup(self) -> Path:
-        """Save the state as it is now; the path of the file."""
+        """Save the current state and return the path of the file."""
         return await run_to_completion(self._backup())
 
-    async def restore(self, named: str) -> Path:
-        """Replace the state by that of a backup; the path of a backup of the former state.
+    async def restore(self, reference: str) -> Path:
+        """Restore a backup, and return the path of a backup of the state before it.
 
-        Anything wrong with the file is found before anything is touched.
+        A file that cannot be restored is refused before anything is changed.
         """
-        return await run_to_completion(self._restore(named))
+        return await run_to_completion(self._restore(reference))
 
     async def recover(self) -> None:
-        """Finish or undo the restores that were cut short; costs a look where there are none."""
-        if await asyncio.to_thread(lambda: any(stages(self._workspaces.root))):
-            await run_to_completion(self._recover_alone())
+        """Finish or undo restores that were interrupted."""
+        if await asyncio.to_thread(lambda: any(list_stages(self._workspaces.root))):
+            await run_to_completion(self._lock_and_recover())
 
     async def _backup(self) -> Path:
-        async with self._alone() as root:
+        async with self._lock() as root:
             await self._recover(root)
             return (await self._save(root)).path
 
-    async def _restore(self, named: str) -> Path:
-        async with self._alone() as root:
+    async def _restore(self, reference: str) -> Path:
+        async with self._lock() as root:
             await self._recover(root)
-            _, data = await asyncio.to_thread(self._folder.read, named)
+            _, data = await asyncio.to_thread(self._folder.read, reference)
             backup = await asyncio.to_thread(unseal, data)
             if backup.manifest.agent_id != self._agent_id:
                 raise InvalidArgument(
                     f"the backup is of agent {backup.manifest.agent_id!r}, "
                     f"not of {self._agent_id!r}"
                 )
-            for tries_left in range(_TRIES - 1, -1, -1):
-                former = await self._save(root)
+            for attempts_left in range(_ATTEMPTS - 1, -1, -1):
+                previous = await self._save(root)
                 try:
-                    await self._replace(root, backup, former.version)
+                    await self._replace(root, backup, previous.version)
                 except (MemrecallError, OSError) as error:
-                    await asyncio.to_thread(self._folder.remove, former.path)
-                    # Where something was written meanwhile, the former state is saved again.
-                    if not (tries_left and isinstance(error, StorageBusy)):
+                    await asyncio.to_thread(self._folder.remove, previous.path)
+                    # If something was written meanwhile, the current state is saved again.
+                    if not (attempts_left and isinstance(error, StorageBusy)):
                         raise
                 else:
-                    return former.path
-        raise AssertionError("the last try returns or raises")
+                    return previous.path
+        raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, root: int, backup: Backup, version: int) -> None:
         stage = Stage(self._workspaces.root, secrets.token_hex(16))
-        said = {"agent_id": self._agent_id, "database_id": self._store.facts.database_id}
+        plan = {"agent_id": self._agent_id, "database_id": self._store.facts.database_id}
         try:
-            await asyncio.to_thread(stage.prepare, root, backup, said, self._at)
-            await self._room.replace(backup.entries(), stage.restore_id, version=version)
+            await asyncio.to_thread(stage.prepare, root, backup, plan, self._on_step)
+            await self._knowledge.replace(backup.entries(), stage.restore_id, version=version)
         except (MemrecallError, OSError):
-            # A connection may break just after the decision: only the database knows.
-            if not await self._room.was_restored(stage.restore_id):
+            # The connection may have broken after the commit: only the database knows.
+            if not await self._knowledge.was_restored(stage.restore_id):
                 await self._settle(root, stage)
                 raise
-        self._at("decided")
+        self._on_step("decided")
         await self._settle(root, stage)
 
     async def _settle(self, root: int, stage: Stage) -> None:
-        """Carry a restore out if it was decided; otherwise leave no trace of it."""
-        decided = await self._room.was_restored(stage.restore_id)
+        """Finish a restore if it was decided; otherwise remove its stage."""
+        is_decided = await self._knowledge.was_restored(stage.restore_id)
         plan = await asyncio.to_thread(stage.plan)
-        if decided and plan is not None:
-            await asyncio.to_thread(stage.finish, root, plan, self._at)
+        if is_decided and plan is not None:
+            await asyncio.to_thread(stage.finish, root, plan, self._on_step)
         if stage.folder.exists():
-            await asyncio.to_thread(stage.remove, root, self._at)
-        if decided:
-            await self._room.close_restore(stage.restore_id)
+            await asyncio.to_thread(stage.remove, root, self._on_step)
+        if is_decided:
+            await self._knowledge.close_restore(stage.restore_id)
 
-    async def _recover_alone(self) -> None:
-        async with self._alone() as root:
+    async def _lock_and_recover(self) -> None:
+        async with self._lock() as root:
             await self._recover(root)
 
     async def _recover(self, root: int) -> None:
         await asyncio.to_thread(clear_trash, root)
-        for stage in await asyncio.to_thread(lambda: list(stages(self._workspaces.root))):
+        for stage in await asyncio.to_thread(lambda: list(list_stages(self._workspaces.root))):
             plan = await asyncio.to_thread(stage.plan)
             if plan is not None and plan.database_id != self._store.facts.database_id:
                 raise Conflict(
-                    f"a restore into another database was cut short in {self._workspaces.root}",
+                    f"a restore into another database was interrupted in {self._workspaces.root}",
                     hint="Open that database once, or choose another folder for workspaces",
                 )
             await self._settle(root, stage)
 
-    async def _save(self, root: int) -> _Saved:
-        snapshot = await self._room.snapshot()
-        self._at("read the knowledge")
+    async def _save(self, root: int) -> _SavedBackup:
+        snapshot = await self._knowledge.snapshot()
+        self._on_step("read the knowledge")
         content = await asyncio.to_thread(self._gather, root, snapshot.entries)
         data = await asyncio.to_thread(seal, content)
-        self._at("before the backup is written")
+        self._on_step("before the backup is written")
         path = await asyncio.to_thread(self._folder.write, data)
-        self._at("backed up")
-        return _Saved(path, snapshot.version)
+        self._on_step("backed up")
+        return _SavedBackup(path, snapshot.version)
 
     def _gather(self, root: int, entries: list[KnowledgeEntry]) -> dict[str, Any]:
         files: dict[str, dict[str, Any]] = {}
         left_out: list[str] = []
-        budget = _Budget(self._folder.largest)
-        knowledge = {entry.knowledge_key: _saved_entry(entry) for entry in entries}
+        budget = _ByteBudget(self._folder.largest)
+        knowledge = {entry.knowledge_key: _to_json(entry) for entry in entries}
         workspaces: dict[str, Any] = {}
         for task_id in list_tasks(root):
             saved: dict[str, Any] = {"folders": [], "files": {}}
-            for found in walk(root, task_id):
-                where = f"{task_id}/{found.path}"
-                data = _settled(found, budget) if found.is_file and found.is_nameable else None
+            for entry in walk(root, task_id):
+                path = f"{task_id}/{entry.path}"
+                is_readable = entry.is_file and entry.has_valid_name
+                data = _read_unchanged(entry, budget) if is_readable else None
                 if data is not None:
-                    digest = hashlib.sha256(data).hexdigest()
-                    files[where] = {"size": len(data), "sha256": digest}
-                    file = SavedFile.of(data, found.status.st_mode & 0o777)
-                    saved["files"][found.path] = file.model_dump(exclude_none=True)
-                elif found.is_folder and found.is_nameable:
-                    saved["folders"].append(found.path)
+                    files[path] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+                    file = SavedFile.of(data, entry.status.st_mode & 0o777)
+                    saved["files"][entry.path] = file.model_dump(exclude_none=True)
+                elif entry.is_folder and entry.has_valid_name:
+                    saved["folders"].append(entry.path)
                 else:
-                    left_out.append(where.encode(errors="replace").decode())
+                    left_out.append(path.encode(errors="replace").decode())
             workspaces[task_id] = saved
         manifest = {
             "created_at": format_time(datetime.now(UTC)),
@@ -315,44 +307,44 @@ class Backups:
         }
 
     @asynccontextmanager
-    async def _alone(self) -> AsyncIterator[int]:
-        """The root of the workspaces, with everybody else kept out."""
+    async def _lock(self) -> AsyncIterator[int]:
+        """Open the root of the workspaces and lock it exclusively."""
         stack = ExitStack()
-        root = await when_free(
-            lambda: stack.enter_context(self._workspaces.hold(alone=True)), self._patience
+        root = await retry_while_busy(
+            lambda: stack.enter_context(self._workspaces.lock(exclusive=True)), self._lock_timeout
         )
         with stack:
             yield root
 
 
-class _Budget:
-    """How many bytes of files a backup still has room for."""
+class _ByteBudget:
+    """How many bytes of files still fit into a backup."""
 
-    def __init__(self, room: int) -> None:
-        self.room = room
+    def __init__(self, remaining: int) -> None:
+        self.remaining = remaining
 
     def spend(self, size: int) -> None:
-        self.room -= size
-        if self.room < 0:
+        self.remaining -= size
+        if self.remaining < 0:
             raise InvalidArgument(
                 "the workspaces are too large for a backup",
                 hint="Clean up workspaces, or set backup_mb higher",
             )
 
 
-def _settled(found: WorkspaceEntry, budget: _Budget) -> bytes | None:
-    """A file's bytes, read again while somebody is writing it."""
+def _read_unchanged(entry: WorkspaceEntry, budget: _ByteBudget) -> bytes | None:
+    """Return a file's bytes; a file that is being written is read again a few times."""
     data: bytes | None = None
-    for _ in range(_SETTLING):
-        before = found.look()
-        data = found.read(budget.room + 1)
-        if before is not None and before == found.look():
+    for _ in range(_READ_ATTEMPTS):
+        before = entry.fingerprint()
+        data = entry.read(budget.remaining + 1)
+        if before is not None and before == entry.fingerprint():
             break
     budget.spend(len(data or b""))
     return data
 
 
-def _saved_entry(entry: KnowledgeEntry) -> dict[str, Any]:
+def _to_json(entry: KnowledgeEntry) -> dict[str, Any]:
     return {
         "content": entry.content,
         "summary": entry.summary,

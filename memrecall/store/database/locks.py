@@ -1,36 +1,38 @@
-"""Before rows are written: their agents, users and sessions exist, may be written to, are locked.
+"""The locks of a write: its agents, users and sessions exist, are enabled and are locked.
 
-The user's row is the lock. Whoever holds it hands out that user's change numbers, so numbers
-become visible in their order and a reader that asks for "after n" never misses one.
+The user's row is the lock. Whoever holds it takes that user's change numbers, so numbers become
+visible in their order and a reader that asks for "after n" never misses one.
 """
 
-import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, NotFound
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.store.database.statements import insert_missing, next_moment, select_by_keys
+from memrecall.store.database.memory_tables import knowledge_bases
+from memrecall.store.database.statements import insert_missing, new_epoch, select_by_keys
 from memrecall.store.database.tables import agents, sessions, users
+
+_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(slots=True)
 class SessionCounter:
-    """The last numbers a session gave out. One that has ended gives no more."""
+    """The last numbers that a session gave its messages."""
 
     user_id: str
     session_id: str
     sequence_no: int
     create_time: datetime | None
-    ended: bool
+    is_ended: bool
 
     def require_open(self) -> None:
-        """Refuse a session that has ended."""
-        if self.ended:
+        """Raise Disabled if the session has ended."""
+        if self.is_ended:
             raise Disabled(
                 f"session {self.session_id!r} has ended",
                 hint="Write to another session",
@@ -39,29 +41,37 @@ class SessionCounter:
             )
 
     def next(self, now: datetime) -> tuple[int, datetime]:
-        """The next sequence number and a create time that no message of the session has."""
+        """Return the next sequence number and a create time that is unique in the session."""
         self.require_open()
         self.sequence_no += 1
-        self.create_time = next_moment(now, self.create_time)
+        last = self.create_time
+        self.create_time = now if last is None or now > last else last + _MICROSECOND
         return self.sequence_no, self.create_time
 
 
 @dataclass(slots=True)
 class Locks:
-    """What a transaction has locked: users with their versions, sessions with their counters."""
+    """The rows that a transaction has locked, with the counters that it advances."""
 
     now: datetime
-    versions: dict[str, int]
-    counters: dict[tuple[str, str], SessionCounter]
+    versions: dict[str, int]  # by user
+    sessions: dict[tuple[str, str], SessionCounter]  # by user and session
 
     def next_change(self, user_id: str) -> int:
-        """The user's next change number."""
+        """Return the user's next change number."""
         self.versions[user_id] += 1
         return self.versions[user_id]
 
-    async def release(self, connection: AsyncConnection, *, active: bool = True) -> None:
-        """Write the counters back; the locks go with the transaction."""
-        activity = {"last_active_time": self.now} if active else {}
+    async def open_session(self, connection: AsyncConnection, scope: Scope) -> SessionCounter:
+        """Return the counter of the scope's session, which is created if it is missing."""
+        key = (scope.user_id, session_of(scope))
+        if key not in self.sessions:
+            self.sessions |= await _open_sessions(connection, [scope], self.now)
+        return self.sessions[key]
+
+    async def save(self, connection: AsyncConnection, *, is_activity: bool = True) -> None:
+        """Write the counters back; the locks end with the transaction."""
+        activity = {"last_active_time": self.now} if is_activity else {}
         await connection.execute(
             update(users).where(users.c.user_id == bindparam("of_user")),
             [
@@ -69,7 +79,7 @@ class Locks:
                 for user, version in self.versions.items()
             ],
         )
-        if self.counters:
+        if self.sessions:
             await connection.execute(
                 update(sessions).where(
                     sessions.c.user_id == bindparam("of_user"),
@@ -83,146 +93,164 @@ class Locks:
                         "last_create_time": counter.create_time,
                         "update_time": self.now,
                     }
-                    for (user, session), counter in self.counters.items()
+                    for (user, session), counter in self.sessions.items()
                 ],
             )
 
-    async def renew(self, connection: AsyncConnection) -> None:
-        """Rows went without a trace: what was derived from the users' rows begins anew."""
+    async def reset_epochs(self, connection: AsyncConnection) -> None:
+        """Make readers rebuild what they derived from the users' rows: some were erased."""
         for user in self.versions:
-            fresh = update(users).where(users.c.user_id == user)
-            await connection.execute(fresh.values(epoch=secrets.token_hex(8)))
+            statement = update(users).where(users.c.user_id == user)
+            await connection.execute(statement.values(epoch=new_epoch()))
 
 
 def agent_of(scope: Scope) -> str:
-    """The scope's agent, or the one called default."""
+    """Return the scope's agent, or the one called default."""
     return scope.agent_id or DEFAULT_NAME
 
 
 def session_of(scope: Scope) -> str:
-    """The scope's session, or the one called default."""
+    """Return the scope's session, or the one called default."""
     return scope.session_id or DEFAULT_NAME
 
 
-async def claim(
-    connection: AsyncConnection, scopes: Iterable[Scope], now: datetime, *, with_sessions: bool
+async def lock_scopes(
+    connection: AsyncConnection, scopes: Iterable[Scope], *, with_sessions: bool
 ) -> Locks:
-    """Make what is missing, lock it, and refuse what is disabled."""
-    # In one order for everybody, or two writers could wait for each other.
+    """Lock the users of scopes; create what is missing and refuse what is disabled."""
+    now = datetime.now(UTC)
+    # In one order for all writers, or two of them could wait for each other.
     ordered = sorted(set(scopes), key=lambda s: (s.user_id, session_of(s), agent_of(s)))
-    await claim_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
-    versions = await _claim_users(connection, ordered, now)
-    counters: dict[tuple[str, str], SessionCounter] = {}
-    if with_sessions:
-        counters = await _claim_sessions(connection, ordered, now)
+    await ensure_agents(connection, sorted({agent_of(scope) for scope in ordered}), now)
+    versions = await _lock_or_create_users(connection, ordered, now)
+    counters = await _open_sessions(connection, ordered, now) if with_sessions else {}
     return Locks(now, versions, counters)
 
 
-async def claim_known(connection: AsyncConnection, scope: Scope, now: datetime) -> Locks:
-    """The same for one user who must be there already; only the agent may be new."""
-    await claim_agents(connection, [agent_of(scope)], now)
+async def lock_existing_user(connection: AsyncConnection, scope: Scope) -> Locks:
+    """Lock the scope's user; NotFound if there is none. A missing agent is created."""
+    now = datetime.now(UTC)
+    await ensure_agents(connection, [agent_of(scope)], now)
     locked = await lock_users(connection, [scope.user_id])
     if scope.user_id not in locked:
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
-    state = locked[scope.user_id]
-    require_enabled("user", scope.user_id, state.status)
-    return Locks(now, {scope.user_id: state.version}, {})
+    user = locked[scope.user_id]
+    require_enabled("user", scope.user_id, user.status)
+    return Locks(now, {scope.user_id: user.version}, {})
 
 
-async def claim_agents(connection: AsyncConnection, ids: list[str], now: datetime) -> None:
-    """Make the agents that are missing and refuse those that are disabled."""
-    fresh = [
-        {"agent_id": name, "agent_name": name, "create_time": now, "update_time": now}
-        for name in ids
-    ]
-    wanted = select(agents.c.agent_id, agents.c.status)
-    rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
-    if len(rows) < len(ids):  # seldom: looking first saves every later write a statement
-        await insert_missing(connection, agents, fresh)
-        rows = await select_by_keys(connection, wanted, [agents.c.agent_id], ids)
-    for row in rows:
-        require_enabled("agent", row["agent_id"], row["status"])
+async def lock_knowledge(
+    connection: AsyncConnection, agent_id: str, *, if_enabled: bool = True
+) -> int:
+    """Lock an agent's knowledge and return the number of its last change."""
+    await ensure_agents(connection, [agent_id], datetime.now(UTC), if_enabled=if_enabled)
+    locking = select(knowledge_bases.c.version).where(knowledge_bases.c.agent_id == agent_id)
+    locking = locking.with_for_update()
+    version = await connection.scalar(locking)
+    if version is None:
+        row = {"agent_id": agent_id, "version": 0, "epoch": new_epoch()}
+        await insert_missing(connection, knowledge_bases, [row])
+        version = await connection.scalar(locking)
+    return int(version or 0)
 
 
-async def _claim_users(
+async def ensure_agents(
+    connection: AsyncConnection, ids: list[str], now: datetime, *, if_enabled: bool = True
+) -> None:
+    """Create the agents that are missing and refuse those that are disabled."""
+    statement = select(agents.c.agent_id, agents.c.status)
+    rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
+    if len(rows) < len(ids):  # rare: reading first saves every later write a statement
+        new = [
+            {"agent_id": name, "agent_name": name, "create_time": now, "update_time": now}
+            for name in ids
+        ]
+        await insert_missing(connection, agents, new)
+        rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
+    if if_enabled:
+        for row in rows:
+            require_enabled("agent", row["agent_id"], row["status"])
+
+
+async def _lock_or_create_users(
     connection: AsyncConnection, scopes: list[Scope], now: datetime
 ) -> dict[str, int]:
-    first = {scope.user_id: scope for scope in reversed(scopes)}
-    fresh = [
-        {
-            "user_id": user,
-            "agent_id": agent_of(scope),
-            "epoch": secrets.token_hex(8),
-            "create_time": now,
-            "update_time": now,
-        }
-        for user, scope in sorted(first.items())
-    ]
-    locked = await lock_users(connection, first)
-    while len(locked) < len(first):  # whoever is new, or was erased meanwhile
-        await insert_missing(connection, users, fresh)
-        locked = await lock_users(connection, first)
-    for user, state in locked.items():
-        require_enabled("user", user, state.status)
-    return {user: state.version for user, state in locked.items()}
+    first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
+    locked = await lock_users(connection, first_scopes)
+    while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
+        new = [
+            {
+                "user_id": user,
+                "agent_id": agent_of(scope),
+                "epoch": new_epoch(),
+                "create_time": now,
+                "update_time": now,
+            }
+            for user, scope in sorted(first_scopes.items())
+        ]
+        await insert_missing(connection, users, new)
+        locked = await lock_users(connection, first_scopes)
+    for user, row in locked.items():
+        require_enabled("user", user, row.status)
+    return {user: row.version for user, row in locked.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class UserState:
-    """What a lock on a user's row has read."""
+class LockedUser:
+    """What locking a user's row has read of it."""
 
     version: int
     status: int
 
 
-async def lock_users(connection: AsyncConnection, user_ids: Iterable[str]) -> dict[str, UserState]:
-    """Lock those of the users that exist until the transaction ends."""
-    wanted = select(users.c.user_id, users.c.status, users.c.version)
-    locked = wanted.order_by(users.c.user_id).with_for_update()
-    rows = await select_by_keys(connection, locked, [users.c.user_id], sorted(user_ids))
-    return {row["user_id"]: UserState(row["version"], row["status"]) for row in rows}
+async def lock_users(connection: AsyncConnection, user_ids: Iterable[str]) -> dict[str, LockedUser]:
+    """Lock the users that exist until the transaction ends."""
+    statement = select(users.c.user_id, users.c.status, users.c.version)
+    locking = statement.order_by(users.c.user_id).with_for_update()
+    rows = await select_by_keys(connection, locking, [users.c.user_id], sorted(user_ids))
+    return {row["user_id"]: LockedUser(row["version"], row["status"]) for row in rows}
 
 
-async def _claim_sessions(
+async def _open_sessions(
     connection: AsyncConnection, scopes: list[Scope], now: datetime
 ) -> dict[tuple[str, str], SessionCounter]:
-    first = {(scope.user_id, session_of(scope)): scope for scope in reversed(scopes)}
-    fresh = [
-        {
-            "user_id": user,
-            "session_id": session,
-            "agent_id": agent_of(scope),
-            "create_time": now,
-            "update_time": now,
-        }
-        for (user, session), scope in sorted(first.items())
-    ]
-    wanted = select(
+    first_scopes = {(scope.user_id, session_of(scope)): scope for scope in reversed(scopes)}
+    statement = select(
         sessions.c.user_id,
         sessions.c.session_id,
         sessions.c.status,
         sessions.c.last_sequence_no,
         sessions.c.last_create_time,
     )
-    keys = [sessions.c.user_id, sessions.c.session_id]
-    rows = await select_by_keys(connection, wanted, keys, sorted(first))
-    if len(rows) < len(first):
-        await insert_missing(connection, sessions, fresh)
-        rows = await select_by_keys(connection, wanted, keys, sorted(first))
+    key_columns = [sessions.c.user_id, sessions.c.session_id]
+    rows = await select_by_keys(connection, statement, key_columns, sorted(first_scopes))
+    if len(rows) < len(first_scopes):
+        new = [
+            {
+                "user_id": user,
+                "session_id": session,
+                "agent_id": agent_of(scope),
+                "create_time": now,
+                "update_time": now,
+            }
+            for (user, session), scope in sorted(first_scopes.items())
+        ]
+        await insert_missing(connection, sessions, new)
+        rows = await select_by_keys(connection, statement, key_columns, sorted(first_scopes))
     return {
         (row["user_id"], row["session_id"]): SessionCounter(
             row["user_id"],
             row["session_id"],
             row["last_sequence_no"],
             row["last_create_time"],
-            ended=not row["status"],
+            is_ended=not row["status"],
         )
         for row in rows
     }
 
 
 def require_enabled(kind: str, name: str, status: int) -> None:
-    """Refuse a disabled agent or user by name."""
+    """Raise Disabled for a disabled agent or user."""
     if not status:
         hint = f"`memrecall {kind}s enable {name}`"
         raise Disabled(f"{kind} {name!r} is disabled", hint=hint, **{f"{kind}_id": name})

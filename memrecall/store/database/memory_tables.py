@@ -1,6 +1,6 @@
-"""The tables around memories: their history, the graph, summaries, checkpoints, knowledge.
+"""The tables around memories: history, graph, summaries, checkpoints, knowledge.
 
-All but knowledge, which belongs to an agent, are user data: their keys begin with `user_id`.
+Knowledge belongs to an agent. All others are user data: their keys begin with `user_id`.
 """
 
 from typing import Any
@@ -28,7 +28,7 @@ def _owner() -> Column[Any]:
     return Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False)
 
 
-# What was done to a memory after it was added; its adding is told by its own row.
+# The changes of a memory after it was added; its own row says when that was.
 revisions = Table(
     "revisions",
     metadata,
@@ -38,11 +38,11 @@ revisions = Table(
     Column("event", String(LABEL_LENGTH), nullable=False),
     Column("old_text", Text),
     Column("new_text", Text),
-    Column("other_key", id_type()),  # what took its place
+    Column("other_key", id_type()),  # its successor
     Column("reason", Text, nullable=False),
     Column("actor", Text, nullable=False),
     time_column("at", nullable=False),
-    Column("before", json_type(), nullable=False),  # what an undo brings back
+    Column("before", json_type(), nullable=False),  # the values that an undo restores
     Column("undone", Boolean, nullable=False),
     PrimaryKeyConstraint("user_id", "memory_key", "number"),
     Index("ix_revisions_other", "user_id", "other_key"),
@@ -60,7 +60,7 @@ entities = Table(
     PrimaryKeyConstraint("user_id", "entity_id"),
 )
 
-# Every name of an entity, as it is compared (`alias`) and as it was said (`name`).
+# Every name of an entity, as it is compared (`alias`) and as it was written (`name`).
 aliases = Table(
     "aliases",
     metadata,
@@ -122,7 +122,7 @@ checkpoints = Table(
     PrimaryKeyConstraint("user_id", "agent_id", "session_id", "number"),
 )
 
-# The row is the lock and the counter of one agent's knowledge, as a user's row is of the user's.
+# The row is the lock and the counter of an agent's knowledge, as `users` has them for a user.
 knowledge_bases = Table(
     "knowledge_bases",
     metadata,
@@ -146,13 +146,13 @@ knowledge = Table(
     Column("tags", json_type(), nullable=False, server_default="[]"),
     Column("search_text", Text, nullable=False, server_default=""),
     Column("change_no", Big, nullable=False, server_default=ZERO),
-    Column("model", String(NAME_LENGTH)),  # that made the vector
+    Column("model", String(NAME_LENGTH)),  # of the vector
     Column("vector", LargeBinary),
     PrimaryKeyConstraint("agent_id", "knowledge_key"),
     Index("ix_knowledge_change", "agent_id", "change_no"),
 )
 
-# The restores that were decided; their directories may still have to follow.
+# The restores that were decided; their workspaces may not be in place yet.
 restores = Table(
     "restores",
     metadata,
@@ -161,5 +161,5 @@ restores = Table(
     time_column("decided_at", nullable=False),
 )
 
-# The user data of this file, in an order in which it may be removed or added.
-OF_USERS: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)
+# The user data of this module, in an order in which it can be removed or inserted.
+USER_TABLES: tuple[Table, ...] = (revisions, aliases, relations, entities, summaries, checkpoints)

@@ -1,8 +1,8 @@
 """The tables. The key of every table of user data begins with the owner, `user_id`.
 
-Nothing relies on a sequence shared by all owners: a user's rows are numbered by that user's own
-`version`, from which each change takes the next number (`change_no`). Readers that keep something
-derived from the rows ask for the changes after the last number they saw.
+No sequence is shared by owners: each change of a user's rows takes the next number (`change_no`)
+of that user's own `version`. Readers that derive something from the rows ask for the changes after
+the last number that they have read.
 """
 
 from datetime import UTC, datetime
@@ -34,6 +34,7 @@ from sqlalchemy import (
     text,
 )
 
+from memrecall.store.database.dialects import BYTE_ORDER, POSTGRESQL
 from memrecall.types import ID_LENGTH, LABEL_LENGTH, NAME_LENGTH
 
 metadata = MetaData()
@@ -41,39 +42,39 @@ ZERO = text("0")  # the default of counters
 
 
 class UtcTime(TypeDecorator[datetime]):
-    """Microseconds in UTC, aware in Python on both databases."""
+    """A time in UTC with microseconds, timezone-aware in Python on both databases."""
 
     impl = DateTime(timezone=True)
     cache_ok = True
 
     def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """A time without a zone is UTC; SQLite would keep the digits of any other zone."""
+        """Convert to UTC: SQLite would store the digits of any other zone."""
         if value is None:
             return None
         return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
     def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
-        """SQLite gives times back without a zone; they were UTC when written."""
+        """Add the zone that SQLite does not store; times are written in UTC."""
         if value is None or value.tzinfo is not None:
             return value
         return value.replace(tzinfo=UTC)
 
 
 def id_type() -> String:
-    """An id of at most 64 characters."""
+    """Return the type of an id of at most 64 characters."""
     # Byte order on PostgreSQL too, so that both databases sort ids alike.
-    plain = String(ID_LENGTH)
-    return plain.with_variant(String(ID_LENGTH, collation="C"), "postgresql")
+    sorted_by_bytes = String(ID_LENGTH, collation=BYTE_ORDER)
+    return String(ID_LENGTH).with_variant(sorted_by_bytes, POSTGRESQL.name)
 
 
 def json_type() -> JSON:
-    """A JSON value."""
+    """Return the type of a JSON value."""
     # Not JSONB, which turns 1e23 into an integer and so into another number.
     return JSON()
 
 
 def time_column(name: str, **options: Any) -> Column[datetime]:
-    """A moment."""
+    """Return a column of times."""
     return Column(name, UtcTime(), **options)
 
 
@@ -122,7 +123,7 @@ users = Table(
     _status(),
     *_stamps(),
     time_column("last_active_time"),
-    # The number of the user's latest change, and a mark that differs after any erasure.
+    # The number of the user's latest change, and a value that differs after any erasure.
     Column("version", BigInteger, nullable=False, server_default=text("0")),
     Column("epoch", String(32), nullable=False),
     Index("ix_users_agent", "agent_id"),
@@ -142,7 +143,7 @@ sessions = Table(
     _status(),
     *_stamps(),
     time_column("end_time"),
-    # Counters live here, so that erased messages never give their numbers to later ones.
+    # Counted here, so that the numbers of erased messages are never used again.
     Column("last_sequence_no", BigInteger, nullable=False, server_default=text("0")),
     time_column("last_create_time"),
     PrimaryKeyConstraint("user_id", "session_id"),
@@ -229,7 +230,7 @@ memories = Table(
     Index("ix_memories_change", "user_id", "change_no"),
     Index("ix_memories_field", "user_id", "subject", "field"),
     Index("ix_memories_session", "user_id", "session_id", "created_at"),
-    # Trusted code may name a memory without its user.
+    # Trusted code may look up a memory without its user.
     Index("ix_memories_key", "memory_key"),
 )
 
@@ -253,7 +254,7 @@ traces = Table(
     Column("user_id", id_type(), ForeignKey("users.user_id"), nullable=False),
     Column("trace_id", id_type(), nullable=False),
     Column("agent_id", id_type(), ForeignKey("agents.agent_id"), nullable=False),
-    # A label, not a reference: a recall may be asked in a session that nothing was written to.
+    # A label, not a reference: a recall may run in a session without messages.
     Column("session_id", id_type()),
     time_column("created_at", nullable=False),
     Column("query", Text, nullable=False),
@@ -269,7 +270,7 @@ traces = Table(
 )
 Index("ix_traces_created_at", traces.c.user_id, traces.c.created_at.desc(), traces.c.trace_id)
 
-# Not user data: who may ask for it. A key without users has had them erased.
+# Not user data. A key without rows in `api_key_users` is for all users, or had its users erased.
 api_keys = Table(
     "api_keys",
     metadata,
@@ -277,7 +278,7 @@ api_keys = Table(
     Column("name", String(NAME_LENGTH), nullable=False, server_default=""),
     Column("secret_hash", String(64), nullable=False),
     Column("all_users", Boolean, nullable=False),
-    Column("agent_id", id_type()),  # a label: the agent may be made by the key's first write
+    Column("agent_id", id_type()),  # a label: the first write creates the agent
     Column("read_only", Boolean, nullable=False),
     Column("permissions", json_type(), nullable=False),
     time_column("created_at", nullable=False),
@@ -288,14 +289,14 @@ api_keys = Table(
 api_key_users = Table(
     "api_key_users",
     metadata,
-    # No reference to a user: a key may be made before its user's first message.
+    # No reference: a key may be created before its user's first message.
     Column("user_id", id_type(), nullable=False),
     Column("key_id", id_type(), ForeignKey("api_keys.key_id"), nullable=False),
     PrimaryKeyConstraint("user_id", "key_id"),
     Index("ix_api_key_users_key", "key_id"),
 )
 
-# What the service counted, by time: `bucket` begins a span of `resolution` seconds. Nobody's data.
+# Counters of the service: `bucket` is the beginning of a span of `resolution` seconds.
 counters = Table(
     "counters",
     metadata,

@@ -1,4 +1,4 @@
-"""What a graph database promises, and the one that is always there: tables of the store."""
+"""The interface of graph databases, and the default one: tables of the store."""
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from memrecall.scope import Scope
 from memrecall.store.graph.relations import (
-    MOST_RELATIONS,
+    MAX_RELATIONS,
     Graph,
     NewRelation,
     StoredEntity,
@@ -15,66 +15,66 @@ from memrecall.store.graph.relations import (
 
 Row = Mapping[str, Any]
 
-# The tables of an export that tell of a graph, wherever it is kept.
+# The tables of an export that hold a graph, wherever it is stored.
 GRAPH_TABLES = ("entities", "aliases", "relations")
 
 
 class ScopedGraph(Protocol):
-    """The graph of one scope. Without an agent in the scope, of all agents of the user."""
+    """The graph of one scope; without an agent, that of all agents of the user."""
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
-        """Store entities (name and type) and relations; the ids of the relations that are new."""
+        """Store entities (name to type) and relations; return the ids of new relations."""
         ...
 
     async def merge(self, name: str, alias: str) -> None:
-        """Two names are of one entity: what was said of `alias` is said of `name` from now on."""
+        """Merge two entities: all relations of `alias` become relations of `name`."""
         ...
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
-        """Entities by any of their names; it costs the names, not the size of the graph."""
+        """Return the entities that have any of the names."""
         ...
 
     async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
-        """So many entities, the earliest first, beginning after the one of that id."""
+        """Return the entities that follow the id `after`, oldest first."""
         ...
 
     async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MOST_RELATIONS
+        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """The latest relations that hold and touch an entity: source id, destination id, it."""
+        """Return the latest valid relations of entities, with source id and destination id."""
         ...
 
 
 class GraphDB(Protocol):
-    """Keeps the graphs of all users, each so that it can be erased to the last byte."""
+    """A database of all users' graphs, each of which can be erased completely."""
 
     @property
     def is_in_store(self) -> bool:
-        """Whether the store itself exports, imports and erases it with its other tables."""
+        """Whether the store exports, imports and erases the graphs with its other tables."""
         ...
 
     def for_scope(self, scope: Scope) -> ScopedGraph:
-        """The graph of one scope."""
+        """Return the graph of a scope."""
         ...
 
     def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
-        """Everything of a user as rows of `GRAPH_TABLES`, times as RFC 3339."""
+        """Yield everything of a user as rows of `GRAPH_TABLES`, times as RFC 3339."""
         ...
 
     async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
-        """Take such rows; what is there under the same key stays."""
+        """Store such rows; those whose key exists stay as they are."""
         ...
 
     async def erase_user(self, user_id: str) -> None:
-        """Leave nothing of a user."""
+        """Remove everything of a user."""
         ...
 
     async def erase_session(self, user_id: str, session_id: str) -> None:
-        """Leave nothing that was said in a session."""
+        """Remove everything that comes from a session."""
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Close all connections and files."""
         ...
 
 
@@ -87,23 +87,23 @@ class StoreGraphs:
         self._database = database
 
     def for_scope(self, scope: Scope) -> ScopedGraph:
-        """The graph of one scope."""
+        """Return the graph of a scope."""
         return Graph(self._database, scope)
 
     async def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
-        """Nothing: they are among the store's own."""
-        nothing: tuple[tuple[str, Row], ...] = ()
-        for row in nothing:
+        """Yield nothing: the store exports its tables itself."""
+        no_rows: tuple[tuple[str, Row], ...] = ()
+        for row in no_rows:
             yield row
 
     async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
-        """The store has taken them."""
+        """Do nothing: the store imports its tables itself."""
 
     async def erase_user(self, user_id: str) -> None:
-        """The store has done it."""
+        """Do nothing: the store erases its tables itself."""
 
     async def erase_session(self, user_id: str, session_id: str) -> None:
-        """The store has done it."""
+        """Do nothing: the store erases its tables itself."""
 
     async def close(self) -> None:
-        """The database is closed with its store."""
+        """Do nothing: the store closes the database."""

@@ -1,7 +1,6 @@
-"""The knowledge graph of one scope: entities under all their names, relations with validity.
+"""The knowledge graph of one scope: entities with all their names, relations with validity.
 
-A name is compared without regard to width, case and spaces, and belongs to one entity: what is
-said of either of an entity's names is said of the entity.
+Names are compared without regard to width, case and spaces, and each belongs to one entity.
 """
 
 import unicodedata
@@ -10,23 +9,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import Select, and_, bindparam, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import InvalidArgument
 from memrecall.scope import Scope
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import agent_of, claim
+from memrecall.store.database.locks import agent_of, lock_scopes
 from memrecall.store.database.memory_tables import aliases, entities, relations
-from memrecall.store.database.statements import chunks, new_id, select_by_keys
+from memrecall.store.database.statements import filter_scope, new_id, select_by_keys, split
 from memrecall.types import NAME_LENGTH, check_text
 
-MOST_RELATIONS = 5_000  # that one look around brings
+MAX_RELATIONS = 5_000  # that one query returns
 
 
 @dataclass(frozen=True, slots=True)
 class NewRelation:
-    """`source` stands in `relationship` to `destination`; `ended`: not any more."""
+    """A relation to store, or to end if `ended` is set."""
 
     source: str
     relationship: str
@@ -38,7 +37,7 @@ class NewRelation:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntity:
-    """Somebody or something, by its first name; `aliases` has all names."""
+    """An entity by its first name; `aliases` has all its names."""
 
     entity_id: str
     name: str
@@ -48,7 +47,7 @@ class StoredEntity:
 
 @dataclass(frozen=True, slots=True)
 class StoredRelation:
-    """A relation of two entities, by their names."""
+    """A relation between two entities, which are given by name."""
 
     relation_id: str
     source: str
@@ -60,17 +59,17 @@ class StoredRelation:
 
 
 def fold_text(text: str) -> str:
-    """A text in which names can be looked for: without width, case and runs of spaces."""
+    """Return a text without differences of width, case and spacing, to search names in."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def fold_name(name: str) -> str:
-    """A name as it is compared."""
+    """Return a name as it is compared."""
     return fold_text(name)[:NAME_LENGTH]
 
 
-# Asked at every search: built once, because building costs as much as asking.
-_NAMED = select(aliases.c.entity_id, aliases.c.agent_id).where(
+# Every search runs it: built once, because building costs as much as running.
+_SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id).where(
     aliases.c.user_id == bindparam("of_user"),
     aliases.c.alias.in_(bindparam("names", expanding=True)),
 )
@@ -85,7 +84,7 @@ class Graph:
         self._agent_id = agent_of(scope)
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
-        """Store entities (name and type) and relations; the ids of the relations that are new."""
+        """Store entities (name to type) and relations; return the ids of new relations."""
         names = {name: kind for name, kind in types.items() if fold_name(name)}
         for relation in new:
             names.setdefault(relation.source, "thing")
@@ -97,122 +96,120 @@ class Graph:
         return await self._database.transact(lambda c: self._add(c, names, new))
 
     async def merge(self, name: str, alias: str) -> None:
-        """Two names are of one entity: what was said of `alias` is said of `name` from now on."""
-        for one in (name, alias):
-            check_name(one)
+        """Merge two entities: all relations of `alias` become relations of `name`."""
+        check_name(name)
+        check_name(alias)
         await self._database.transact(lambda c: self._merge(c, name, alias))
 
     async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
-        """Entities by any of their names; it costs the names, not the size of the graph."""
-        found: set[str] = set()
-        for part in chunks(sorted({fold_name(name) for name in names} - {""})):
-            given = {"of_user": self._scope.user_id, "names": list(part)}
-            rows = await self._database.fetch(_NAMED, given)
-            found |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
-        if not found:
-            return []  # as mostly, when a question is looked through for names
-        wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
-        of_ids = wanted.where(entities.c.entity_id.in_(sorted(found)))
-        return await self._with_names(await self._database.fetch(of_ids))
+        """Return the entities that have any of the names; the cost grows with the names alone."""
+        ids: set[str] = set()
+        for batch in split(sorted({fold_name(name) for name in names} - {""})):
+            parameters = {"of_user": self._scope.user_id, "names": list(batch)}
+            rows = await self._database.fetch(_SELECT_BY_NAME, parameters)
+            ids |= {row.entity_id for row in rows if self._scope.agent_id in (None, row.agent_id)}
+        if not ids:
+            return []  # the usual case when the words of a query are tried as names
+        return await self._fetch_entities(
+            self._select_entities().where(entities.c.entity_id.in_(sorted(ids)))
+        )
 
     async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
-        """So many entities, the earliest first, beginning after the one of that id."""
-        wanted = self._of_scope(select(entities), entities).order_by(entities.c.entity_id)
+        """Return the entities that follow the id `after`, oldest first."""
+        statement = self._select_entities()
         if after is not None:
-            wanted = wanted.where(entities.c.entity_id > after)
-        return await self._with_names(await self._database.fetch(wanted.limit(limit)))
+            statement = statement.where(entities.c.entity_id > after)
+        return await self._fetch_entities(statement.limit(limit))
 
-    async def _with_names(self, rows: Sequence[Any]) -> list[StoredEntity]:
-        called = await self._names([row.entity_id for row in rows])
+    def _select_entities(self) -> Select[Any]:
+        statement = filter_scope(select(entities), entities, self._scope)
+        return statement.order_by(entities.c.entity_id)
+
+    async def _fetch_entities(self, statement: Select[Any]) -> list[StoredEntity]:
+        rows = await self._database.fetch(statement)
+        names = await self._fetch_names([row.entity_id for row in rows])
         return [
-            StoredEntity(row.entity_id, row.name, row.type, tuple(called.get(row.entity_id, ())))
+            StoredEntity(row.entity_id, row.name, row.type, tuple(names.get(row.entity_id, ())))
             for row in rows
         ]
 
     async def around(
-        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MOST_RELATIONS
+        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
     ) -> list[tuple[str, str, StoredRelation]]:
-        """The latest relations that hold and touch an entity: source id, destination id, it."""
+        """Return the latest valid relations of entities, with source id and destination id."""
         if not entity_ids:
             return []
         ends = or_(
             relations.c.source_id.in_(list(entity_ids)),
             relations.c.destination_id.in_(list(entity_ids)),
         )
-        wanted = self._of_scope(_named_relations(), relations).where(ends, _holds(as_of))
-        latest = wanted.order_by(relations.c.relation_id.desc()).limit(limit)
-        rows = (await self._database.fetch(latest))[::-1]
-        return [(row.source_id, row.destination_id, _stored(row)) for row in rows]
+        rows = await self._fetch_latest(limit, ends, _is_valid(as_of))
+        return [(row.source_id, row.destination_id, _to_relation(row)) for row in rows[::-1]]
 
     async def latest(self, limit: int) -> list[StoredRelation]:
-        """The relations that hold and were learnt last, the latest first."""
-        # Ids begin with the time they were made at, and the key of the table with the owner.
-        wanted = self._of_scope(_named_relations(), relations).where(_holds(None))
-        rows = await self._database.fetch(
-            wanted.order_by(relations.c.relation_id.desc()).limit(limit)
-        )
-        return [_stored(row) for row in rows]
+        """Return the valid relations that were stored last, latest first."""
+        rows = await self._fetch_latest(limit, _is_valid(None))
+        return [_to_relation(row) for row in rows]
+
+    async def _fetch_latest(self, limit: int, *conditions: ColumnElement[bool]) -> Sequence[Any]:
+        statement = filter_scope(_select_relations(), relations, self._scope).where(*conditions)
+        # Ids begin with the time of their creation, and the table's key with the owner.
+        latest_first = statement.order_by(relations.c.relation_id.desc())
+        return await self._database.fetch(latest_first.limit(limit))
 
     async def is_empty(self) -> bool:
-        """Whether the scope has no relation at all."""
-        wanted = self._of_scope(select(relations.c.relation_id), relations).limit(1)
-        return not await self._database.fetch(wanted)
+        """Return whether the scope has no relation."""
+        statement = filter_scope(select(relations.c.relation_id), relations, self._scope)
+        return not await self._database.fetch(statement.limit(1))
 
-    def _of_scope(self, wanted: Select[Any], table: Any) -> Select[Any]:
-        wanted = wanted.where(table.c.user_id == self._scope.user_id)
-        if self._scope.agent_id is not None:
-            wanted = wanted.where(table.c.agent_id == self._agent_id)
-        return wanted
-
-    async def _names(self, entity_ids: list[str]) -> dict[str, list[str]]:
+    async def _fetch_names(self, entity_ids: list[str]) -> dict[str, list[str]]:
         if not entity_ids:
             return {}
-        wanted = self._of_scope(select(aliases.c.entity_id, aliases.c.name), aliases)
-        wanted = wanted.where(aliases.c.entity_id.in_(entity_ids)).order_by(aliases.c.alias)
-        called: dict[str, list[str]] = {}
-        for row in await self._database.fetch(wanted):
-            called.setdefault(row.entity_id, []).append(row.name)
-        return called
+        statement = select(aliases.c.entity_id, aliases.c.name)
+        statement = filter_scope(statement, aliases, self._scope).order_by(aliases.c.alias)
+        names: dict[str, list[str]] = {}
+        for row in await self._database.fetch(statement.where(aliases.c.entity_id.in_(entity_ids))):
+            names.setdefault(row.entity_id, []).append(row.name)
+        return names
 
     async def _add(
         self, connection: AsyncConnection, names: dict[str, str], new: Sequence[NewRelation]
     ) -> list[str]:
-        now = datetime.now(UTC)
-        claims = await claim(connection, [self._scope], now, with_sessions=False)
-        ids = await self._entity_ids(connection, names, now)
-        made = []
+        locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+        ids = await self._ensure_entities(connection, names, locks.now)
+        created = []
         for relation in new:
             ends = (ids[fold_name(relation.source)], ids[fold_name(relation.destination)])
-            identity = await self._relate(connection, relation, *ends, now)
-            if identity is not None:
-                made.append(identity)
-        await claims.release(connection)
-        return made
+            relation_id = await self._relate(connection, relation, *ends, locks.now)
+            if relation_id is not None:
+                created.append(relation_id)
+        await locks.save(connection)
+        return created
 
-    async def _entity_ids(
+    async def _ensure_entities(
         self, connection: AsyncConnection, names: dict[str, str], now: datetime
     ) -> dict[str, str]:
+        """Return the entity ids of names (name to type) by folded name; create missing ones."""
         folded = {fold_name(name): name for name in reversed(list(names))}
-        known = select(aliases.c.alias, aliases.c.entity_id).where(
+        statement = select(aliases.c.alias, aliases.c.entity_id).where(
             aliases.c.user_id == self._scope.user_id, aliases.c.agent_id == self._agent_id
         )
-        rows = await select_by_keys(connection, known, [aliases.c.alias], sorted(folded))
+        rows = await select_by_keys(connection, statement, [aliases.c.alias], sorted(folded))
         ids = {row["alias"]: row["entity_id"] for row in rows}
         for alias, name in folded.items():
             if alias not in ids:
-                ids[alias] = await self._make(connection, alias, name, names[name], now)
+                ids[alias] = await self._create(connection, alias, name, names[name], now)
         return ids
 
-    async def _make(
+    async def _create(
         self, connection: AsyncConnection, alias: str, name: str, kind: str, now: datetime
     ) -> str:
         owner = {"user_id": self._scope.user_id, "agent_id": self._agent_id}
-        named = {"entity_id": new_id("en"), "name": name}
-        made = {**owner, **named, "type": kind, "created_at": now}
-        await connection.execute(insert(entities), made)
+        key = {**owner, "entity_id": new_id("en"), "name": name}
+        await connection.execute(insert(entities), {**key, "type": kind, "created_at": now})
         session = {"alias": alias, "session_id": self._scope.session_id}
-        await connection.execute(insert(aliases), {**owner, **named, **session})
-        return named["entity_id"]
+        await connection.execute(insert(aliases), {**key, **session})
+        return key["entity_id"]
 
     async def _relate(
         self,
@@ -222,7 +219,7 @@ class Graph:
         destination: str,
         now: datetime,
     ) -> str | None:
-        """Store a relation that does not hold yet, or end one that does; None: nothing new."""
+        """Store a relation unless it is valid already, or end it; return the id of a new one."""
         check_text("relationship", new.relationship)
         same = (
             relations.c.user_id == self._scope.user_id,
@@ -232,12 +229,12 @@ class Graph:
             relations.c.relationship == new.relationship[:NAME_LENGTH],
             relations.c.valid_to.is_(None),
         )
-        held = (await connection.scalars(select(relations.c.relation_id).where(*same))).first()
         if new.ended:
-            ended = update(relations).where(*same)
-            await connection.execute(ended.values(valid_to=new.valid_from or now))
+            statement = update(relations).where(*same)
+            await connection.execute(statement.values(valid_to=new.valid_from or now))
             return None
-        if held is not None:
+        stored = await connection.scalars(select(relations.c.relation_id).where(*same))
+        if stored.first() is not None:
             return None
         row = {
             "user_id": self._scope.user_id,
@@ -256,27 +253,26 @@ class Graph:
         return str(row["relation_id"])
 
     async def _merge(self, connection: AsyncConnection, name: str, alias: str) -> None:
-        now = datetime.now(UTC)
-        claims = await claim(connection, [self._scope], now, with_sessions=False)
-        kept = (await self._entity_ids(connection, {name: "thing"}, now))[fold_name(name)]
-        gone = (await self._entity_ids(connection, {alias: "thing"}, now))[fold_name(alias)]
-        if kept != gone:
-            of_user = self._scope.user_id
+        locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+        types = {name: "thing", alias: "thing"}
+        ids = await self._ensure_entities(connection, types, locks.now)
+        target, merged = ids[fold_name(name)], ids[fold_name(alias)]
+        if target != merged:
+            user_id = self._scope.user_id
             for table, column in (
                 (aliases, "entity_id"),
                 (relations, "source_id"),
                 (relations, "destination_id"),
             ):
-                moved = update(table).where(table.c.user_id == of_user, table.c[column] == gone)
-                await connection.execute(moved.values({column: kept}))
-            await connection.execute(
-                delete(entities).where(entities.c.user_id == of_user, entities.c.entity_id == gone)
-            )
-        await claims.release(connection)
+                of_merged = (table.c.user_id == user_id, table.c[column] == merged)
+                await connection.execute(update(table).where(*of_merged).values({column: target}))
+            of_merged = (entities.c.user_id == user_id, entities.c.entity_id == merged)
+            await connection.execute(delete(entities).where(*of_merged))
+        await locks.save(connection)
 
 
-def _named_relations() -> Select[Any]:
-    """Relations with the names of both their ends."""
+def _select_relations() -> Select[Any]:
+    """Return the query for relations with the names of their ends."""
     source, destination = entities.alias("source"), entities.alias("destination")
     joined = relations.join(
         source,
@@ -296,7 +292,7 @@ def _named_relations() -> Select[Any]:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot name an entity."""
+    """Raise InvalidArgument for a text that cannot name an entity."""
     check_text("an entity's name", name)
     if not fold_name(name) or len(name) > NAME_LENGTH:
         raise InvalidArgument(
@@ -304,19 +300,19 @@ def check_name(name: str) -> None:
         )
 
 
-def _holds(as_of: datetime | None) -> Any:
+def _is_valid(as_of: datetime | None) -> ColumnElement[bool]:
     moment = as_of or datetime.now(UTC)
-    ended = or_(relations.c.valid_to.is_(None), relations.c.valid_to > moment)
+    has_not_ended = or_(relations.c.valid_to.is_(None), relations.c.valid_to > moment)
     if as_of is None:
-        return ended
-    begun = or_(
+        return has_not_ended
+    has_begun = or_(
         relations.c.valid_from <= moment,
         and_(relations.c.valid_from.is_(None), relations.c.created_at <= moment),
     )
-    return and_(ended, begun)
+    return and_(has_not_ended, has_begun)
 
 
-def _stored(row: Any) -> StoredRelation:
+def _to_relation(row: Any) -> StoredRelation:
     return StoredRelation(
         row.relation_id,
         row.source,

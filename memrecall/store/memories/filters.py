@@ -1,46 +1,26 @@
-"""Filters as conditions of a SQL statement, with the same meaning on both databases.
+"""Filters on memories: parsed from dicts, applied in Python and in SQL with the same meaning."""
 
-A key of the metadata is looked up with `json_each`, not by a path: SQLite finds no key by a path
-that JSON writes with escapes, which is every key that is not ASCII.
-"""
-
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
 from typing import Any, Literal
 
-from sqlalchemy import (
-    Numeric,
-    Text,
-    and_,
-    case,
-    cast,
-    exists,
-    false,
-    func,
-    literal,
-    not_,
-    or_,
-    select,
-    true,
-)
-from sqlalchemy.dialects.postgresql import ARRAY
+from sqlalchemy import and_, false, not_, or_, true
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.errors import InvalidArgument
+from memrecall.store.database.dialects import DatabaseDialect
 from memrecall.store.database.tables import memories
 from memrecall.types import check_text, parse_time
 
-Comparison = Literal["eq", "gt", "gte", "lt", "lte"]
+Operator = Literal["eq", "gt", "gte", "lt", "lte"]
 Scalar = str | int | float | bool | datetime | None
 
-DEEPEST = 16
-MOST_CONDITIONS = 200
+MAX_DEPTH = 16
+MAX_CONDITIONS = 200
 LARGEST_NUMBER = 2**53  # beyond it the databases round differently
-_PREFIX = "metadata."
+_METADATA_PREFIX = "metadata."
 
 TEXT_FIELDS = {
     "id": "memory_key",
@@ -58,55 +38,54 @@ TEXT_FIELDS = {
     "agent_id": "agent_id",
     "superseded_by": "superseded_by",
 }
-FLAG_FIELDS = {"sensitive": "sensitive", "pinned": "pinned", "truncated": "truncated"}
-TIME_FIELDS = {
-    name: name
-    for name in (
-        "created_at",
-        "updated_at",
-        "valid_from",
-        "valid_to",
-        "expires_at",
-        "last_recalled_at",
-    )
-}
-_ORDER: dict[str, Callable[[Any, Any], bool]] = {
+FLAG_FIELDS = frozenset({"sensitive", "pinned", "truncated"})
+TIME_FIELDS = (
+    "created_at",
+    "updated_at",
+    "valid_from",
+    "valid_to",
+    "expires_at",
+    "last_recalled_at",
+)
+_COLUMNS = {**TEXT_FIELDS, **{name: name for name in (*FLAG_FIELDS, *TIME_FIELDS)}}
+# These compare values in Python and columns in SQL alike.
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "gt": operator.gt,
     "gte": operator.ge,
     "lt": operator.lt,
     "lte": operator.le,
 }
-_OPERATORS = (*_ORDER, "ne", "in", "nin")
+_OPERATORS = (*_COMPARE, "ne", "in", "nin")
 
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """A value stands in this relation to a field (`column`) or to a key of the metadata."""
+    """A comparison of a field (`column`) or of a key of the metadata with a value."""
 
     column: str | None
     key: str
-    operator: Comparison
+    operator: Operator
     value: Scalar
 
 
 @dataclass(frozen=True, slots=True)
 class FilterAll:
-    """Every part holds; nothing at all holds always."""
+    """A filter that passes if every part does; without parts it always passes."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterAny:
-    """At least one part holds."""
+    """A filter that passes if at least one part does."""
 
     parts: tuple["Filter", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class FilterNot:
-    """The part does not hold."""
+    """A filter that passes if its part does not."""
 
     part: "Filter"
 
@@ -114,47 +93,45 @@ class FilterNot:
 Filter = Compare | FilterAll | FilterAny | FilterNot
 
 
-def read_filter(given: Mapping[str, Any] | None) -> Filter:
-    """The filter that an application wrote; InvalidArgument names what cannot be understood."""
-    read = _read(given or {}, 0)
-    if _count(read) > MOST_CONDITIONS:
-        raise InvalidArgument(f"filters have more than {MOST_CONDITIONS} conditions")
-    return read
+def read_filter(data: Mapping[str, Any] | None) -> Filter:
+    """Parse a filter that a caller wrote; InvalidArgument names what is wrong with it."""
+    parsed = _parse(data or {}, 0)
+    if _count(parsed) > MAX_CONDITIONS:
+        raise InvalidArgument(
+            f"the filter has more than {MAX_CONDITIONS} conditions", hint="Split the request"
+        )
+    return parsed
 
 
-def matches(wanted: Filter, row: Mapping[str, Any]) -> bool:
-    """Whether a memory's fields, with its `metadata` as a dict, pass the filter."""
-    match wanted:
+def matches(condition: Filter, row: Mapping[str, Any]) -> bool:
+    """Return whether a memory's fields, with `metadata` as a dict, pass the filter."""
+    match condition:
         case FilterAll(parts):
             return all(matches(part, row) for part in parts)
         case FilterAny(parts):
             return any(matches(part, row) for part in parts)
         case FilterNot(part):
             return not matches(part, row)
-        case Compare(column, key, asked, value):
-            found = row.get(column) if column else row["metadata"].get(key)
-            return _compare(found, asked, value)
+        case Compare(column, key, name, value):
+            stored = row.get(column) if column else row["metadata"].get(key)
+            if _kind_of(stored) != _kind_of(value):
+                return False
+            if value is None or isinstance(value, bool):
+                return name == "eq" and stored is value
+            return bool(_COMPARE[name](stored, value))
 
 
-def kind_of(value: object) -> str:
-    """What a value can be compared with: others of its kind."""
+def _kind_of(value: object) -> str:
+    """Return the kind of a value: only values of one kind compare."""
     if isinstance(value, bool):
         return "flag"
     if isinstance(value, int | float):
         return "number"
-    return "nothing" if value is None else type(value).__name__
+    return type(value).__name__
 
 
-def _compare(found: object, asked: Comparison, value: Scalar) -> bool:
-    if kind_of(found) != kind_of(value):
-        return False
-    if value is None or isinstance(value, bool):
-        return asked == "eq" and found is value
-    return _ORDER[asked](found, value)
-
-
-def _count(wanted: Filter) -> int:
-    match wanted:
+def _count(condition: Filter) -> int:
+    match condition:
         case FilterAll(parts) | FilterAny(parts):
             return sum(map(_count, parts))
         case FilterNot(part):
@@ -163,66 +140,71 @@ def _count(wanted: Filter) -> int:
             return 1
 
 
-def _read(given: object, depth: int) -> Filter:
-    if not isinstance(given, Mapping):
+def _parse(data: object, depth: int) -> Filter:
+    if not isinstance(data, Mapping):
         raise InvalidArgument(
-            f"a filter is a dict of names and values, not {given!r}", hint='{"topic": "tea"}'
+            f"a filter is a dict of names and values, not {data!r}", hint='{"topic": "tea"}'
         )
-    if depth > DEEPEST:
-        raise InvalidArgument(f"filters are nested deeper than {DEEPEST} levels")
-    return FilterAll(tuple(_read_entry(name, value, depth) for name, value in given.items()))
-
-
-def _read_entry(name: object, value: object, depth: int) -> Filter:
-    if not isinstance(name, str) or not name:
-        raise InvalidArgument(f"a filter names {name!r}, which is not a field")
-    check_text("a filter's name", name)
-    joined = name.lower()
-    if joined in ("and", "or"):
-        if not isinstance(value, list | tuple):
-            raise InvalidArgument(f"{name!r} takes a list of filters, not {value!r}")
-        parts = tuple(_read(part, depth + 1) for part in value)
-        return FilterAll(parts) if joined == "and" else FilterAny(parts)
-    if joined == "not":
-        return _read_not(value, depth)
-    if isinstance(value, Mapping):
-        return FilterAll(tuple(_read_operator(name, asked, of) for asked, of in value.items()))
-    if isinstance(value, list | tuple):
-        return _read_operator(name, "in", value)
-    return _leaf(name, "eq", value)
-
-
-def _read_not(value: object, depth: int) -> Filter:
-    """Of a filter, or of a list of which none may hold."""
-    if isinstance(value, list | tuple):
-        return FilterNot(FilterAny(tuple(_read(part, depth + 1) for part in value)))
-    return FilterNot(_read(value, depth + 1))
-
-
-def _read_operator(name: str, asked: object, value: object) -> Filter:
-    if asked not in _OPERATORS:
+    if depth > MAX_DEPTH:
         raise InvalidArgument(
-            f"the operator {asked!r} of filter {name!r} is not known",
+            f"the filter is nested deeper than {MAX_DEPTH} levels", hint="Flatten it"
+        )
+    return FilterAll(tuple(_parse_entry(name, value, depth) for name, value in data.items()))
+
+
+def _parse_entry(name: object, value: object, depth: int) -> Filter:
+    if not isinstance(name, str) or not name:
+        raise InvalidArgument(f"{name!r} in a filter is not a field", hint="Use a field's name")
+    check_text("a filter's name", name)
+    connective = name.lower()
+    if connective in ("and", "or"):
+        if not isinstance(value, list | tuple):
+            raise InvalidArgument(
+                f"{name!r} takes a list of filters, not {value!r}", hint="Put it into a list"
+            )
+        parts = tuple(_parse(part, depth + 1) for part in value)
+        return FilterAll(parts) if connective == "and" else FilterAny(parts)
+    if connective == "not":
+        if isinstance(value, list | tuple):
+            return FilterNot(FilterAny(tuple(_parse(part, depth + 1) for part in value)))
+        return FilterNot(_parse(value, depth + 1))
+    if isinstance(value, Mapping):
+        return FilterAll(tuple(_parse_operator(name, key, item) for key, item in value.items()))
+    if isinstance(value, list | tuple):
+        return _parse_operator(name, "in", value)
+    return _parse_comparison(name, "eq", value)
+
+
+def _parse_operator(name: str, symbol: object, value: object) -> Filter:
+    if symbol not in _OPERATORS:
+        raise InvalidArgument(
+            f"the operator {symbol!r} of filter {name!r} is not known",
             hint=f"Use {', '.join(_OPERATORS)}",
         )
-    if asked == "ne":
-        return FilterNot(_leaf(name, "eq", value))
-    if asked in ("in", "nin"):
-        within = FilterAny(tuple(_leaf(name, "eq", one) for one in _listed(name, value)))
-        return within if asked == "in" else FilterNot(within)
-    return _leaf(name, asked, value)  # type: ignore[arg-type]  # one of _ORDER
+    if symbol == "ne":
+        return FilterNot(_parse_comparison(name, "eq", value))
+    if symbol in ("in", "nin"):
+        choices = _require_list(name, value)
+        any_choice = FilterAny(tuple(_parse_comparison(name, "eq", item) for item in choices))
+        return any_choice if symbol == "in" else FilterNot(any_choice)
+    return _parse_comparison(name, symbol, value)  # type: ignore[arg-type]  # one of _COMPARE
 
 
-def _listed(name: str, value: object) -> Sequence[object]:
+def _require_list(name: str, value: object) -> Sequence[object]:
     if not isinstance(value, list | tuple | set | frozenset):
-        raise InvalidArgument(f"'in' of filter {name!r} takes a list, not {value!r}")
+        raise InvalidArgument(
+            f"'in' of filter {name!r} takes a list, not {value!r}", hint="Put it into a list"
+        )
     return list(value)
 
 
-def _leaf(name: str, asked: Comparison, value: object) -> Compare:
+def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:
     if not isinstance(value, str | int | float | bool | datetime | None):
-        raise InvalidArgument(f"filter {name!r} compares with {value!r}, which is no plain value")
-    if asked != "eq" and (value is None or isinstance(value, bool)):
+        raise InvalidArgument(
+            f"filter {name!r} compares with {value!r}",
+            hint="Use a text, a number, a flag, a time or null",
+        )
+    if symbol != "eq" and (value is None or isinstance(value, bool)):
         raise InvalidArgument(f"filter {name!r}: {value!r} has no order", hint="Use eq or ne")
     if isinstance(value, str):
         check_text(f"filter {name!r}", value)
@@ -230,108 +212,42 @@ def _leaf(name: str, asked: Comparison, value: object) -> Compare:
         raise InvalidArgument(
             f"filter {name!r} compares with {value}", hint=f"Use numbers up to {LARGEST_NUMBER}"
         )
-    column = _column(name)
+    column = _COLUMNS.get(name)  # a name that begins with the prefix is no column
     if column in TIME_FIELDS:
         value = None if value is None else parse_time(value, f"filter {name!r}")
     elif isinstance(value, datetime):
         raise InvalidArgument(f"{name!r} is not a time", hint=f"Times: {', '.join(TIME_FIELDS)}")
-    return Compare(column, name.removeprefix(_PREFIX), asked, value)
+    return Compare(column, name.removeprefix(_METADATA_PREFIX), symbol, value)
 
 
-def _column(name: str) -> str | None:
-    return (
-        None
-        if name.startswith(_PREFIX)
-        else TEXT_FIELDS.get(name) or FLAG_FIELDS.get(name) or TIME_FIELDS.get(name)
-    )
-
-
-_BYTES = "C"  # the order of Python's strings and of SQLite
-
-
-def condition(wanted: Filter, *, sqlite: bool) -> ColumnElement[bool]:
-    """The filter as a condition that is true or false, never unknown."""
-    match wanted:
+def to_condition(condition: Filter, dialect: DatabaseDialect) -> ColumnElement[bool]:
+    """Return the filter as SQL that is true or false, never unknown."""
+    match condition:
         case FilterAll(parts):
-            return and_(true(), *(condition(part, sqlite=sqlite) for part in parts))
+            return and_(true(), *(to_condition(part, dialect) for part in parts))
         case FilterAny(parts):
-            return or_(false(), *(condition(part, sqlite=sqlite) for part in parts))
+            return or_(false(), *(to_condition(part, dialect) for part in parts))
         case FilterNot(part):
-            return not_(condition(part, sqlite=sqlite))
-        case Compare(column=None):
-            return _of_metadata(wanted, sqlite)
-        case Compare():
-            return _of_field(wanted, sqlite)
+            return not_(to_condition(part, dialect))
+        case Compare(None, key, _, None):
+            has_null = dialect.has_json_key(memories.c.metadata, key, with_null=True)
+            return or_(not_(dialect.has_json_key(memories.c.metadata, key)), has_null)
+        case Compare(None, key, name, value):
+            return dialect.compare_json(memories.c.metadata, key, _COMPARE[name], value)
+        case Compare(column, _, name, value):
+            return _compare_field(str(column), name, value, dialect)
 
 
-def _of_field(wanted: Compare, sqlite: bool) -> ColumnElement[bool]:
-    column = memories.c[str(wanted.column)]
-    if wanted.value is None:
+def _compare_field(
+    name: str, symbol: Operator, value: Scalar, dialect: DatabaseDialect
+) -> ColumnElement[bool]:
+    column: ColumnElement[Any] = memories.c[name]
+    if value is None:
         return column.is_(None)
-    if wanted.column in FLAG_FIELDS:
-        return column.is_(wanted.value) if isinstance(wanted.value, bool) else false()
-    kind = datetime if wanted.column in TIME_FIELDS else str
-    if not isinstance(wanted.value, kind):
+    if name in FLAG_FIELDS:
+        return column.is_(value) if isinstance(value, bool) else false()
+    is_time = name in TIME_FIELDS
+    if not isinstance(value, datetime if is_time else str):
         return false()
-    ordered = column if sqlite or kind is datetime else column.collate(_BYTES)
-    return and_(column.is_not(None), _compare_sql(ordered, wanted))
-
-
-def _of_metadata(wanted: Compare, sqlite: bool) -> ColumnElement[bool]:
-    if wanted.value is None:
-        return or_(not_(_entry(wanted.key, sqlite)), _entry(wanted.key, sqlite, "null"))
-    return (_in_sqlite if sqlite else _in_postgresql)(wanted)
-
-
-def _entry(key: str, sqlite: bool, kind: str | None = None) -> ColumnElement[bool]:
-    """Whether the metadata has a key, perhaps with a value of that kind."""
-    each = _each(sqlite)
-    found = select(literal(1)).select_from(each).where(each.c.key == key)
-    if kind is not None:
-        found = found.where((each.c.type if sqlite else func.json_typeof(each.c.value)) == kind)
-    return exists(found)
-
-
-def _each(sqlite: bool) -> Any:
-    names = ("key", "type", "atom") if sqlite else ("key", "value")
-    return func.json_each(memories.c.metadata).table_valued(*names)
-
-
-def _in_sqlite(wanted: Compare) -> ColumnElement[bool]:
-    each = _each(True)
-    kinds = {"str": ["text"], "number": ["integer", "real"], "flag": [str(wanted.value).lower()]}
-    found = select(literal(1)).select_from(each)
-    found = found.where(each.c.key == wanted.key, each.c.type.in_(kinds[kind_of(wanted.value)]))
-    if not isinstance(wanted.value, bool):
-        found = found.where(_compare_sql(each.c.atom, wanted))
-    return exists(found)
-
-
-def _in_postgresql(wanted: Compare) -> ColumnElement[bool]:
-    each = _each(False)
-    kinds = {"str": "string", "number": "number", "flag": "boolean"}
-    of_kind = func.json_typeof(each.c.value) == kinds[kind_of(wanted.value)]
-    said = each.c.value.op("#>>", return_type=Text())(literal([], ARRAY(Text)))
-    found = select(literal(1)).select_from(each).where(each.c.key == wanted.key)
-    if isinstance(wanted.value, bool):
-        return exists(found.where(of_kind, said == str(wanted.value).lower()))
-    if isinstance(wanted.value, str):
-        return exists(found.where(of_kind, _compare_sql(said.collate(_BYTES), wanted)))
-    # A CASE is the only order that is kept: what is no number must not be read as one.
-    value = cast(case((of_kind, said), else_=None), Numeric)
-    return exists(found.where(_compare_sql(value, replace(wanted, value=_decimal(wanted.value)))))
-
-
-def _decimal(value: Any) -> Any:
-    """A number as its digits say, which is how JSON keeps it."""
-    return Decimal(repr(value)) if isinstance(value, float) and math.isfinite(value) else value
-
-
-def _compare_sql(column: ColumnElement[Any], wanted: Compare) -> ColumnElement[bool]:
-    return {
-        "eq": column.__eq__,
-        "gt": column.__gt__,
-        "gte": column.__ge__,
-        "lt": column.__lt__,
-        "lte": column.__le__,
-    }[wanted.operator](wanted.value)
+    comparable = column if is_time else dialect.sort_by_bytes(column)
+    return and_(column.is_not(None), _COMPARE[symbol](comparable, value))

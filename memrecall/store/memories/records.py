@@ -1,35 +1,62 @@
-"""Memories: what is remembered, with the messages it came from."""
+"""The memories of one scope: adding them, reading them by key, listing them with filters."""
 
-import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import bindparam, insert, select
+from sqlalchemy import Select, and_, bindparam, func, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
+from sqlalchemy.sql import ColumnElement
 
-from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Permission, Scope
+from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.engine import Database
-from memrecall.store.database.locks import Locks, agent_of, claim, claim_known
-from memrecall.store.database.statements import chunks, new_id, select_by_keys
-from memrecall.store.database.tables import memories, messages
-from memrecall.store.memories.edits import Edit, only_visible, write_edits
+from memrecall.store.database.locks import lock_scopes
+from memrecall.store.database.statements import come_after, require_limit, split
+from memrecall.store.database.tables import memories
+from memrecall.store.memories.filters import Filter, FilterAll, to_condition
+from memrecall.store.memories.revisions import filter_visible, memory_not_found
+from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
-from memrecall.text import analyze
-from memrecall.types import (
-    MEMORY_BYTES,
-    MemoryRecord,
-    NewMemory,
-    Origin,
-    Provenance,
-    check_text,
-)
+from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_time
+
+LARGEST_PAGE = 1_000
+NO_FILTER = FilterAll(())
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryQuery:
+    """Which memories of a scope to list: those valid now, or valid `as_of` a time.
+
+    `superseded` includes those that are not valid; `deleted` lists the deleted ones instead.
+    """
+
+    filter: Filter = NO_FILTER
+    session_id: str | None = None
+    as_of: datetime | None = None
+    superseded: bool = False
+    deleted: bool = False
+
+    def fingerprint(self) -> list[str]:
+        """Return what a cursor is bound to."""
+        return [repr(getattr(self, name)) for name in self.__slots__]
+
+
+CURRENT = MemoryQuery()
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMemoryPage:
+    """A page of memories, and the cursor of the next page if there is one."""
+
+    items: tuple[MemoryRecord, ...]
+    next_cursor: str | None = None
 
 
 class Memories:
-    """The memories of one scope."""
+    """Adds memories to one scope and reads those that are not deleted."""
 
     def __init__(self, database: Database, scope: Scope) -> None:
         self._database = database
@@ -38,204 +65,142 @@ class Memories:
     async def add(
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
     ) -> WriteResult:
-        """Store a batch, all or nothing. Origin and actor are the caller's word, not the text's."""
+        """Store a batch, all or nothing; trusted code states its origin and actor."""
         check_text("actor", actor)
-        given = [named(memory) for memory in batch]
-        if not given:
+        with_keys = [with_key(memory) for memory in batch]
+        if not with_keys:
             return WriteResult()
-        return await self._database.transact(
-            lambda connection: self.add_in(connection, given, origin, actor)
-        )
+
+        async def work(connection: AsyncConnection) -> WriteResult:
+            locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+            writer = MemoryWriter(connection, locks, self._scope, actor)
+            result = await writer.add(with_keys, origin)
+            await locks.save(connection)
+            return result
+
+        return await self._database.transact(work)
 
     async def get(self, memory_key: str) -> MemoryRecord:
-        """The memory of that key; NotFound if this scope has none or may not see it."""
-        found = await self.get_many([memory_key])
-        if not found:
-            raise NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")
-        return found[0]
+        """Return one memory; NotFound if the scope has none or may not see it."""
+        records = await self.get_many([memory_key])
+        if not records:
+            raise memory_not_found(memory_key)
+        return records[0]
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
-        """Those of the memories that exist and may be seen, in no particular order."""
-        wanted = _by_key(self._scope.agent_id is None, self._scope.allows(Permission.SENSITIVE))
-        given = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
-        found: list[MemoryRecord] = []
-        for part in chunks(keys):
-            rows = await self._database.fetch(wanted, {**given, "keys": list(part)})
-            found += [MemoryRecord.model_validate(dict(row._mapping)) for row in rows]
-        return found
-
-    async def delete_all(self) -> int:
-        """Hide every memory of this scope at once; tells how many. The messages stay."""
-        return await self._database.transact(self._delete_all)
-
-    async def _delete_all(self, connection: AsyncConnection) -> int:
-        claims = await claim_known(connection, self._scope, datetime.now(UTC))
-        wanted = only_visible(select(memories), self._scope).where(memories.c.deleted_at.is_(None))
-        rows = (await connection.execute(wanted.order_by(memories.c.memory_key))).mappings().all()
-        hidden = [
-            Edit(dict(row), {"deleted_at": claims.now}, "DELETE", "all at once") for row in rows
-        ]
-        await write_edits(connection, claims, hidden, "memrecall")
-        await claims.release(connection)
-        return len(rows)
-
-    async def add_in(
-        self,
-        connection: AsyncConnection,
-        batch: list[NewMemory],
-        origin: Origin,
-        actor: str,
-        *,
-        supersedes: str | None = None,
-    ) -> WriteResult:
-        """The same inside a transaction; every memory has a key."""
-        now = datetime.now(UTC)
-        labelled = self._scope.session_id is not None
-        claims = await claim(connection, [self._scope], now, with_sessions=labelled)
-        await self._require_sources(connection, batch)
-        written = await self.add_claimed(
-            connection, batch, origin, actor, claims, supersedes=supersedes
+        """Return the memories that exist and may be seen, in no particular order."""
+        statement = _select_by_key(
+            any_agent=self._scope.agent_id is None,
+            with_sensitive=self._scope.allows(Permission.SENSITIVE),
         )
-        await claims.release(connection)
-        return written
+        owner = {"of_user": self._scope.user_id, "of_agent": self._scope.agent_id}
+        records: list[MemoryRecord] = []
+        for batch in split(keys):
+            rows = await self._database.fetch(statement, {**owner, "keys": list(batch)})
+            records += [_to_record(row) for row in rows]
+        return records
 
-    async def add_claimed(
-        self,
-        connection: AsyncConnection,
-        batch: list[NewMemory],
-        origin: Origin,
-        actor: str,
-        claims: Locks,
-        *,
-        supersedes: str | None = None,
-        known: dict[str, Any] | None = None,
-    ) -> WriteResult:
-        """The same under claims that the caller releases, from messages that are there.
 
-        Who made the keys just now says that none is `known`.
-        """
-        now = claims.now
-        if known is None:
-            known = await self._known(connection, batch)
-        rows: list[dict[str, Any]] = []
-        fresh: list[bool] = []
-        for memory in batch:
-            row = {**self._row(memory, origin, actor, now), "supersedes": supersedes}
-            stored = known.get(row["memory_key"])
-            fresh.append(stored is None)
-            if stored is not None:
-                _require_same(row, stored)
-                continue
-            for counter in claims.counters.values():
-                counter.require_open()
-            row["change_no"] = claims.next_change(self._scope.user_id)
-            known[row["memory_key"]] = row
-            rows.append(row)
-        if rows:
-            await connection.execute(insert(memories), rows)
-        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(fresh))
+class MemoryList:
+    """Lists the memories of one scope, latest first."""
 
-    async def _known(self, connection: AsyncConnection, batch: list[NewMemory]) -> dict[str, Any]:
-        keys = [memory.memory_key for memory in batch]
-        taken = await select_by_keys(
-            connection,
-            select(messages.c.message_id).where(messages.c.user_id == self._scope.user_id),
-            [messages.c.message_id],
-            keys,
+    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
+        self._database = database
+        self._scope = scope
+        self._secret = cursor_secret
+
+    async def page(
+        self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
+    ) -> StoredMemoryPage:
+        """Return a page of memories, latest first."""
+        require_limit("limit", limit, LARGEST_PAGE)
+        binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
+        statement = self._filter(select(memories), query)
+        order = (memories.c.created_at, memories.c.memory_key)
+        if cursor is not None:
+            created_at, key = open_cursor(self._secret, binding, cursor)
+            statement = statement.where(come_after(*order, parse_time(created_at), key))
+        statement = statement.order_by(order[0].desc(), order[1])
+        # One row more than the page has shows whether there is a next page.
+        rows = await self._database.fetch(statement.limit(limit + 1))
+        items = tuple(_to_record(row) for row in rows[:limit])
+        if len(rows) <= limit:
+            return StoredMemoryPage(items)
+        last = [items[-1].created_at.isoformat(), items[-1].memory_key]
+        return StoredMemoryPage(items, seal_cursor(self._secret, binding, last))
+
+    async def get(self, memory_key: str) -> MemoryRecord:
+        """Return one memory, deleted and superseded ones too; NotFound if there is none."""
+        statement = filter_visible(select(memories), self._scope)
+        rows = await self._database.fetch(statement.where(memories.c.memory_key == memory_key))
+        if not rows:
+            raise memory_not_found(memory_key)
+        return _to_record(rows[0])
+
+    async def keys(self, query: MemoryQuery) -> list[str]:
+        """Return the keys of all matching memories, sorted."""
+        statement = self._filter(select(memories.c.memory_key), query)
+        rows = await self._database.fetch(statement.order_by(memories.c.memory_key))
+        return [row.memory_key for row in rows]
+
+    async def count(self, query: MemoryQuery) -> int:
+        """Return the number of matching memories."""
+        statement = select(func.count().label("n")).select_from(memories)
+        rows = await self._database.fetch(self._filter(statement, query))
+        return int(rows[0].n)
+
+    async def mark_recalled(self, keys: Sequence[str], at: datetime) -> None:
+        """Record when memories were last recalled; search indexes need not learn of it."""
+
+        async def work(connection: AsyncConnection) -> None:
+            for batch in split(sorted(set(keys))):
+                statement = update(memories).where(
+                    memories.c.user_id == self._scope.user_id,
+                    memories.c.memory_key.in_(list(batch)),
+                )
+                await connection.execute(statement.values(last_recalled_at=at))
+
+        await self._database.transact(work)
+
+    def _filter(self, statement: Select[Any], query: MemoryQuery) -> Select[Any]:
+        statement = filter_visible(statement, self._scope)
+        deleted_at = memories.c.deleted_at
+        statement = statement.where(
+            deleted_at.is_not(None) if query.deleted else deleted_at.is_(None)
         )
-        if taken:
-            raise Conflict(
-                f"memory_key {taken[0]['message_id']!r} is the id of a message",
-                hint="Give the memory another key",
-            )
-        rows = await select_by_keys(
-            connection,
-            select(memories).where(memories.c.user_id == self._scope.user_id),
-            [memories.c.memory_key],
-            keys,
-        )
-        return {row["memory_key"]: row for row in rows}
+        if not query.superseded and not query.deleted:
+            statement = statement.where(_is_valid(query.as_of))
+        if query.session_id is not None:
+            statement = statement.where(memories.c.session_id == query.session_id)
+        return statement.where(to_condition(query.filter, self._database.dialect))
 
-    async def _require_sources(self, connection: AsyncConnection, batch: list[NewMemory]) -> None:
-        named = sorted({source for memory in batch for source in memory.source_message_ids})
-        found = await select_by_keys(
-            connection,
-            select(messages.c.message_id).where(messages.c.user_id == self._scope.user_id),
-            [messages.c.message_id],
-            named,
-        )
-        missing = sorted(set(named) - {row["message_id"] for row in found})
-        if missing:
-            raise InvalidArgument(
-                f"source message {missing[0]!r} does not exist", hint="Store the message first"
-            )
 
-    def _row(self, memory: NewMemory, origin: Origin, actor: str, now: datetime) -> dict[str, Any]:
-        content, truncated = truncate(memory.content)
-        provenance = Provenance(
-            origin=origin,
-            actor=actor,
-            session_id=self._scope.session_id,
-            time=now,
-            sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
-        )
-        return {
-            **memory.model_dump(exclude={"content", "keywords", "source_message_ids"}),
-            "content": content,
-            "truncated": truncated,
-            "keywords": [keyword.model_dump() for keyword in memory.keywords],
-            "source_message_ids": list(memory.source_message_ids),
-            "user_id": self._scope.user_id,
-            "agent_id": agent_of(self._scope),
-            "session_id": self._scope.session_id,
-            "provenance": provenance.model_dump(mode="json"),
-            "created_at": now,
-            "updated_at": now,
-            "search_text": memory_search_text(memory.summary, content, memory.keywords),
-        }
+def _to_record(row: Any) -> MemoryRecord:
+    return MemoryRecord.model_validate(dict(row._mapping))
 
 
 @cache
-def _by_key(any_agent: bool, sensitive_too: bool) -> Any:
-    """The statement that every search ends with: building it costs as much as asking it."""
-    wanted = select(memories).where(
+def _select_by_key(*, any_agent: bool, with_sensitive: bool) -> Any:
+    """Return the statement that every search ends with: building it costs as much as running it."""
+    statement = select(memories).where(
         memories.c.user_id == bindparam("of_user"),
         memories.c.memory_key.in_(bindparam("keys", expanding=True)),
         memories.c.deleted_at.is_(None),
     )
     if not any_agent:
-        wanted = wanted.where(memories.c.agent_id == bindparam("of_agent"))
-    return wanted if sensitive_too else wanted.where(memories.c.sensitive.is_(False))
+        statement = statement.where(memories.c.agent_id == bindparam("of_agent"))
+    return statement if with_sensitive else statement.where(memories.c.sensitive.is_(False))
 
 
-def memory_search_text(summary: str, content: str, keywords: Sequence[Any]) -> str:
-    """What a memory is found by: its summary, its content and its keywords."""
-    words = "\n".join(str(keyword.keyword) for keyword in keywords)
-    return analyze(f"{summary}\n{content}\n{words}").to_search_text()
-
-
-def truncate(content: str) -> tuple[str, bool]:
-    """The content within 100 KB, and whether something had to go."""
-    data = content.encode()
-    if len(data) <= MEMORY_BYTES:
-        return content, False
-    return data[:MEMORY_BYTES].decode(errors="ignore"), True
-
-
-def named(memory: NewMemory) -> NewMemory:
-    """The memory with a key: its own, or a new one."""
-    if memory.memory_key is not None:
-        return memory
-    return memory.model_copy(update={"memory_key": new_id("mem")})
-
-
-def _require_same(row: dict[str, Any], stored: Any) -> None:
-    given = {**row, "content": row["provenance"]["sha256"]}  # of the whole, before it was cut
-    known = {**stored, "content": stored["provenance"]["sha256"]}
-    for name in ("content", "summary", "memory_type", "sensitive"):
-        if given[name] != known[name]:
-            raise Conflict(
-                f"memory {row['memory_key']!r} is already stored with another {name}",
-                hint="Give the new memory its own key",
-                memory_key=row["memory_key"],
-            )
+def _is_valid(as_of: datetime | None) -> ColumnElement[bool]:
+    """Return the condition that a memory is valid at a time, or now."""
+    moment = as_of or datetime.now(UTC)
+    within_validity = and_(
+        or_(memories.c.valid_to.is_(None), memories.c.valid_to > moment),
+        or_(memories.c.expires_at.is_(None), memories.c.expires_at > moment),
+        or_(memories.c.valid_from.is_(None), memories.c.valid_from <= moment),
+    )
+    if as_of is None:
+        return within_validity
+    was_known = func.coalesce(memories.c.valid_from, memories.c.created_at) <= moment
+    return and_(within_validity, was_known)

@@ -1,4 +1,4 @@
-"""One user's messages in the order they were said."""
+"""Reading one user's messages: by time, around a message, along a branch."""
 
 import json
 from collections.abc import Sequence
@@ -18,24 +18,36 @@ from sqlalchemy import (
     tuple_,
     union_all,
 )
-from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.elements import UnaryExpression
 
-from memrecall.errors import InvalidArgument, NotFound
+from memrecall.errors import NotFound
 from memrecall.scope import Scope
 from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.engine import Database
-from memrecall.store.database.statements import chunks
+from memrecall.store.database.statements import filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.types import Message, NewMessage, Role, check_range, parse_time
 
-PLACES_PER_READ = 200
+PAGE_SIZE = 50
+LARGEST_PAGE = 200
+NEIGHBORS_BEFORE = 20
+NEIGHBORS_AFTER = 0
+LONGEST_THREAD = 1_000
+NODES_PER_READ = 200
+
+_COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
+_SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
+# Every search ends with it: built once, because building costs as much as running.
+_SELECT_BY_ID = select(*_COLUMNS).where(
+    messages.c.user_id == bindparam("of_user"),
+    messages.c.message_id.in_(bindparam("ids", expanding=True)),
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
-    """A message without its words: enough to find the way."""
+class _Node:
+    """A message without its content: enough to walk along a branch."""
 
     message_id: str
     parent_message_id: str | None
@@ -43,100 +55,81 @@ class _Place:
     sequence_no: int
 
 
-_BRANCH_COLUMNS = [messages.c[name] for name in _Place.__slots__]
+_NODE_COLUMNS = [messages.c[name] for name in _Node.__slots__]
 
 
 class ThreadWalk:
     """One walk back through a session, from each message to the one that led to it.
 
-    No message is passed twice, so parents that form a circle cannot hold the walk.
+    No message is visited twice, so parents that form a circle cannot trap the walk.
     """
 
-    def __init__(self, database: Database, of_session: Select[Any], limit: int) -> None:
+    def __init__(self, database: Database, in_session: Select[Any], limit: int) -> None:
         self._database = database
-        self._of_session = of_session.with_only_columns(*_BRANCH_COLUMNS)
+        self._in_session = in_session.with_only_columns(*_NODE_COLUMNS)
         self._limit = limit
-        self._page_size = min(limit, PLACES_PER_READ)
-        self._passed: set[str] = set()
-        # Read ahead: the place last looked back from, then those before it without a gap.
-        self._run: list[_Place] = []
+        self._page_size = min(limit, NODES_PER_READ)
+        self._visited: set[str] = set()
+        # Read ahead: the node that was last looked back from, then those before it without a gap.
+        self._read_ahead: list[_Node] = []
 
-    async def back_from(self, message_id: str | None) -> list[str]:
-        """The ids of what leads up to a message, or to the session's end; the latest first."""
-        at = None if message_id is None else await self._find(message_id)
-        if at is not None:
-            self._passed.add(at.message_id)
-        found: list[str] = []
-        while len(found) < self._limit:
-            at = await self._parent_of(at) or await self._said_before(at)
-            if at is None:
+    async def walk_back(self, message_id: str | None) -> list[str]:
+        """Return the ids that lead up to a message, or to the session's end, latest first."""
+        node = None if message_id is None else await self._find(message_id)
+        if node is not None:
+            self._visited.add(node.message_id)
+        ids: list[str] = []
+        while len(ids) < self._limit:
+            node = await self._get_parent(node) or await self._get_previous(node)
+            if node is None:
                 break
-            self._passed.add(at.message_id)
-            found.append(at.message_id)
-        return found
+            self._visited.add(node.message_id)
+            ids.append(node.message_id)
+        return ids
 
-    async def _parent_of(self, at: _Place | None) -> _Place | None:
-        name = at.parent_message_id if at is not None else None
-        if name is None or name in self._passed:
+    async def _get_parent(self, node: _Node | None) -> _Node | None:
+        parent = node.parent_message_id if node is not None else None
+        if parent is None or parent in self._visited:
             return None
-        for place in await self._look_back(at):
-            if place.message_id == name:
-                return place
-        return await self._find(name)
+        for earlier in await self._look_back(node):
+            if earlier.message_id == parent:
+                return earlier
+        return await self._find(parent)
 
-    async def _said_before(self, at: _Place | None) -> _Place | None:
-        while earlier := await self._look_back(at):
-            for place in earlier:
-                if place.message_id not in self._passed:
-                    return place
-            at = earlier[-1]
+    async def _get_previous(self, node: _Node | None) -> _Node | None:
+        while earlier := await self._look_back(node):
+            for candidate in earlier:
+                if candidate.message_id not in self._visited:
+                    return candidate
+            node = earlier[-1]
         return None
 
-    async def _look_back(self, at: _Place | None) -> list[_Place]:
-        """Some places just before `at`, or the last ones; none where the session begins."""
-        if at is None:
-            self._run = await self._read(self._of_session)
-            return self._run
-        here = self._run.index(at) if at in self._run else len(self._run)
-        self._run = self._run[here:]
-        if len(self._run) < 2:
-            earlier = self._of_session.where(_said_before(at))
-            self._run = [at, *await self._read(earlier)]
-        return self._run[1:]
+    async def _look_back(self, node: _Node | None) -> list[_Node]:
+        """Return some nodes just before one, or the last ones; none at the session's beginning."""
+        if node is None:
+            self._read_ahead = await self._read(self._in_session)
+            return self._read_ahead
+        nodes = self._read_ahead
+        self._read_ahead = nodes[nodes.index(node) if node in nodes else len(nodes) :]
+        if len(self._read_ahead) < 2:
+            # Compared as one value: an index seeks it even where an import has one time for all.
+            is_earlier = tuple_(*_SESSION_ORDER) < (node.ts, node.sequence_no)
+            self._read_ahead = [node, *await self._read(self._in_session.where(is_earlier))]
+        return self._read_ahead[1:]
 
-    async def _find(self, message_id: str) -> _Place | None:
-        found = await self._read(self._of_session.where(messages.c.message_id == message_id))
-        return found[0] if found else None
+    async def _find(self, message_id: str) -> _Node | None:
+        nodes = await self._read(self._in_session.where(messages.c.message_id == message_id))
+        return nodes[0] if nodes else None
 
-    async def _read(self, wanted: Select[Any]) -> list[_Place]:
-        latest_first = wanted.order_by(messages.c.ts.desc(), messages.c.sequence_no.desc())
+    async def _read(self, statement: Select[Any]) -> list[_Node]:
+        latest_first = statement.order_by(*(column.desc() for column in _SESSION_ORDER))
         rows = await self._database.fetch(latest_first.limit(self._page_size))
-        return [_Place(**row._mapping) for row in rows]
-
-
-def _said_before(at: _Place) -> ColumnElement[bool]:
-    # Compared as one value: an index seeks it even where a whole import has the same time.
-    return tuple_(messages.c.ts, messages.c.sequence_no) < (at.ts, at.sequence_no)
-
-
-PAGE_SIZE = 50
-LARGEST_PAGE = 200
-NEIGHBORS_BEFORE = 20
-NEIGHBORS_AFTER = 0
-LONGEST_THREAD = 1_000
-
-_COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
-_SAID = (messages.c.ts, messages.c.sequence_no)  # the order in which a session was said
-# Every search ends with it: built once, because building costs as much as asking.
-_BY_ID = select(*_COLUMNS).where(
-    messages.c.user_id == bindparam("of_user"),
-    messages.c.message_id.in_(bindparam("ids", expanding=True)),
-)
+        return [_Node(**row._mapping) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMessagePage:
-    """Some messages, and the cursor of those that follow (None: there are no more)."""
+    """A page of messages, and the cursor of the next page if there is one."""
 
     items: tuple[Message, ...]
     next_cursor: str | None = None
@@ -144,7 +137,7 @@ class StoredMessagePage:
 
 @dataclass(frozen=True, slots=True)
 class MessageFilter:
-    """Which messages of a timeline are wanted. `since` is included, `until` is not."""
+    """Which messages of a timeline to list: from `since` on, before `until`."""
 
     since: datetime | None = None
     until: datetime | None = None
@@ -155,13 +148,13 @@ class MessageFilter:
         check_range(self.since, self.until)
 
     def fingerprint(self) -> list[str | None]:
-        """What a cursor is bound to: the same filter gives the same list."""
-        times = [m.isoformat() if m else None for m in (self.since, self.until)]
+        """Return what a cursor is bound to: equal filters give the same list."""
+        times = [time.isoformat() if time else None for time in (self.since, self.until)]
         return [*times, self.role, self.session_id]
 
 
 class Timeline:
-    """The messages of one scope: write them, read them by time, look around one."""
+    """The messages of one scope: writes them, reads them by time and around one."""
 
     def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
         self._database = database
@@ -169,26 +162,26 @@ class Timeline:
         self._secret = cursor_secret
 
     async def add(self, batch: Sequence[NewMessage]) -> WriteResult:
-        """Store a batch, all or nothing; the same again is no new row."""
+        """Store a batch, all or nothing; an equal message is not stored twice."""
         return await write_messages(self._database, [ScopedMessage(self._scope, m) for m in batch])
 
     async def get(self, message_id: str) -> Message:
-        """The message of that id; NotFound if this scope has none."""
-        found = await self.get_many([message_id])
-        if not found:
+        """Return one message; NotFound if the scope has none of that id."""
+        items = await self.get_many([message_id])
+        if not items:
             raise NotFound(f"there is no message {message_id!r}", hint="Check the id and the user")
-        return found[0]
+        return items[0]
 
     async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
-        """Those of the messages that exist, in no particular order."""
-        wanted = _BY_ID
+        """Return the messages that exist, in no particular order."""
+        statement = _SELECT_BY_ID
         if self._scope.agent_id is not None:
-            wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
-        found: list[Message] = []
-        for part in chunks(message_ids):
-            given = {"of_user": self._scope.user_id, "ids": list(part)}
-            found += await self._fetch(wanted, given)
-        return found
+            statement = statement.where(messages.c.agent_id == self._scope.agent_id)
+        items: list[Message] = []
+        for batch in split(message_ids):
+            parameters = {"of_user": self._scope.user_id, "ids": list(batch)}
+            items += await self._fetch(statement, parameters)
+        return items
 
     async def page(
         self,
@@ -197,168 +190,149 @@ class Timeline:
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
     ) -> StoredMessagePage:
-        """Messages from the latest to the earliest, `page_size` at a time."""
-        check_page_size(page_size)
-        wanted = self._filtered(filter)
+        """Return a page of messages, latest first."""
+        require_limit("page_size", page_size, LARGEST_PAGE)
+        statement = self._filter(filter)
         binding = ["messages", self._scope.user_id, self._scope.agent_id, *filter.fingerprint()]
-        count = page_size + 1  # one more than asked tells whether there is a next page
-        order = self._page_order(filter)
+        count = page_size + 1  # one row more shows whether there is a next page
+        tie: Any = messages.c.message_id
+        if filter.session_id is not None:
+            # By the plain id, SQLite would take the index that has this order, and read all of the
+            # user's messages until it met the session.
+            tie = self._database.dialect.avoid_index(tie)
+        order = [messages.c.ts.desc(), tie]
         if cursor is None:
-            found = await self._fetch(wanted.order_by(*order).limit(count))
+            rows = await self._fetch(statement.order_by(*order).limit(count))
         else:
             ts, message_id = open_cursor(self._secret, binding, cursor)
-            after = _after_place(wanted, (parse_time(ts), message_id), order, count)
-            found = await self._fetch(after)
-        items = tuple(found[:page_size])
-        if len(found) <= page_size:
+            last = (parse_time(ts), message_id)
+            rows = await self._fetch(_select_after_cursor(statement, last, order, count))
+        items = tuple(rows[:page_size])
+        if len(rows) <= page_size:
             return StoredMessagePage(items)
-        place = [items[-1].ts.isoformat(), items[-1].message_id]
-        return StoredMessagePage(items, seal_cursor(self._secret, binding, place))
-
-    def _page_order(self, filter: MessageFilter) -> list[Any]:  # noqa: A002
-        """The latest first, ties by id."""
-        tie: Any = messages.c.message_id
-        if filter.session_id is not None and self._database.is_sqlite:
-            # By the plain id, SQLite would take the index whose order this is, and read all of the
-            # user's messages until it met the session.
-            tie = tie + ""
-        return [messages.c.ts.desc(), tie]
+        position = [items[-1].ts.isoformat(), items[-1].message_id]
+        return StoredMessagePage(items, seal_cursor(self._secret, binding, position))
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
     ) -> StoredMessagePage:
-        """The message with those said just before and after it, from the earliest on."""
-        check_count("before", before)
-        check_count("after", after)
+        """Return a message with those just before and after it, oldest first."""
+        require_limit("before", before, LARGEST_PAGE, smallest=0)
+        require_limit("after", after, LARGEST_PAGE, smallest=0)
         anchor = await self.get(message_id)
-        around = self._select()
-        prior = await self._fetch(_before_anchor(around, anchor, before)) if before else []
-        following = await self._fetch(_said_after(around, anchor, after)) if after else []
-        return StoredMessagePage((*reversed(prior), anchor, *following))
+        statement = self._select()
+        earlier = await self._fetch(_select_before(statement, anchor, before)) if before else []
+        later = await self._fetch(_select_after(statement, anchor, after)) if after else []
+        return StoredMessagePage((*reversed(earlier), anchor, *later))
 
     async def thread(
         self, before: str | None = None, *, session_id: str, limit: int
     ) -> list[Message]:
-        """What leads up to a message of a session, or to its end: the earliest first.
+        """Return what leads up to a message of a session, or to its end, oldest first.
 
-        A message's parent comes before it, whatever was said between the two; without a parent it
-        is what was said just before. A message that is not stored has yet to be said: the end of
-        the session leads up to it.
+        A message is preceded by its parent, whatever was written between the two; without a parent,
+        by the message just before it. A message that is not stored follows the end of the session.
         """
-        if not 1 <= limit <= LONGEST_THREAD:
-            raise InvalidArgument(
-                f"limit {limit} is out of range", hint=f"Use 1 to {LONGEST_THREAD}"
-            )
-        of_session = self._select().where(messages.c.session_id == session_id)
-        names = await ThreadWalk(self._database, of_session, limit).back_from(before)
-        found = {message.message_id: message for message in await self.get_many(names)}
-        # Who was erased meanwhile is left out.
-        return [found[name] for name in reversed(names) if name in found]
+        require_limit("limit", limit, LONGEST_THREAD)
+        in_session = self._select().where(messages.c.session_id == session_id)
+        ids = await ThreadWalk(self._database, in_session, limit).walk_back(before)
+        return await self._get_in_order(ids[::-1])
 
     async def find_labelled(
         self, label: str, *, session_id: str, depth: int, limit: int = LARGEST_PAGE
     ) -> list[Message]:
-        """The latest messages of a session in whose metadata a text stands; the latest first.
+        """Return messages of a session that have a text in their metadata, latest first.
 
-        Looked for in the last `depth` messages alone.
+        Only the last `depth` messages of the session are read.
         """
         latest = (
             self._select()
             .where(messages.c.session_id == session_id)
-            .with_only_columns(messages.c.message_id, messages.c.metadata, *_SAID)
-            .order_by(*(column.desc() for column in _SAID))
+            .with_only_columns(messages.c.message_id, messages.c.metadata, *_SESSION_ORDER)
+            .order_by(*(column.desc() for column in _SESSION_ORDER))
             .limit(depth)
             .subquery()
         )
-        # As JSON writes it: an index cannot look into it, but the bound above keeps this short.
-        holds = cast(latest.c.metadata, Text).contains(json.dumps(label), autoescape=True)
-        wanted = select(latest.c.message_id).where(holds)
-        wanted = wanted.order_by(*(latest.c[column.name].desc() for column in _SAID)).limit(limit)
-        names = [row.message_id for row in await self._database.fetch(wanted)]
-        found = {message.message_id: message for message in await self.get_many(names)}
-        return [found[name] for name in names if name in found]
+        # The text as JSON writes it: no index helps, but `depth` keeps the scan short.
+        has_label = cast(latest.c.metadata, Text).contains(json.dumps(label), autoescape=True)
+        order = [latest.c[column.name].desc() for column in _SESSION_ORDER]
+        statement = select(latest.c.message_id).where(has_label).order_by(*order).limit(limit)
+        rows = await self._database.fetch(statement)
+        return await self._get_in_order([row.message_id for row in rows])
+
+    async def _get_in_order(self, message_ids: list[str]) -> list[Message]:
+        """Return messages in the order of their ids, without those erased meanwhile."""
+        by_id = {message.message_id: message for message in await self.get_many(message_ids)}
+        return [by_id[name] for name in message_ids if name in by_id]
 
     def _select(self) -> Select[Any]:
-        wanted = select(*_COLUMNS).where(messages.c.user_id == self._scope.user_id)
-        if self._scope.agent_id is not None:
-            wanted = wanted.where(messages.c.agent_id == self._scope.agent_id)
-        return wanted
+        return select_messages(self._scope)
 
-    def _filtered(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
-        wanted = self._select()
+    def _filter(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
+        statement = self._select()
         if filter.since is not None:
-            wanted = wanted.where(messages.c.ts >= filter.since)
+            statement = statement.where(messages.c.ts >= filter.since)
         if filter.until is not None:
-            wanted = wanted.where(messages.c.ts < filter.until)
+            statement = statement.where(messages.c.ts < filter.until)
         if filter.role is not None:
-            wanted = wanted.where(messages.c.role == filter.role.value)
+            statement = statement.where(messages.c.role == filter.role.value)
         if filter.session_id is not None:
-            wanted = wanted.where(messages.c.session_id == filter.session_id)
-        return wanted
+            statement = statement.where(messages.c.session_id == filter.session_id)
+        return statement
 
     async def _fetch(
-        self, statement: Select[Any] | CompoundSelect[Any], given: dict[str, Any] | None = None
+        self, statement: Select[Any] | CompoundSelect[Any], parameters: dict[str, Any] | None = None
     ) -> list[Message]:
-        rows = await self._database.fetch(statement, given)
-        return [to_message(dict(row._mapping)) for row in rows]
+        return [to_message(row) for row in await self._database.fetch(statement, parameters)]
 
 
-def to_message(row: dict[str, Any]) -> Message:
-    """A row of the table as a message."""
-    return Message.model_validate({**row, "metadata": row["metadata"] or {}})
+def select_messages(scope: Scope) -> Select[Any]:
+    """Return the query for a scope's messages, without what only the search index needs."""
+    return filter_scope(select(*_COLUMNS), messages, scope)
 
 
-def check_page_size(page_size: int) -> None:
-    """Refuse a page that is empty or larger than a service can afford."""
-    if not 1 <= page_size <= LARGEST_PAGE:
-        raise InvalidArgument(
-            f"page_size {page_size} is out of range", hint=f"Use 1 to {LARGEST_PAGE}"
-        )
+def to_message(row: Any) -> Message:
+    """Return a row of `select_messages` as a message."""
+    return Message.model_validate({**row._mapping, "metadata": row.metadata or {}})
 
 
-def check_count(name: str, value: int) -> None:
-    """Refuse a number of neighbours that is negative or too large."""
-    if not 0 <= value <= LARGEST_PAGE:
-        raise InvalidArgument(f"{name} {value} is out of range", hint=f"Use 0 to {LARGEST_PAGE}")
-
-
-def _after_place(
-    wanted: Select[Any], place: tuple[datetime, str], order: list[Any], count: int
+def _select_after_cursor(
+    statement: Select[Any], last: tuple[datetime, str], order: list[Any], count: int
 ) -> CompoundSelect[Any]:
-    """What follows a place on a page: as early with a greater id, then what is earlier."""
-    ts, message_id = place
-    level = wanted.where(messages.c.ts == ts, messages.c.message_id > message_id)
-    earlier = wanted.where(messages.c.ts < ts)
-    return _joined(level, earlier, [desc("ts"), asc("message_id")], count, order)
+    """Return the query for what follows on a page: equal times by id, then earlier times."""
+    ts, message_id = last
+    equal = statement.where(messages.c.ts == ts, messages.c.message_id > message_id)
+    earlier = statement.where(messages.c.ts < ts)
+    return _join_ranges(equal, earlier, [desc("ts"), asc("message_id")], count, order)
 
 
-def _before_anchor(wanted: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
-    """What comes before a message when they are read by time, the nearest first."""
-    level = wanted.where(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
-    earlier = wanted.where(messages.c.ts < anchor.ts)
-    return _joined(level, earlier, [desc("ts"), desc("message_id")], count)
+def _select_before(statement: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
+    """Return the query for what comes before a message in time, nearest first."""
+    equal = statement.where(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
+    earlier = statement.where(messages.c.ts < anchor.ts)
+    return _join_ranges(equal, earlier, [desc("ts"), desc("message_id")], count)
 
 
-def _said_after(wanted: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
-    """What comes after a message when they are read by time, the nearest first."""
-    level = wanted.where(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
-    later = wanted.where(messages.c.ts > anchor.ts)
-    return _joined(level, later, [asc("ts"), asc("message_id")], count)
+def _select_after(statement: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
+    """Return the query for what comes after a message in time, nearest first."""
+    equal = statement.where(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
+    later = statement.where(messages.c.ts > anchor.ts)
+    return _join_ranges(equal, later, [asc("ts"), asc("message_id")], count)
 
 
-def _joined(
-    level: Select[Any],
+def _join_ranges(
+    equal: Select[Any],
     beyond: Select[Any],
     order: list[UnaryExpression[Any]],
     count: int,
-    within: list[Any] | None = None,
+    inner_order: list[Any] | None = None,
 ) -> CompoundSelect[Any]:
-    """The first rows of two ranges of the index, each read from its beginning.
+    """Return the first rows of two ranges of the index, each read from its beginning.
 
-    One range with a condition on ties would be read from the tie's beginning each time, and an
-    import may have given all its messages the same time.
+    One range with a condition on equal times would be read from the first of them each time, and
+    an import may have given all its messages the same time.
     """
-    inner = within or order
-    parts = (part.order_by(*inner).limit(count).subquery() for part in (level, beyond))
+    inner = inner_order or order
+    parts = (part.order_by(*inner).limit(count).subquery() for part in (equal, beyond))
     both = union_all(*(select(part) for part in parts))
     return both.order_by(*order).limit(count)

@@ -286,7 +286,7 @@ def test_without_an_embedder_words_are_searched() -> None:
 
 def test_withheld_memories_are_mentioned() -> None:
     told = "2 sensitive memories withheld: no permission. Tell the parent."
-    searched = found(hit("k", "the bicycle is in the shed"), message=told)
+    searched = found(hit("k", "the bicycle is in the shed"), message=told, withheld=2)
     played = play(briefing([user("where is my bicycle?")]), tool(searched))
     assert played.handoff is not None
     assert told in played.handoff["search_summary"]

@@ -1,30 +1,29 @@
-"""Versioned steps from an empty database to the present schema.
+"""Migrations: versioned steps from an empty database to the current schema.
 
-A step is a pair of SQL files, one a database kind, frozen once released; a test holds the result
-of all steps against `tables.py`. Each step runs in one transaction under a lock, so that two
+A step is a pair of SQL files, one for each dialect, frozen once released; a test compares the
+result of all steps with the tables. All steps run in one transaction under a lock, so that two
 processes that open an old database at once do not both upgrade it.
 """
 
 import secrets
 from importlib import resources
 
-from sqlalchemy import Connection, insert, inspect, select, text, update
+from sqlalchemy import Connection, insert, inspect, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from memrecall.errors import SchemaTooNew
+from memrecall.errors import SchemaTooNew, StorageError
 from memrecall.store.database.engine import Database
-from memrecall.store.database.migrations.old_knowledge import index_old_knowledge
-from memrecall.store.database.tables import meta
-from memrecall.text import TEXT_VERSION
+from memrecall.store.database.memory_tables import knowledge, knowledge_bases
+from memrecall.store.database.statements import new_epoch
+from memrecall.store.database.tables import meta, metadata
+from memrecall.text import TEXT_VERSION, analyze
 
 LATEST = 6
-# What a step needs done that SQL cannot say.
-_FOLLOWED_BY = {5: index_old_knowledge}
 _LOCK_KEY = 0x6D656D72  # "memr": the same for every process that upgrades
 
 
 async def upgrade(database: Database, target: int = LATEST) -> None:
-    """Bring the database to schema `target`; a database from the future is refused untouched."""
+    """Upgrade the schema to version `target`; SchemaTooNew if it is newer than this package."""
     async with database.read() as connection:
         version = await schema_version(connection)
     if version > LATEST:
@@ -37,42 +36,66 @@ async def upgrade(database: Database, target: int = LATEST) -> None:
 
 
 async def schema_version(connection: AsyncConnection) -> int:
-    """The schema a database has; 0 for an empty one."""
-    if not await connection.run_sync(_has_meta):
+    """Return the version of a database's schema; 0 if it is empty."""
+    if meta.name not in await connection.run_sync(_get_table_names):
         return 0
     stored = await connection.scalar(select(meta.c.value).where(meta.c.name == "schema_version"))
     return int(stored or 0)
 
 
-def _has_meta(connection: Connection) -> bool:
-    return inspect(connection).has_table(meta.name)
+def _get_table_names(connection: Connection) -> set[str]:
+    return set(inspect(connection).get_table_names())
 
 
 async def _upgrade(connection: AsyncConnection, database: Database, target: int) -> None:
-    if not database.is_sqlite:
-        await connection.execute(
-            text("SELECT pg_advisory_xact_lock(:key)").bindparams(key=_LOCK_KEY)
-        )
+    lock = database.dialect.lock_schema(_LOCK_KEY)
+    if lock is not None:
+        await connection.execute(lock)
     # Read again under the lock: another process may have upgraded meanwhile.
     version = await schema_version(connection)
-    for step in range(version + 1, target + 1):
-        for statement in _statements(step, "sqlite" if database.is_sqlite else "postgresql"):
-            await connection.exec_driver_sql(statement)
-        if step in _FOLLOWED_BY:
-            await _FOLLOWED_BY[step](connection)
     if version == 0:
-        await connection.execute(insert(meta), _birth_certificate())
-    await connection.execute(
-        update(meta).where(meta.c.name == "schema_version").values(value=str(target))
-    )
+        foreign = await connection.run_sync(_get_table_names) & set(metadata.tables)
+        if foreign:
+            raise StorageError(
+                f"{database.location} has a table {min(foreign)!r} of another program",
+                hint="Choose an empty database",
+            )
+    for step in range(version + 1, target + 1):
+        for statement in _read_script(step, database.dialect.name):
+            await connection.exec_driver_sql(statement)
+        if step == 5:
+            await _index_knowledge(connection)
+    if version == 0:
+        await connection.execute(insert(meta), _initial_meta())
+    set_version = update(meta).where(meta.c.name == "schema_version")
+    await connection.execute(set_version.values(value=str(target)))
 
 
-def _statements(step: int, kind: str) -> list[str]:
-    script = resources.files(__package__).joinpath(f"{step:04}.{kind}.sql").read_text("utf-8")
+def _read_script(step: int, dialect: str) -> list[str]:
+    script = resources.files(__package__).joinpath(f"{step:04}.{dialect}.sql").read_text("utf-8")
     return [statement.strip() for statement in script.split(";\n") if statement.strip()]
 
 
-def _birth_certificate() -> list[dict[str, str]]:
+async def _index_knowledge(connection: AsyncConnection) -> None:
+    """Give entries that were stored before step 5 their search text and change number."""
+    key = (knowledge.c.agent_id, knowledge.c.knowledge_key)
+    statement = select(*key, knowledge.c.summary, knowledge.c.content).order_by(*key)
+    numbers: dict[str, int] = {}
+    for row in (await connection.execute(statement)).all():
+        numbers[row.agent_id] = number = numbers.get(row.agent_id, 0) + 1
+        search_text = analyze(f"{row.summary}\n{row.content}").to_search_text()
+        same_row = (key[0] == row.agent_id, key[1] == row.knowledge_key)
+        changed = update(knowledge).where(*same_row)
+        await connection.execute(changed.values(search_text=search_text, change_no=number))
+    bases = [
+        {"agent_id": agent, "version": number, "epoch": new_epoch()}
+        for agent, number in numbers.items()
+    ]
+    if bases:
+        await connection.execute(insert(knowledge_bases), bases)
+
+
+def _initial_meta() -> list[dict[str, str]]:
     return [
         {"name": "schema_version", "value": "0"},
         {"name": "database_id", "value": secrets.token_hex(16)},

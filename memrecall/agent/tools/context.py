@@ -1,0 +1,124 @@
+"""The context of a tool call: a library and a scope bound by trusted code, never by arguments."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from pathlib import Path
+from typing import TypeVar
+
+from memrecall.agent.result import RecallResult
+from memrecall.agent.tools.models import TextAnswer
+from memrecall.errors import Disabled
+from memrecall.library.knowledge import KnowledgeBase
+from memrecall.library.library import Library
+from memrecall.model.prompts import Language
+from memrecall.scope import Permission, Scope
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.restore import Backups
+from memrecall.store.workspaces import Workspaces, retry_while_busy
+
+Result = TypeVar("Result")
+Redact = Callable[[str], str]
+RecallFunction = Callable[[object], Awaitable[RecallResult]]
+
+NO_USER = "memory tools"  # the user id of a scope without a user: knowledge belongs to an agent
+_MEGABYTE = 1024 * 1024
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolContext:
+    """A library, a scope and the rights of one caller."""
+
+    library: Library
+    scope: Scope
+    has_user: bool = True  # False: only tools that need no user can run
+    can_write: bool = True
+    is_trusted: bool = False  # whether errors of the environment are reported in full
+    actor: str = "assistant"  # recorded in the history of what the tools change
+    language: Language = "en"
+    redact: Redact = str  # applied to every text before it is stored
+    recall: RecallFunction | None = None
+
+    @classmethod
+    def for_operator(cls, library: Library, agent_id: str | None = None) -> "ToolContext":
+        """Return a context with every right and no user, for whoever runs the process."""
+        rights = frozenset({Permission.KNOWLEDGE, Permission.OPERATOR})
+        scope = Scope(NO_USER, agent_id, permissions=rights)
+        return cls(library=library, scope=scope, has_user=False, is_trusted=True)
+
+    def allows(self, permission: Permission) -> bool:
+        """Return True if the scope has a permission; an operator may change knowledge too."""
+        if permission is Permission.KNOWLEDGE and self.scope.allows(Permission.OPERATOR):
+            return True
+        return self.scope.allows(permission)
+
+    async def recall_messages(self, messages: object) -> RecallResult:
+        """Recall what the last message refers to, within the limits of the interface."""
+        if self.recall is None:
+            raise Disabled("this interface cannot recall", hint="Use `recall` of another interface")
+        return await self.recall(messages)
+
+    @property
+    def knowledge(self) -> KnowledgeBase:
+        """The knowledge base of the agent."""
+        return KnowledgeBase(self.library, self._agent_scope())
+
+    @property
+    def workspaces_root(self) -> Path:
+        """The folder of the workspaces."""
+        return self._folder(self.library.settings.workspaces_dir, "workspaces")
+
+    async def in_workspaces(self, work: Callable[[Workspaces], Result]) -> Result:
+        """Run a function on the workspaces in a thread, between backups and restores.
+
+        An interrupted restore is finished or undone first.
+        """
+        workspaces = await asyncio.to_thread(Workspaces, self.workspaces_root)
+        await self._open_backups(workspaces).recover()
+        return await retry_while_busy(lambda: work(workspaces), self.library.settings.lock_timeout)
+
+    async def open_backups(self) -> Backups:
+        """Return the backups of the knowledge base and the workspaces."""
+        return self._open_backups(await asyncio.to_thread(Workspaces, self.workspaces_root))
+
+    async def recover(self) -> None:
+        """Finish or undo an interrupted restore; creates no folder."""
+        if await asyncio.to_thread(self.workspaces_root.is_dir):
+            await (await self.open_backups()).recover()
+
+    def _open_backups(self, workspaces: Workspaces) -> Backups:
+        settings = self.library.settings
+        folder = BackupFolder(
+            self._folder(settings.backups_dir, "backups"), settings.backup_mb * _MEGABYTE
+        )
+        return Backups(
+            self.library.store,
+            self._agent_scope(),
+            workspaces,
+            folder,
+            # The package imports this module for its types: import it by name, not in a cycle.
+            software=import_module("memrecall").__version__,
+            lock_timeout=settings.lock_timeout,
+        )
+
+    def _agent_scope(self) -> Scope:
+        rights = {Permission.KNOWLEDGE} if self.allows(Permission.KNOWLEDGE) else set()
+        return Scope(NO_USER, self.scope.agent_id, permissions=frozenset(rights))
+
+    def _folder(self, setting: str, name: str) -> Path:
+        """Return the configured folder, else one beside the SQLite file or in the data folder."""
+        if setting:
+            return Path(setting)
+        store = self.library.store
+        if store.file is not None:
+            return store.file.with_name(f"{store.file.name}-{name}")
+        return Path(self.library.settings.runs_dir).parent / store.facts.database_id / name
+
+
+@dataclass(slots=True, kw_only=True)
+class TurnContext(ToolContext):
+    """The context of one chat turn."""
+
+    recall_query: Callable[[str], Awaitable[TextAnswer]]  # counted against the cap of the turn
+    answers: Mapping[str, TextAnswer] = field(default_factory=dict)  # of tools without arguments

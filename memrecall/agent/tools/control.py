@@ -1,0 +1,106 @@
+"""The tools that end an iteration: `expand_context_window` and `handoff`."""
+
+from memrecall.agent.conversation import LARGEST_WINDOW
+from memrecall.agent.phrases import say
+from memrecall.agent.state import RecallState
+from memrecall.agent.tools.models import (
+    ExpandContextWindowInput,
+    ExpandContextWindowOutput,
+    HandoffInput,
+    HandoffOutput,
+)
+from memrecall.errors import InvalidArgument
+
+
+async def expand_context_window(
+    state: RecallState, arguments: ExpandContextWindowInput
+) -> ExpandContextWindowOutput:
+    """Grant a larger window if an iteration is left and older messages exist."""
+    state.consecutive_searches = 0
+    window = state.window
+    if arguments.requested_size <= window.size:
+        message = say(
+            state.language,
+            "window_not_larger",
+            requested=arguments.requested_size,
+            size=window.size,
+        )
+        raise InvalidArgument(message)
+    if window.iteration >= window.max_iterations:
+        message = say(state.language, "window_no_iterations", count=window.max_iterations)
+        return _refuse(state, message)
+    size = len(await state.conversation.window(min(arguments.requested_size, LARGEST_WINDOW)))
+    if size <= window.size:
+        return _refuse(state, say(state.language, "window_nothing_older", size=window.size))
+    window.granted = size
+    iteration = window.iteration + 1
+    return ExpandContextWindowOutput(
+        approved=True,
+        new_size=size,
+        iteration=iteration,
+        max_iterations=window.max_iterations,
+        message=say(state.language, "window_approved", size=size, iteration=iteration),
+    )
+
+
+def _refuse(state: RecallState, message: str) -> ExpandContextWindowOutput:
+    state.window.refusals += 1
+    return ExpandContextWindowOutput(
+        approved=False,
+        new_size=state.window.size,
+        iteration=state.window.iteration,
+        max_iterations=state.window.max_iterations,
+        message=message,
+    )
+
+
+async def handoff(state: RecallState, arguments: HandoffInput) -> HandoffOutput:
+    """Accept a handoff; keys that were not seen are dropped, listed, and lower the confidence."""
+    keys = list(dict.fromkeys(arguments.relevant_memory_keys))
+    accepted = [key for key in keys if _can_hand_off(state, key)]
+    dropped = [key for key in keys if key not in accepted]
+    state.dropped_keys += dropped
+    confidence = arguments.confidence
+    if dropped:
+        confidence = round(confidence * len(accepted) / len(keys), 4)
+    state.handoff = arguments.model_copy(
+        update={
+            "relevant_memory_keys": accepted,
+            "confidence": confidence,
+            "iteration_used": state.window.iteration,
+            "context_window_used": state.window.size,
+        }
+    )
+    return HandoffOutput(success=True, message=write_handoff_message(state, state.handoff))
+
+
+def _can_hand_off(state: RecallState, key: str) -> bool:
+    if not state.checks_keys:
+        return True
+    return key in state.seen_keys and not state.conversation.has_message(key, "")
+
+
+def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
+    """Return the handoff as text with the sections that a parent expects."""
+    language = state.language
+    parts = [
+        say(language, "handoff_title", confidence=handoff.confidence),
+        "",
+        say(language, "handoff_summary"),
+        handoff.search_summary,
+        "",
+        say(language, "handoff_relevance"),
+        handoff.reasoning or handoff.reason,
+    ]
+    if handoff.relevant_memory_keys:
+        count = len(handoff.relevant_memory_keys)
+        parts += ["", say(language, "handoff_keys"), say(language, "handoff_count", count=count)]
+        parts += [f"- {key}" for key in handoff.relevant_memory_keys]
+    if state.dropped_keys:
+        keys = ", ".join(state.dropped_keys)
+        parts += ["", say(language, "handoff_dropped", keys=keys)]
+    if state.withheld:
+        parts += ["", say(language, "handoff_withheld", count=state.withheld)]
+    if handoff.needs_more_info and handoff.follow_up_question:
+        parts += ["", say(language, "handoff_question"), handoff.follow_up_question]
+    return "\n".join(parts)

@@ -1,0 +1,193 @@
+"""What a tool is: its texts, models, handler and rights, and its schemas for each interface."""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import cache
+from typing import Any
+
+from autogen_core.tools import ParametersSchema, ToolSchema
+from pydantic import BaseModel, ValidationError
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.models import ToolOutput
+from memrecall.errors import Disabled, InvalidArgument
+from memrecall.model.prompts import Language, load_prompt
+from memrecall.scope import Permission
+
+# The driver sets these fields of `handoff`; models do not see them.
+_HIDDEN_ARGUMENTS = frozenset({"iteration_used", "context_window_used"})
+_HEADING = re.compile(r"^# (\w+)\n", re.MULTILINE)
+_ARGUMENT = re.compile(r"^- (\w+): (.+)$", re.MULTILINE)
+
+
+class Interface(StrEnum):
+    """An interface that offers tools."""
+
+    RECALL = "recall"  # the recall agent's own loop
+    AUTOGEN = "autogen"  # `memory_tools` of a parent agent
+    RPC = "rpc"
+    MCP = "mcp"
+    CHAT = "chat"
+    GROUP_CHAT = "group_chat"
+
+
+@dataclass(frozen=True, slots=True)
+class ToolTexts:
+    """The description of a tool and of each of its arguments, in one language."""
+
+    description: str
+    arguments: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """The arguments, result and texts of a tool at an interface where they differ."""
+
+    arguments: type[BaseModel]
+    result: type[BaseModel]
+    prompt: str
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Tool:
+    """A tool. Its texts are a section of the prompt file `prompt`.
+
+    The handler takes the context of the interface (`RecallState` in the recall loop, `TurnContext`
+    in chat turns, `ToolContext` elsewhere; all of them are a `ToolContext`) and the arguments.
+    """
+
+    name: str
+    arguments: type[BaseModel]
+    result: type[BaseModel]
+    handler: Callable[[Any, Any], Awaitable[BaseModel]]
+    interfaces: frozenset[Interface] = frozenset(Interface)
+    prompt: str = "tools"
+    title: str = ""
+    permission: Permission | None = None
+    needs_user: bool = True
+    writes: bool = False
+    destroys: bool = False
+    variants: Mapping[Interface, Variant] = field(default_factory=dict)
+
+    def for_interface(self, interface: Interface) -> "Tool":
+        """Return the tool with the models and texts of an interface, the same object each time."""
+        return _resolve_variant(self, interface) if interface in self.variants else self
+
+    def refusal(self, context: ToolContext) -> Disabled | None:
+        """Return why a caller may not use the tool, or None."""
+        if self.needs_user and not context.has_user:
+            hint = "Use a key of one user, or name the user in a header"
+            return Disabled(f"{self.name} needs a user and none is bound", hint=hint)
+        if self.writes and not context.can_write:
+            return Disabled(f"{self.name} writes, and this key may only read")
+        if self.permission is not None and not context.allows(self.permission):
+            return Disabled(f"{self.name} needs the permission `{self.permission.value}`")
+        return None
+
+    async def run(self, context: ToolContext, arguments: BaseModel) -> BaseModel:
+        """Run the handler if the caller may use the tool, and return the tool's result model."""
+        refusal = self.refusal(context)
+        if refusal is not None:
+            raise refusal
+        result = await self.handler(context, arguments)
+        if isinstance(result, self.result) or not issubclass(self.result, ToolOutput):
+            return result
+        return self.result.from_result(result)
+
+    def parse_params(self, params: dict[str, Any] | list[Any] | None) -> BaseModel:
+        """Return named or positional JSON parameters as the argument model."""
+        names = list(self.arguments.model_fields)
+        if isinstance(params, list):
+            if len(params) > len(names):
+                raise InvalidArgument(
+                    f"{self.name} takes up to {len(names)} parameters, not {len(params)}"
+                )
+            params = dict(zip(names, params, strict=False))
+        try:
+            return self.arguments.model_validate(params or {})
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            location = ".".join(map(str, first["loc"]))[:100]
+            raise InvalidArgument(f"{location}: {first['msg']}") from None
+
+    def texts(self, language: Language) -> ToolTexts:
+        """Return the texts in a language; they must describe exactly the arguments of the model."""
+        texts = _parse_texts(load_prompt(self.prompt, language)).get(self.name)
+        names = [name for name in self.arguments.model_fields if name not in _HIDDEN_ARGUMENTS]
+        if texts is None or list(texts.arguments) != names:
+            raise InvalidArgument(
+                f"the prompt `{self.prompt}` ({language}) does not describe the arguments of"
+                f" {self.name}",
+                hint=f"Describe {', '.join(names) or 'the tool'}, in this order",
+            )
+        return texts
+
+    def arguments_schema(self, language: Language = "en") -> dict[str, Any]:
+        """Return the JSON schema of the arguments with their descriptions."""
+        texts = self.texts(language)
+        schema = self.arguments.model_json_schema()
+        for name, description in texts.arguments.items():
+            schema["properties"][name]["description"] = description
+        return schema
+
+    def parent_schema(self, language: Language) -> ToolSchema:
+        """Return the schema for the model of a parent agent."""
+        schema = self.arguments_schema(language)
+        return self._tool_schema(schema["properties"], schema, language)
+
+    def function_schema(self, language: Language) -> ToolSchema:
+        """Return the schema for our own prompts, as short as a model needs it."""
+        schema = self.arguments_schema(language)
+        properties = {
+            name: _shorten(schema["properties"][name]) for name in self.texts(language).arguments
+        }
+        return self._tool_schema(properties, schema, language)
+
+    def _tool_schema(
+        self, properties: dict[str, Any], schema: dict[str, Any], language: Language
+    ) -> ToolSchema:
+        return ToolSchema(
+            name=self.name,
+            description=self.texts(language).description,
+            parameters=ParametersSchema(
+                type="object",
+                properties=properties,
+                required=schema.get("required", []),
+                additionalProperties=False,
+            ),
+            strict=False,
+        )
+
+
+@cache
+def _resolve_variant(tool: Tool, interface: Interface) -> Tool:
+    variant = tool.variants[interface]
+    return replace(
+        tool,
+        arguments=variant.arguments,
+        result=variant.result,
+        prompt=variant.prompt,
+        variants={},
+    )
+
+
+@cache
+def _parse_texts(text: str) -> dict[str, ToolTexts]:
+    """Parse a prompt file: a heading for each tool, a line `- name: …` for each argument."""
+    _, *parts = _HEADING.split(text)
+    return {
+        name: ToolTexts(_ARGUMENT.sub("", body).strip(), dict(_ARGUMENT.findall(body)))
+        for name, body in zip(parts[::2], parts[1::2], strict=True)
+    }
+
+
+def _shorten(schema: dict[str, Any]) -> dict[str, Any]:
+    types = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
+    short = {**schema, **(types[0] if types else {})}
+    for name in ("title", "anyOf"):
+        short.pop(name, None)
+    if short.get("default", 0) in (None, []):
+        del short["default"]
+    return short

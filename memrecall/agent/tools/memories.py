@@ -1,0 +1,324 @@
+"""Tools on one user's memories: remember, recall, correct, forget, and search of messages.
+
+A parent agent and an MCP client see different arguments and results; each tool has one handler.
+Docstrings of models named `…Params` and `…Reply` are part of the JSON schemas of MCP.
+"""
+
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, PrivateAttr, ValidationError
+
+from memrecall.agent.prompt_view import write_block
+from memrecall.agent.result import RecallResult
+from memrecall.agent.tools.context import Redact, ToolContext
+from memrecall.agent.tools.models import StrictInput, ToolInput, ToolOutput
+from memrecall.errors import InvalidArgument, MemrecallError
+from memrecall.messages import ConversationMessage
+from memrecall.search import Hit, SearchRequest
+from memrecall.store import PlanStep
+from memrecall.types import LABEL_LENGTH, NewMemory, Origin, Role, format_time
+
+MAX_TEXT = 4_000
+_SIMILAR_MEMORIES = 3
+_SIMILAR_SCORE = 0.5
+_CONTENT_LENGTH = 600
+
+Text = Annotated[str, Field(min_length=1, max_length=MAX_TEXT)]
+Reason = Annotated[str, Field(max_length=500)]
+
+
+class RememberArguments(ToolInput):
+    """Arguments of `remember` for a parent agent."""
+
+    text: Text
+    memory_type: str = Field(default="general", min_length=1, max_length=LABEL_LENGTH)
+
+    def new_memory(self, redact: Redact) -> NewMemory:
+        """Return the memory to store."""
+        return NewMemory(content=redact(self.text.strip()), memory_type=self.memory_type)
+
+
+class RememberParams(StrictInput):
+    """Something to keep."""
+
+    content: Annotated[str, Field(min_length=1)]
+    summary: str = ""
+
+    def new_memory(self, redact: Redact) -> NewMemory:
+        """Return the memory to store."""
+        return NewMemory(content=redact(self.content.strip()), summary=redact(self.summary))
+
+
+class MemoryChange(ToolOutput):
+    """The outcome of a write: the key of the memory, or why nothing changed."""
+
+    done: bool
+    memory_key: str | None = None
+    note: str = ""
+    similar: list[dict[str, str]] = Field(default_factory=list)
+
+
+class McpMemory(ToolOutput):
+    """A memory that was stored."""
+
+    memory_key: str
+
+
+async def remember(
+    context: ToolContext, arguments: RememberArguments | RememberParams
+) -> MemoryChange:
+    """Store a fact; a fact that is stored already is not stored again."""
+    try:
+        memory = arguments.new_memory(context.redact)
+    except ValidationError:
+        raise InvalidArgument("the text cannot be stored") from None
+    request = SearchRequest(
+        memory.content[:MAX_TEXT],
+        limit=_SIMILAR_MEMORIES,
+        kind="memory",
+        threshold=_SIMILAR_SCORE,
+    )
+    known = await context.library.search(context.scope, request)
+    # A model writes this: the origin says so, whatever the text claims.
+    step = PlanStep("ADD", memory, origin=Origin.ASSISTANT)
+    (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
+    if outcome.event == "NONE":
+        return MemoryChange(done=True, memory_key=outcome.memory_key, note="It was known already")
+    similar = [{"memory_key": hit.key, "content": hit.content} for hit in known.results]
+    note = "If one of the similar ones is now wrong, correct or forget it" if similar else ""
+    return MemoryChange(done=True, memory_key=outcome.memory_key, note=note, similar=similar)
+
+
+class CorrectArguments(ToolInput):
+    """Arguments of `correct`."""
+
+    memory_key: str
+    text: Text
+    reason: Reason = ""
+
+
+async def correct(context: ToolContext, arguments: CorrectArguments) -> MemoryChange:
+    """Replace a memory; the old one stays readable in the history."""
+    old = await context.library.store.memories(context.scope).get(arguments.memory_key)
+    if old.superseded_by is not None:
+        note = "It was replaced already, by the memory of this key"
+        return MemoryChange(done=False, memory_key=old.superseded_by, note=note)
+    try:
+        new = NewMemory(
+            content=context.redact(arguments.text.strip()),
+            memory_type=old.memory_type,
+            layer=old.layer,
+            metadata=old.metadata,
+            sensitive=old.sensitive,
+            subject=old.subject,
+            field=old.field,
+            pinned=old.pinned,
+        )
+    except ValidationError:
+        raise InvalidArgument("the text cannot be stored") from None
+    reason = context.redact(arguments.reason)
+    step = PlanStep("UPDATE", new, old.memory_key, Origin.ASSISTANT, reason)
+    (outcome,) = await context.library.apply_plan(context.scope, [step], actor=context.actor)
+    if outcome.event == "NONE":
+        return MemoryChange(done=False, memory_key=outcome.memory_key, note="It says so already")
+    note = f"It took the place of {old.memory_key}"
+    return MemoryChange(done=True, memory_key=outcome.memory_key, note=note)
+
+
+class ForgetArguments(ToolInput):
+    """Arguments of `forget` for a parent agent."""
+
+    memory_key: str
+    reason: Reason = ""
+
+
+class ForgetParams(StrictInput):
+    """A memory."""
+
+    reason: ClassVar[str] = "asked to forget"
+
+    memory_key: str
+
+
+class Forgotten(ToolOutput):
+    """A memory that is hidden; it can be brought back until it is purged."""
+
+    memory_key: str
+
+
+async def forget(context: ToolContext, arguments: ForgetArguments | ForgetParams) -> MemoryChange:
+    """Hide a memory; its user can have it restored until it is purged."""
+    store = context.library.store
+    memory = await store.memories(context.scope).get(arguments.memory_key)
+    reason = context.redact(arguments.reason)
+    changes = store.changes(context.scope)
+    await changes.delete([memory.memory_key], actor=context.actor, reason=reason)
+    return MemoryChange(done=True, memory_key=memory.memory_key)
+
+
+class RecallToolArguments(ToolInput):
+    """Arguments of `recall` for a parent agent."""
+
+    query: str
+    context: str | None = None
+
+    def messages(self) -> list[ConversationMessage]:
+        """Return the conversation to recall for."""
+        before = [ConversationMessage(Role.OTHER, self.context)] if self.context else []
+        return [*before, ConversationMessage(Role.USER, self.query)]
+
+
+class RecallParams(StrictInput):
+    """A question that refers to something."""
+
+    question: Annotated[str, Field(min_length=1, max_length=10_000)]
+
+    def messages(self) -> str:
+        """Return the conversation to recall for."""
+        return self.question
+
+
+class RecallAnswer(ToolOutput):
+    """Result of `recall` for a parent agent."""
+
+    found: bool
+    confidence: float
+    summary: str
+    memories: list[dict[str, str]] = Field(default_factory=list)
+    follow_up_question: str | None = None
+    stop_reason: str
+
+    @classmethod
+    def from_result(cls, result: RecallResult) -> Self:
+        """Return the answer for the parent's model."""
+        return cls(
+            found=bool(result.memories),
+            confidence=result.confidence,
+            summary=result.handoff.search_summary,
+            memories=[
+                {
+                    "memory_key": memory.memory_key,
+                    "said_at": format_time(memory.ts),
+                    "by": memory.speaker or memory.role or memory.memory_type,
+                    "content": memory.content[:_CONTENT_LENGTH],
+                }
+                for memory in result.memories
+            ],
+            follow_up_question=result.handoff.follow_up_question,
+            stop_reason=result.stop_reason.value,
+        )
+
+    @classmethod
+    def from_error(cls, error: MemrecallError) -> Self:
+        """Return the answer to a recall that failed."""
+        problem = f"The memories could not be searched: {error.message}."
+        return cls(
+            found=False,
+            confidence=0.0,
+            summary=f"{problem} This is not 'none found'.",
+            stop_reason=error.code.lower(),
+        )
+
+
+class McpEvidence(ToolOutput):
+    """A memory or message that belongs to the answer."""
+
+    memory_key: str
+    kind: str
+    content: str
+    summary: str
+    speaker: str | None
+    said_at: str
+    relevance_score: float | None
+
+
+class RecallReply(ToolOutput):
+    """What was found; `abstained` means that nothing was, and that guessing would be wrong."""
+
+    summary: str
+    confidence: float
+    abstained: bool
+    memories: list[McpEvidence]
+    follow_up_question: str | None = None
+    _block: str = PrivateAttr(default="")
+
+    @classmethod
+    def from_result(cls, result: RecallResult) -> Self:
+        """Return the reply for an MCP client."""
+        reply = cls(
+            summary=result.handoff.search_summary,
+            confidence=result.confidence,
+            abstained=result.abstained,
+            memories=[
+                McpEvidence(
+                    memory_key=memory.memory_key,
+                    kind=memory.kind,
+                    content=memory.content,
+                    summary=memory.summary,
+                    speaker=memory.speaker,
+                    said_at=format_time(memory.ts),
+                    relevance_score=memory.relevance_score,
+                )
+                for memory in result.memories
+            ],
+            follow_up_question=result.handoff.follow_up_question,
+        )
+        reply._block = write_block(result)
+        return reply
+
+    def as_text(self) -> str:
+        """Return the memories as the block of data that a model reads."""
+        return self._block
+
+
+async def recall(
+    context: ToolContext, arguments: RecallToolArguments | RecallParams
+) -> RecallResult:
+    """Recall what the request refers to."""
+    return await context.recall_messages(arguments.messages())
+
+
+class MessageSearchParams(StrictInput):
+    """What to look for in what was said."""
+
+    query: Annotated[str, Field(min_length=1)]
+    limit: Annotated[int, Field(ge=1, le=50)] = 10
+
+
+class McpMessage(ToolOutput):
+    """A message that was found."""
+
+    message_id: str
+    role: str
+    speaker: str | None
+    content: str
+    said_at: str
+    session_id: str | None
+    relevance_score: float
+
+
+class MessageHits(ToolOutput):
+    """The best messages, the best first."""
+
+    messages: list[McpMessage]
+    total_found: int
+
+
+async def search_messages(context: ToolContext, params: MessageSearchParams) -> MessageHits:
+    """Search the messages of earlier conversations."""
+    request = SearchRequest(params.query, limit=params.limit, kind="message")
+    page = await context.library.search(context.scope, request)
+    messages = [_message(hit) for hit in page.results]
+    return MessageHits(messages=messages, total_found=page.total_found)
+
+
+def _message(hit: Hit) -> McpMessage:
+    return McpMessage(
+        message_id=hit.key,
+        role=hit.role or "",
+        speaker=hit.speaker,
+        content=hit.content,
+        said_at=format_time(hit.ts),
+        session_id=hit.session_id,
+        relevance_score=round(hit.score, 4),
+    )

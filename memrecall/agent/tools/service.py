@@ -1,0 +1,317 @@
+"""The service tools: workspaces, the knowledge base, status, dump, search, backup and restore.
+
+Docstrings of the models are part of the JSON schemas that clients read.
+"""
+
+import asyncio
+from collections import Counter
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.models import StrictInput, ToolOutput
+from memrecall.errors import Disabled, MemrecallError, RunError
+from memrecall.scope import Permission
+from memrecall.store import KnowledgeEntry, NewKnowledge
+from memrecall.store.workspaces import ReadLimits, search_files, show_files
+
+ACTOR = "memory tools"
+MAX_RESULTS = 100
+DUMP_ENTRIES = 2_000
+_DUMP_BYTES = 4 * 1024 * 1024
+_PAGE = 200
+
+Level = Literal["kb", "workspace", "all"]
+
+
+class NoParams(StrictInput):
+    """Nothing is to be said."""
+
+
+class TaskParams(StrictInput):
+    """One task."""
+
+    task_id: str
+
+
+class Workspace(ToolOutput):
+    """A workspace that was made."""
+
+    path: str
+
+
+class Cleaned(ToolOutput):
+    """A workspace that is gone."""
+
+    status: Literal["success"] = "success"
+    path: str
+
+
+async def init_workspace(context: ToolContext, params: TaskParams) -> Workspace:
+    """Create a workspace."""
+    path = await context.in_workspaces(lambda workspaces: workspaces.create(params.task_id))
+    return Workspace(path=str(path))
+
+
+async def cleanup(context: ToolContext, params: TaskParams) -> Cleaned:
+    """Remove a workspace."""
+    path = await context.in_workspaces(lambda workspaces: workspaces.remove(params.task_id))
+    return Cleaned(path=str(path))
+
+
+class AddParams(StrictInput):
+    """An entry of the knowledge base."""
+
+    content: str
+    summary: str
+    tags: list[str] = Field(default_factory=list)
+
+
+class StoredEntry(ToolOutput):
+    """An entry that was stored."""
+
+    id: str
+    summary: str
+
+
+class QueryParams(StrictInput):
+    """A question to the knowledge base."""
+
+    query: str
+    top_k: Annotated[int, Field(ge=1, le=MAX_RESULTS)] = 3
+
+
+class EntryMatch(ToolOutput):
+    """An entry that was found."""
+
+    id: str
+    summary: str
+    content: str
+
+
+class EntryMatches(ToolOutput):
+    """The best entries, the best first; none if nothing has to do with the question."""
+
+    results: list[EntryMatch]
+
+
+class DeleteParams(StrictInput):
+    """An entry by its id."""
+
+    kb_id: str
+
+
+class Deleted(ToolOutput):
+    """An entry that is gone."""
+
+    status: Literal["success"] = "success"
+    id: str
+
+
+async def add_knowledge(context: ToolContext, params: AddParams) -> StoredEntry:
+    """Store an entry in the knowledge base."""
+    entry = NewKnowledge(params.content, params.summary, tuple(params.tags), actor=ACTOR)
+    return StoredEntry(id=await context.knowledge.add(entry), summary=params.summary)
+
+
+async def query_knowledge(context: ToolContext, params: QueryParams) -> EntryMatches:
+    """Return the entries that best match a question."""
+    matches = await context.knowledge.search(params.query, params.top_k)
+    return EntryMatches(
+        results=[
+            EntryMatch(id=entry.knowledge_key, summary=entry.summary, content=entry.content)
+            for entry, _ in matches
+        ]
+    )
+
+
+async def delete_knowledge(context: ToolContext, params: DeleteParams) -> Deleted:
+    """Delete an entry of the knowledge base."""
+    await context.knowledge.delete(params.kb_id)
+    return Deleted(id=params.kb_id)
+
+
+class Status(ToolOutput):
+    """Whether everything works."""
+
+    status: Literal["ok", "degraded"]
+    kb_status: Literal["loaded", "unloaded"]
+    workspace_status: Literal["clean", "active", "unavailable"]
+
+
+async def get_status(context: ToolContext, _params: NoParams) -> Status:
+    """Return whether the knowledge base and the workspaces can be used."""
+    knowledge = await _knowledge_status(context)
+    workspaces = await _workspace_status(context)
+    is_ok = knowledge == "loaded" and workspaces != "unavailable"
+    return Status(
+        status="ok" if is_ok else "degraded", kb_status=knowledge, workspace_status=workspaces
+    )
+
+
+async def _knowledge_status(context: ToolContext) -> Literal["loaded", "unloaded"]:
+    try:
+        await context.knowledge.page(limit=1)
+    except RunError:
+        return "unloaded"
+    return "loaded"
+
+
+async def _workspace_status(context: ToolContext) -> Literal["clean", "active", "unavailable"]:
+    if not await asyncio.to_thread(context.workspaces_root.is_dir):
+        return "clean"  # reading the status creates no folder
+    try:
+        names = await context.in_workspaces(lambda workspaces: workspaces.names())
+    except MemrecallError:
+        return "unavailable"
+    return "active" if names else "clean"
+
+
+class _PartialOutput(ToolOutput):
+    left_out: dict[str, int] | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result, without `left_out` if it is complete."""
+        exclude = {"left_out"} if self.left_out is None else None
+        return self.model_dump(mode="json", exclude=exclude)
+
+
+class DumpParams(StrictInput):
+    """What to export."""
+
+    level: Level = "all"
+
+
+class Dump(_PartialOutput):
+    """Everything of a level, by ids and paths. `left_out` counts what there was no room for."""
+
+    status: Literal["ok"] = "ok"
+    data: dict[str, Any]
+
+
+async def dump(context: ToolContext, params: DumpParams) -> Dump:
+    """Return the contents of a level, up to a maximum size."""
+    left_out: Counter[str] = Counter()
+    parts: dict[str, Any] = {}
+    if params.level != "workspace":
+        parts["kb"] = await _dump_knowledge(context, left_out)
+    if params.level != "kb":
+        reading = await context.in_workspaces(
+            lambda workspaces: show_files(workspaces, ReadLimits())
+        )
+        parts["workspace"] = reading.files
+        left_out.update(reading.left_out)
+    data = parts if params.level == "all" else parts[params.level]
+    return Dump(data=data, left_out=dict(left_out) or None)
+
+
+async def _dump_knowledge(context: ToolContext, left_out: Counter[str]) -> dict[str, Any]:
+    entries: dict[str, Any] = {}
+    free_bytes = _DUMP_BYTES
+    after = ""
+    while len(entries) < DUMP_ENTRIES and free_bytes > 0:
+        page = await context.knowledge.page(after, _PAGE)
+        for entry in page:
+            free_bytes -= len(entry.content.encode()) + len(entry.summary.encode())
+            if free_bytes <= 0 or len(entries) >= DUMP_ENTRIES:
+                break
+            entries[entry.knowledge_key] = _entry_fields(entry)
+        if len(page) < _PAGE:
+            break
+        after = page[-1].knowledge_key
+    missing = await context.knowledge.count() - len(entries)
+    if missing > 0:
+        left_out["entries"] = missing
+    return entries
+
+
+class SearchParams(StrictInput):
+    """What to look for, and where."""
+
+    query: str
+    level: Level = "all"
+
+
+class ToolHit(ToolOutput):
+    """Something that was found: an entry by its id, or a file by its task and path."""
+
+    source: Literal["kb", "workspace"]
+    key: str
+    value: dict[str, Any]
+
+
+class ToolHits(_PartialOutput):
+    """What was found. `left_out` counts the files that were not looked into, by reason."""
+
+    status: Literal["ok"] = "ok"
+    results: list[ToolHit]
+
+
+async def search(context: ToolContext, params: SearchParams) -> ToolHits:
+    """Search the knowledge base and the files of the workspaces."""
+    if params.level != "kb" and not context.allows(Permission.OPERATOR):
+        raise Disabled(
+            "searching workspaces needs the permission `operator`", hint='Ask with level "kb"'
+        )
+    hits: list[ToolHit] = []
+    left_out: dict[str, int] = {}
+    if params.level != "workspace":
+        matches = await context.knowledge.search(params.query, MAX_RESULTS)
+        hits += [
+            ToolHit(source="kb", key=entry.knowledge_key, value=_entry_fields(entry))
+            for entry, _ in matches
+        ]
+    if params.level != "kb":
+        reading = await context.in_workspaces(
+            lambda workspaces: search_files(workspaces, params.query, ReadLimits())
+        )
+        hits += [
+            ToolHit(
+                source="workspace", key=hit.key, value={"line": hit.line, "snippet": hit.snippet}
+            )
+            for hit in reading.hits
+        ]
+        left_out = reading.left_out
+    return ToolHits(results=hits, left_out=left_out or None)
+
+
+def _entry_fields(entry: KnowledgeEntry) -> dict[str, Any]:
+    return {"content": entry.content, "summary": entry.summary, "tags": entry.tags}
+
+
+class BackedUp(ToolOutput):
+    """A backup that was made."""
+
+    status: Literal["ok"] = "ok"
+    message: str
+    backup_path: str
+
+
+class RestoreParams(StrictInput):
+    """A backup."""
+
+    backup_path: str
+
+
+class Restored(ToolOutput):
+    """A state that was brought back; `former_state` is a backup of what it replaced."""
+
+    status: Literal["ok"] = "ok"
+    message: str
+    former_state: str
+
+
+async def backup(context: ToolContext, _params: NoParams) -> BackedUp:
+    """Back up the knowledge base and the workspaces."""
+    path = await (await context.open_backups()).backup()
+    return BackedUp(message="Backup successful.", backup_path=str(path))
+
+
+async def restore(context: ToolContext, params: RestoreParams) -> Restored:
+    """Replace the knowledge base and the workspaces by those of a backup."""
+    former = await (await context.open_backups()).restore(params.backup_path)
+    while await context.knowledge.embed_pending():
+        pass
+    message = f"从 {params.backup_path} 恢复成功"  # the wording of the specification
+    return Restored(message=message, former_state=str(former))

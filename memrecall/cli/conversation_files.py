@@ -1,0 +1,123 @@
+"""Conversations read from files: messages for `recall`, a group for `chat --group`."""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from memrecall.chat import Member
+from memrecall.errors import InvalidArgument
+from memrecall.messages import parse_message
+from memrecall.types import Content, Id, Moment
+
+_MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
+_GROUP_HINT = (
+    'Write {"group_id": "…", "members": [{"member_id": "…", "name": "…"}], '
+    '"messages": [{"speaker": "…", "content": "…"}]}'
+)
+
+
+def read_messages(file: str) -> list[Any]:
+    """Read messages from a file, or from standard input for "-"; errors name the line."""
+    source = "standard input" if file == "-" else file
+    items = list(_load_items(_read_text(file), source))
+    messages = [message for place, item in items for message in _read_message(item, place)]
+    if not messages:
+        raise InvalidArgument(f"{source} contains no message", hint=_MESSAGE_HINT)
+    return messages
+
+
+def _read_text(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        return data.decode("utf-8-sig")
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InvalidArgument(f"{file} line {line}: not UTF-8", hint=_MESSAGE_HINT) from None
+
+
+def _load_items(text: str, source: str) -> Iterator[tuple[str, Any]]:
+    """Yield every item with its place, for error messages."""
+    if text.lstrip().startswith("["):
+        for number, item in enumerate(_load_json(text, source, 1), 1):
+            yield f"{source} message {number}", item
+        return
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"{source} line {number}", _load_json(line, source, number)
+
+
+def _load_json(text: str, source: str, first_line: int) -> Any:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        place = f"{source} line {first_line + error.lineno - 1}"
+        raise InvalidArgument(f"{place}: not JSON ({error.msg})", hint=_MESSAGE_HINT) from None
+    except RecursionError:
+        place = f"{source} line {first_line}"
+        raise InvalidArgument(f"{place}: nested too deeply", hint=_MESSAGE_HINT) from None
+
+
+def _read_message(item: Any, place: str) -> tuple[Any, ...]:
+    """Return the message, or nothing for one without text, such as a tool call."""
+    if not isinstance(item, str | dict):
+        raise InvalidArgument(f"{place}: not an object", hint=_MESSAGE_HINT)
+    for name in ("role", "content"):
+        if isinstance(item, dict) and name not in item:
+            raise InvalidArgument(f"{place}: {name} is missing", hint=_MESSAGE_HINT)
+    try:
+        message = parse_message(item)
+    except InvalidArgument as error:
+        raise InvalidArgument(f"{place}: {error.message}", hint=error.hint) from None
+    return (message,) if message.text.strip() else ()
+
+
+class GroupMessage(BaseModel):
+    """A message of a group member."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    speaker: Id
+    content: Annotated[Content, StringConstraints(pattern=r"\S")]
+    message_id: Id | None = None
+    ts: Moment | None = None
+    mentions: list[Id] | None = None
+
+
+class GroupFile(BaseModel):
+    """A group with its members, messages, and the members who answer (default: every `ai`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    group_id: Id
+    members: list[Member] = Field(min_length=1)
+    messages: list[GroupMessage] = []
+    answers: list[Id] | None = None
+
+    @property
+    def responders(self) -> list[str]:
+        """The ids of the members who take a turn, in order."""
+        if self.answers is not None:
+            return self.answers
+        return [member.member_id for member in self.members if member.ai]
+
+
+def read_group(file: Path) -> GroupFile:
+    """Read a group from a JSON file; errors name the field."""
+    try:
+        value: Any = json.loads(file.read_text("utf-8-sig"))
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgument(f"{file} is not JSON", hint=_GROUP_HINT) from None
+    try:
+        return GroupFile.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors(include_input=False, include_url=False)[0]
+        place = ".".join(map(str, problem["loc"])) or "top level"
+        raise InvalidArgument(f"{file}: {place}: {problem['msg']}", hint=_GROUP_HINT) from None

@@ -1,0 +1,187 @@
+"""Evaluators answer one question through the production code path: by search or by recall."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
+
+from memrecall.errors import InvalidArgument
+from memrecall.evaluation.corpus import Corpus
+from memrecall.evaluation.questions import Question
+from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.library.library import Library
+from memrecall.scope import Scope
+from memrecall.search import SearchRequest
+from memrecall.search.request import Mode
+from memrecall.types import format_time
+
+if TYPE_CHECKING:
+    from memrecall.agent import RecallResult
+
+_DIGITS = 6  # of a score: enough to rank by, and equal on every run
+
+
+class Evaluator(Protocol):
+    """A way to answer questions."""
+
+    async def ask(self, question: Question) -> QuestionResult:
+        """Answer one question."""
+        ...
+
+
+class SearchEvaluator:
+    """Answers with one search for the question's text."""
+
+    def __init__(self, library: Library, corpus: Corpus, depth: int, mode: Mode = "hybrid") -> None:
+        self._library = library
+        self._corpus = corpus
+        self._depth = depth
+        self._mode = mode
+
+    async def ask(self, question: Question) -> QuestionResult:
+        """Run one search over everything up to the question's `as_of`."""
+        horizon = question.horizon
+        request = SearchRequest(
+            question.query,
+            mode=self._mode,
+            limit=self._depth,
+            until=horizon and horizon + timedelta(microseconds=1),
+            now=horizon or self._corpus.now(question.user_id),
+        )
+        page = await self._library.search(_scope(question), request)
+        probabilities = [
+            round(hit.probability, _DIGITS) for hit in page.results if hit.probability is not None
+        ]
+        is_complete = probabilities and len(probabilities) == len(page.results)
+        return QuestionResult(
+            query_id=question.query_id,
+            category=question.category,
+            retrieved=tuple((hit.key, round(hit.score, _DIGITS)) for hit in page.results),
+            probabilities=tuple(probabilities) if is_complete else None,
+        )
+
+
+class CassetteFolder:
+    """The cassettes of a run, one per question, recorded or replayed."""
+
+    def __init__(self, folder: Path, *, replay: bool) -> None:
+        self.folder = folder
+        self.replay = replay
+
+    def prepare(self, corpus: Corpus, *, resumed: bool) -> None:
+        """Reject a corpus that cannot be replayed, and a folder with other cassettes."""
+        undated = [line for line, item in corpus.memories if item.memory.valid_from is None]
+        if undated:
+            raise InvalidArgument(
+                f"{corpus.path} line {undated[0]}: a memory without valid_from carries the time of "
+                "the import, so that recalls of it cannot be replayed",
+                hint="Add a valid_from, or drop --record and --replay",
+            )
+        if self.replay:
+            return
+        if not resumed and self.folder.exists() and any(self.folder.iterdir()):
+            raise InvalidArgument(f"{self.folder} is not empty", hint="Record into an empty folder")
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def client(self, question: Question, inner: Any, moment: datetime) -> Any:
+        """Return the recording or replaying client of one question."""
+        from memrecall.model import RecordingClient, ReplayClient
+
+        path = self.folder / f"{quote(question.query_id, safe='')}.jsonl"
+        if self.replay:
+            return ReplayClient(path)
+        about = {"now": format_time(moment), "as_of": question.as_of is not None}
+        return RecordingClient(inner, path, overwrite=True, about=about)
+
+
+class RecallEvaluator:
+    """Answers with the whole recall loop."""
+
+    def __init__(
+        self,
+        library: Library,
+        corpus: Corpus,
+        depth: int,
+        client: Any,
+        cassettes: CassetteFolder | None = None,
+        disabled: Sequence[str] = (),
+    ) -> None:
+        self._library = library
+        self._corpus = corpus
+        self._depth = depth
+        self._client = client
+        self._cassettes = cassettes
+        self._disabled = disabled
+
+    async def ask(self, question: Question) -> QuestionResult:
+        """Run one recall, independent of the previous one."""
+        from memrecall.agent import Recaller, RecallOptions
+
+        horizon = question.horizon
+        moment = horizon or self._corpus.now(question.user_id)
+        client = self._client
+        if self._cassettes is not None:
+            client = self._cassettes.client(question, client, moment)
+        recaller = Recaller(
+            self._library,
+            _scope(question),
+            client,
+            RecallOptions(
+                keep_traces_days=0,
+                grow_window="grow_window" not in self._disabled,
+                expand_queries="expand_queries" not in self._disabled,
+            ),
+            clock=lambda: moment,
+        )
+        result = await recaller.recall(question.conversation, as_of=horizon)
+        if self._cassettes is not None and self._cassettes.replay:
+            client.assert_exhausted()
+        return QuestionResult(
+            query_id=question.query_id,
+            category=question.category,
+            retrieved=_rank_keys(result)[: self._depth],
+            recalled=_record(result),
+        )
+
+
+def _scope(question: Question) -> Scope:
+    return Scope(question.user_id, session_id=question.session_id)
+
+
+def _rank_keys(result: "RecallResult") -> tuple[tuple[str, float | None], ...]:
+    """Return the keys handed off, then the other keys seen, by their best score."""
+    scores = _best_scores(result)
+    handed_off = list(dict.fromkeys(result.handoff.relevant_memory_keys))
+    others = [key for key in dict.fromkeys(result.keys_seen) if key not in set(handed_off)]
+    others.sort(key=lambda key: -scores.get(key, -1.0))  # stable for keys without a score
+    return tuple((key, scores.get(key)) for key in [*handed_off, *others])
+
+
+def _best_scores(result: "RecallResult") -> dict[str, float]:
+    """Return the best score of every key that a search returned."""
+    from memrecall.agent.trace import ResultEvent
+
+    best: dict[str, float] = {}
+    for event in result.trace.events:
+        if isinstance(event, ResultEvent) and not event.error:
+            for hit in (event.output or {}).get("results", ()):
+                key, score = hit["memory_key"], round(float(hit["relevance_score"]), _DIGITS)
+                best[key] = max(score, best.get(key, score))
+    return best
+
+
+def _record(result: "RecallResult") -> RecallRecord:
+    usage = result.usage
+    return RecallRecord(
+        relevant_memory_keys=tuple(dict.fromkeys(result.handoff.relevant_memory_keys)),
+        confidence=round(result.confidence, _DIGITS),
+        abstained=result.abstained,
+        stop_reason=result.stop_reason.value,
+        iterations=result.iterations,
+        windows=tuple(result.windows),
+        tool_calls=int(usage["tool_calls"]),
+        model_calls=int(usage["model_calls"]),
+        prompt_characters=int(usage["prompt_characters"]),
+        fallback=result.fallback,
+    )

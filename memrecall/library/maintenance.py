@@ -1,0 +1,179 @@
+"""Maintenance of a library: a diagnosis of its settings and parts, and reindexing."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from memrecall.errors import EmbedderFailed, MemrecallError
+from memrecall.library.knowledge import embed_knowledge
+from memrecall.library.library import Library
+from memrecall.progress import Advance, Progress, progress_bar
+from memrecall.settings import OPENAI, LoadedSettings, check_url, load_settings
+from memrecall.text import TEXT_VERSION
+
+_TIMEOUT = 5.0  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    subject: str
+    well: bool
+    said: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """All findings, and the settings with the source of each."""
+
+    findings: tuple[Finding, ...]
+    settings: Mapping[str, Any]
+    origins: Mapping[str, str]
+
+    @property
+    def well(self) -> bool:
+        """Whether no problem was found."""
+        return all(finding.well for finding in self.findings)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the diagnosis as plain data."""
+        return {
+            "well": self.well,
+            "findings": [asdict(finding) for finding in self.findings],
+            "settings": dict(self.settings),
+            "origins": dict(self.origins),
+        }
+
+
+async def diagnose(arguments: Mapping[str, Any], *, load_embedder: bool = True) -> Diagnosis:
+    """Check the settings, the database, the embedder and the model."""
+    loaded = load_settings(arguments)
+    findings = [
+        Finding("settings", True, f"from {loaded.file}" if loaded.file else "no settings file")
+    ]
+    try:
+        async with await Library.open(loaded.settings, create=False) as library:
+            findings += await _check_library(library, load_embedder)
+    except MemrecallError as error:
+        findings.append(Finding("database", False, str(error)))
+    findings.append(await _check_model(loaded))
+    return Diagnosis(tuple(findings), loaded.settings.redacted(), loaded.origins)
+
+
+async def _check_library(library: Library, load_embedder: bool) -> list[Finding]:
+    store = library.store
+    findings = [
+        Finding("database", True, store.location),
+        Finding("schema", True, f"version {await store.schema_version()}"),
+    ]
+    if store.file is not None:
+        findings.append(_check_permissions(library))
+    if store.facts.text_version != TEXT_VERSION:
+        problem = f"search text is of version {store.facts.text_version}: `memrecall reindex`"
+        findings.append(Finding("search text", False, problem))
+    findings.append(await _check_embedder(library, load_embedder))
+    findings.append(await _check_vectors(library))
+    return findings
+
+
+def _check_permissions(library: Library) -> Finding:
+    file = library.store.file
+    assert file is not None  # noqa: S101 -- checked by the caller
+    if not os.access(file, os.W_OK) or not os.access(file.parent, os.W_OK):
+        return Finding("permissions", False, f"{file} or its folder cannot be written")
+    if file.stat().st_mode & 0o077:
+        return Finding("permissions", False, f"{file} can be read by others: chmod 600")
+    return Finding("permissions", True, "readable and writable by its owner alone")
+
+
+async def _check_embedder(library: Library, load: bool) -> Finding:
+    embedder = library.embedder
+    if embedder is None:
+        return Finding("embedder", True, "none: search by keywords only")
+    if not load:
+        return Finding("embedder", True, f"{embedder.model} (not loaded)")
+    try:
+        vectors = await embedder.embed(["recall", "回忆"])
+    except MemrecallError as error:
+        return Finding("embedder", False, str(error))
+    return Finding("embedder", True, f"{embedder.model}, {vectors.shape[1]} dimensions")
+
+
+async def _check_vectors(library: Library) -> Finding:
+    if library.embedder is None:
+        return Finding("vectors", True, "not wanted")
+    model, stored = library.embedder.model, library.store.facts.embedding_model
+    if stored not in (None, model):
+        problem = f"made by {stored}, the embedder is {model}: `memrecall reindex`"
+        return Finding("vectors", False, problem)
+    missing = await library.store.vectors(model).count_pending()
+    if missing:
+        return Finding("vectors", False, f"{missing} rows have none: `memrecall reindex`")
+    return Finding("vectors", True, "every row has one")
+
+
+async def _check_model(loaded: LoadedSettings) -> Finding:
+    """Check whether the model's server responds, without a request that may cost money."""
+    settings = loaded.settings
+    if not settings.model:
+        return Finding("model", True, "none: works offline, by rules")
+    import httpx
+
+    address = settings.base_url or OPENAI
+    name = f"{settings.model} at {address}"
+    headers = {"Authorization": f"Bearer {settings.api_key}"} if settings.api_key else {}
+    try:
+        async with httpx.AsyncClient(timeout=_TIMEOUT, headers=headers) as client:
+            response = await client.get(f"{check_url(address).rstrip('/')}/models")
+    except MemrecallError as error:
+        return Finding("model", False, str(error))
+    except httpx.HTTPError as error:
+        return Finding("model", False, f"{name}: no answer ({type(error).__name__})")
+    if response.status_code in (401, 403):
+        return Finding("model", False, f"{name}: the key is refused ({response.status_code})")
+    # A server that lists no models may still answer chat requests.
+    return Finding("model", True, name)
+
+
+class Reindexer:
+    """Updates derived data: search text of an older version, vectors of another model.
+
+    It works in batches; those that are complete stay so if it is interrupted.
+    """
+
+    def __init__(self, library: Library) -> None:
+        self._library = library
+        self._is_text_stale = library.store.facts.text_version != TEXT_VERSION
+
+    async def count(self) -> int:
+        """Count the rows to be updated."""
+        store = self._library.store
+        rows = 0
+        if self._library.embedder is not None:
+            rows += await store.vectors(self._library.embedder.model).count_pending()
+        if self._is_text_stale:
+            counts = await store.count()
+            rows += counts["messages"] + counts["memories"]
+        return rows
+
+    async def run(self, progress: Progress = None) -> dict[str, int | str]:
+        """Update everything; `progress` is called after each batch."""
+        embedder = self._library.embedder
+        if embedder is None:
+            raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
+        with progress_bar(progress, "reindexing", await self.count(), unit="rows") as advance:
+            analysed = await self._analyse(advance) if self._is_text_stale else 0
+            await embedder.embed([])  # A broken embedder must not claim the database.
+            await self._library.store.vectors(embedder.model).set_model()
+            embedded = await self._library.vectors.embed_all(advance)
+            embedded += await embed_knowledge(self._library.store, embedder, advance)
+        return {"embedded": embedded, "analysed": analysed, "model": embedder.model}
+
+    async def _analyse(self, advance: Advance) -> int:
+        total = 0
+        async for count in self._library.store.rebuild_search_text():
+            advance(count)
+            total += count
+        return total

@@ -1,0 +1,287 @@
+"""Knowledge: entries that belong to an agent and are shared by all its users.
+
+The permission that trusted code put into the scope decides who may write it. Changes are numbered
+for each agent alone: one agent's knowledge costs no other anything.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import Select, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Disabled, InvalidArgument, NotFound, StorageBusy
+from memrecall.scope import Permission, Scope
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import agent_of, lock_knowledge
+from memrecall.store.database.memory_tables import knowledge, knowledge_bases, restores
+from memrecall.store.database.statements import new_epoch, new_id, split
+from memrecall.store.texts import knowledge_text, make_search_text, truncate
+from memrecall.types import NAME_LENGTH, check_id, check_json, check_text
+
+KEY_PREFIX = "kb-"
+MAX_TAGS = 100
+_PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeEntry:
+    """A stored knowledge entry."""
+
+    knowledge_key: str
+    agent_id: str
+    content: str
+    summary: str
+    tags: list[str]
+    metadata: dict[str, Any]
+    actor: str
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class NewKnowledge:
+    """An entry to write; without a key it gets a new one, without times the current time."""
+
+    content: str
+    summary: str = ""
+    tags: Sequence[str] = ()
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    key: str | None = None
+    actor: str = "memrecall"
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+    def row(self) -> dict[str, Any]:
+        """Return the entry's columns; InvalidArgument says what cannot be stored."""
+        if not self.content.strip():
+            raise InvalidArgument("the content is empty", hint="Write what the agent should know")
+        content = truncate(check_text("content", self.content))[0]
+        summary = truncate(check_text("summary", self.summary))[0]
+        tags = [_check_tag(tag) for tag in self.tags]
+        if len(tags) > MAX_TAGS:
+            raise InvalidArgument(f"{len(tags)} tags are too many", hint=f"Use up to {MAX_TAGS}")
+        return {
+            "knowledge_key": _new_key() if self.key is None else check_id("key", self.key),
+            "content": content,
+            "summary": summary,
+            "tags": tags,
+            "metadata": check_json("metadata", dict(self.metadata)),
+            "actor": check_text("actor", self.actor),
+            "search_text": make_search_text(knowledge_text(summary, content, tags)),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVector:
+    """A vector in its stored form, and the model that made it."""
+
+    model: str
+    packed: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnowledgeSnapshot:
+    """All entries of an agent at one moment, and the number of their last change."""
+
+    version: int
+    entries: list[KnowledgeEntry]
+
+
+_COLUMNS = [knowledge.c[name] for name in KnowledgeEntry.__slots__]
+
+
+class Knowledge:
+    """The knowledge of a scope's agent."""
+
+    def __init__(self, database: Database, scope: Scope) -> None:
+        self._database = database
+        self._scope = scope
+        self._agent_id = agent_of(scope)
+
+    async def add(self, entry: NewKnowledge, vector: StoredVector | None = None) -> str:
+        """Store an entry, or rewrite that of its key; needs the permission `knowledge`."""
+        self._require_permission()
+        row = {
+            **entry.row(),
+            "model": None if vector is None else vector.model,
+            "vector": None if vector is None else vector.packed,
+        }
+        await self._database.transact(lambda c: self._write(c, row))
+        return str(row["knowledge_key"])
+
+    async def get(self, key: str) -> KnowledgeEntry:
+        """Return one entry; NotFound if the agent has none of that key."""
+        entries = await self.get_many([key])
+        if not entries:
+            raise self._not_found(key)
+        return entries[0]
+
+    async def get_many(self, keys: Sequence[str]) -> list[KnowledgeEntry]:
+        """Return the entries that exist, in no particular order."""
+        entries: list[KnowledgeEntry] = []
+        for batch in split(keys):
+            statement = self._select().where(knowledge.c.knowledge_key.in_(list(batch)))
+            rows = await self._database.fetch(statement)
+            entries += [KnowledgeEntry(**row._mapping) for row in rows]
+        return entries
+
+    async def page(self, after: str = "", limit: int = _PAGE) -> list[KnowledgeEntry]:
+        """Return the entries whose keys follow `after`, sorted by key."""
+        rows = await self._database.fetch(self._select_page(after, limit))
+        return [KnowledgeEntry(**row._mapping) for row in rows]
+
+    async def all(self) -> AsyncIterator[KnowledgeEntry]:
+        """Yield every entry by key, as of one moment."""
+        async with self._database.read() as connection:
+            async for entry in self._read_all(connection):
+                yield entry
+
+    async def count(self) -> int:
+        """Return the number of entries."""
+        statement = select(func.count()).select_from(self._select().subquery())
+        return int((await self._database.fetch(statement))[0][0])
+
+    async def delete(self, key: str) -> None:
+        """Hide an entry; needs the permission `knowledge`. NotFound if there is none."""
+        self._require_permission()
+        await self._database.transact(lambda c: self._hide(c, key))
+
+    async def snapshot(self) -> KnowledgeSnapshot:
+        """Return all entries as of one moment, and the number of their last change."""
+        of_agent = knowledge_bases.c.agent_id == self._agent_id
+        async with self._database.read() as connection:
+            version = await connection.scalar(select(knowledge_bases.c.version).where(of_agent))
+            entries = [entry async for entry in self._read_all(connection)]
+        return KnowledgeSnapshot(int(version or 0), entries)
+
+    async def replace(
+        self, entries: Sequence[NewKnowledge], restore_id: str, *, version: int | None = None
+    ) -> None:
+        """Replace all entries and record that the restore was decided.
+
+        With a `version`, StorageBusy if something was written since that snapshot.
+        """
+        self._require_permission()
+        now = datetime.now(UTC)
+        rows = [
+            {
+                **entry.row(),
+                "created_at": entry.created_at or now,
+                "updated_at": entry.updated_at or now,
+            }
+            for entry in entries
+        ]
+        await self._database.transact(lambda c: self._replace(c, rows, restore_id, version))
+
+    async def was_restored(self, restore_id: str) -> bool:
+        """Return whether a restore was decided and its end is not recorded yet.
+
+        The answer waits for a restore whose transaction is still open.
+        """
+
+        async def work(connection: AsyncConnection) -> bool:
+            await lock_knowledge(connection, self._agent_id, if_enabled=False)
+            statement = select(restores.c.restore_id).where(restores.c.restore_id == restore_id)
+            return await connection.scalar(statement) is not None
+
+        return await self._database.transact(work)
+
+    async def close_restore(self, restore_id: str) -> None:
+        """Record that nothing of a restore is left to do."""
+        statement = delete(restores).where(restores.c.restore_id == restore_id)
+        await self._database.transact(lambda c: c.execute(statement))
+
+    async def _read_all(self, connection: AsyncConnection) -> AsyncIterator[KnowledgeEntry]:
+        after: str | None = ""
+        while after is not None:
+            rows = (await connection.execute(self._select_page(after, _PAGE))).all()
+            for row in rows:
+                yield KnowledgeEntry(**row._mapping)
+            after = rows[-1].knowledge_key if len(rows) == _PAGE else None
+
+    def _select(self) -> Select[Any]:
+        return select(*_COLUMNS).where(
+            knowledge.c.agent_id == self._agent_id, knowledge.c.deleted_at.is_(None)
+        )
+
+    def _select_page(self, after: str, limit: int) -> Select[Any]:
+        statement = self._select().where(knowledge.c.knowledge_key > after)
+        return statement.order_by(knowledge.c.knowledge_key).limit(limit)
+
+    def _require_permission(self) -> None:
+        if not self._scope.allows(Permission.KNOWLEDGE):
+            raise Disabled(
+                f"knowledge of agent {self._agent_id!r} is shared: this scope may not change it",
+                hint="Bind the permission `knowledge`",
+            )
+
+    def _not_found(self, key: str) -> NotFound:
+        return NotFound(
+            f"agent {self._agent_id!r} has no knowledge entry {key!r}", hint="Check the key"
+        )
+
+    def _match(self, key: str) -> list[Any]:
+        return [knowledge.c.agent_id == self._agent_id, knowledge.c.knowledge_key == key]
+
+    async def _write(self, connection: AsyncConnection, row: dict[str, Any]) -> None:
+        (number,) = await take_change_numbers(connection, self._agent_id, 1)
+        now = datetime.now(UTC)
+        values = {**row, "updated_at": now, "deleted_at": None, "change_no": number}
+        statement = update(knowledge).where(*self._match(row["knowledge_key"]))
+        if not (await connection.execute(statement.values(**values))).rowcount:
+            new = {**values, "agent_id": self._agent_id, "created_at": now}
+            await connection.execute(insert(knowledge), new)
+
+    async def _hide(self, connection: AsyncConnection, key: str) -> None:
+        (number,) = await take_change_numbers(connection, self._agent_id, 1)
+        statement = update(knowledge).where(*self._match(key), knowledge.c.deleted_at.is_(None))
+        values = {"deleted_at": datetime.now(UTC), "change_no": number}
+        if not (await connection.execute(statement.values(**values))).rowcount:
+            raise self._not_found(key)
+
+    async def _replace(
+        self,
+        connection: AsyncConnection,
+        rows: list[dict[str, Any]],
+        restore_id: str,
+        version: int | None,
+    ) -> None:
+        numbers = await take_change_numbers(connection, self._agent_id, len(rows))
+        if version is not None and numbers.start != version + 1:
+            raise StorageBusy("the knowledge base was written to meanwhile", hint="Try again")
+        await connection.execute(delete(knowledge).where(knowledge.c.agent_id == self._agent_id))
+        numbered = [
+            {**row, "agent_id": self._agent_id, "change_no": number}
+            for row, number in zip(rows, numbers, strict=True)
+        ]
+        for batch in split(numbered, _PAGE):
+            await connection.execute(insert(knowledge), list(batch))
+        # No row shows what was removed: a new epoch makes readers rebuild their index.
+        statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == self._agent_id)
+        await connection.execute(statement.values(epoch=new_epoch()))
+        now = datetime.now(UTC)
+        restore = {"restore_id": restore_id, "agent_id": self._agent_id, "decided_at": now}
+        await connection.execute(insert(restores), restore)
+
+
+async def take_change_numbers(connection: AsyncConnection, agent_id: str, count: int) -> range:
+    """Lock an agent's knowledge until the transaction ends and return its next numbers."""
+    version = await lock_knowledge(connection, agent_id)
+    statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == agent_id)
+    await connection.execute(statement.values(version=version + count))
+    return range(version + 1, version + count + 1)
+
+
+def _new_key() -> str:
+    return KEY_PREFIX + new_id("").removeprefix("_")
+
+
+def _check_tag(tag: str) -> str:
+    if not tag.strip() or len(tag) > NAME_LENGTH:
+        raise InvalidArgument(
+            f"tag {tag[:80]!r} is blank or too long", hint=f"Use 1 to {NAME_LENGTH} characters"
+        )
+    return check_text("tags", tag)

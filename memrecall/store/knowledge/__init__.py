@@ -1,1 +1,0 @@
-"""Knowledge entries: memories that belong to an agent."""

@@ -1,0 +1,238 @@
+"""Changes of memories: a new state of the row, and an entry in its history.
+
+Every change goes through `write_changes`. It loses nothing: the revision stores what the row said
+before, for the history and for undo.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from sqlalchemy import Select, bindparam, delete, func, insert, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import NotFound
+from memrecall.scope import Permission, Scope
+from memrecall.store.database.engine import Database
+from memrecall.store.database.locks import Locks
+from memrecall.store.database.memory_tables import revisions
+from memrecall.store.database.statements import filter_scope, select_by_keys
+from memrecall.store.database.tables import memories, vectors
+from memrecall.types import format_time, parse_time
+
+Event = Literal["UPDATE", "DELETE", "UNDO"]
+
+EDITABLE_FIELDS = (
+    "content",
+    "summary",
+    "memory_type",
+    "layer",
+    "keywords",
+    "metadata",
+    "sensitive",
+    "valid_from",
+    "valid_to",
+    "subject",
+    "speaker",
+    "field",
+    "pinned",
+    "expires_at",
+)
+# Callers edit the fields above; the others follow from what is done to a memory.
+_STATE = (
+    *EDITABLE_FIELDS,
+    "truncated",
+    "deleted_at",
+    "search_text",
+    "superseded_by",
+    "superseded_reason",
+)
+_TIMES = frozenset({"valid_from", "valid_to", "expires_at", "deleted_at"})
+_VECTOR_KEY = (
+    vectors.c.user_id == bindparam("of_user"),
+    vectors.c.kind == "memory",
+    vectors.c.key == bindparam("of_key"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryChange:
+    """A pending change of one row, and its history entry."""
+
+    row: Mapping[str, Any]
+    values: Mapping[str, Any]
+    event: Event
+    reason: str = ""
+    other_key: str | None = None
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """The row's key, as statements take it."""
+        return {"of_user": self.row["user_id"], "of_key": self.row["memory_key"]}
+
+    @property
+    def changes_text(self) -> bool:
+        """Whether the row's vector was made from another text."""
+        return any(
+            name in self.values and self.values[name] != self.row[name]
+            for name in ("content", "summary")
+        )
+
+    @property
+    def hides(self) -> bool:
+        """Whether the memory is deleted after the change."""
+        return self.values.get("deleted_at", self.row["deleted_at"]) is not None
+
+    def revision(self, number: int, now: datetime, actor: str) -> dict[str, Any]:
+        """Return the history entry, with the old values as JSON."""
+        before = {name: self.row[name] for name in self.values if name != "search_text"}
+        new_text = self.values.get("content", self.row["content"])
+        return {
+            "user_id": self.row["user_id"],
+            "memory_key": self.row["memory_key"],
+            "number": number,
+            "event": self.event,
+            "old_text": self.row["content"],
+            "new_text": None if self.event == "DELETE" else new_text,
+            "other_key": self.other_key,
+            "reason": self.reason,
+            "actor": actor,
+            "at": now,
+            "before": {
+                name: format_time(value) if isinstance(value, datetime) else value
+                for name, value in before.items()
+            },
+            "undone": False,
+        }
+
+
+async def write_changes(
+    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange], actor: str
+) -> None:
+    """Write changes of one user's memories and their history; the caller saves the locks."""
+    if not changes:
+        return
+    user_id = changes[0].row["user_id"]
+    numbers = await _last_numbers(connection, user_id, [c.row["memory_key"] for c in changes])
+    rows, history = [], []
+    for change in changes:
+        key = change.row["memory_key"]
+        state = {name: change.values.get(name, change.row[name]) for name in _STATE}
+        rows.append({**change.key, **state, "change_no": locks.next_change(user_id)})
+        numbers[key] = numbers.get(key, 0) + 1
+        history.append(change.revision(numbers[key], locks.now, actor))
+    statement = update(memories).where(
+        memories.c.user_id == bindparam("of_user"), memories.c.memory_key == bindparam("of_key")
+    )
+    await connection.execute(statement.values(updated_at=locks.now), rows)
+    await connection.execute(insert(revisions), history)
+    await _update_vectors(connection, locks, changes)
+
+
+async def _last_numbers(
+    connection: AsyncConnection, user_id: str, keys: Sequence[str]
+) -> dict[str, int]:
+    statement = select(revisions.c.memory_key, func.max(revisions.c.number).label("number"))
+    statement = statement.where(revisions.c.user_id == user_id).group_by(revisions.c.memory_key)
+    rows = await select_by_keys(connection, statement, [revisions.c.memory_key], list(keys))
+    return {row["memory_key"]: row["number"] for row in rows}
+
+
+async def _update_vectors(
+    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange]
+) -> None:
+    """Remove the vectors of changed texts; give the others to readers again."""
+    stale = [change.key for change in changes if change.changes_text]
+    if stale:
+        await connection.execute(delete(vectors).where(*_VECTOR_KEY), stale)
+    current = [
+        {**change.key, "change_no": locks.next_change(change.row["user_id"])}
+        for change in changes
+        if not change.changes_text and not change.hides
+    ]
+    if current:
+        await connection.execute(update(vectors).where(*_VECTOR_KEY), current)
+
+
+async def last_revision(
+    connection: AsyncConnection, user_id: str, memory_key: str
+) -> Mapping[str, Any] | None:
+    """Return the latest change of a memory that was not undone, with its `before` as columns."""
+    statement = select(revisions).where(
+        revisions.c.user_id == user_id,
+        revisions.c.memory_key == memory_key,
+        revisions.c.undone.is_(False),
+        revisions.c.event != "UNDO",
+    )
+    latest = statement.order_by(revisions.c.number.desc()).limit(1)
+    row = (await connection.execute(latest)).mappings().one_or_none()
+    if row is None:
+        return None
+    before = {
+        name: parse_time(value) if name in _TIMES and value is not None else value
+        for name, value in row["before"].items()
+    }
+    return {**row, "before": before}
+
+
+async def mark_undone(connection: AsyncConnection, revision: Mapping[str, Any]) -> None:
+    """Record that a change was taken back."""
+    key = [column == revision[column.name] for column in revisions.primary_key.columns]
+    await connection.execute(update(revisions).where(*key).values(undone=True))
+
+
+@dataclass(frozen=True, slots=True)
+class Revision:
+    """An entry in a memory's history; `other_key` is its successor, or on ADD its predecessor."""
+
+    memory_key: str
+    number: int
+    event: str
+    old_text: str | None
+    new_text: str | None
+    actor: str
+    at: datetime
+    reason: str = ""
+    other_key: str | None = None
+    undone: bool = False
+
+
+_REVISION_COLUMNS = [revisions.c[name] for name in Revision.__slots__]
+
+
+async def read_history(database: Database, scope: Scope, memory_key: str) -> list[Revision]:
+    """Return a memory's change history, oldest first, deleted memories included."""
+    columns = ("content", "created_at", "provenance", "supersedes")
+    statement = filter_visible(select(*(memories.c[name] for name in columns)), scope)
+    rows = await database.fetch(statement.where(memories.c.memory_key == memory_key))
+    if not rows:
+        raise memory_not_found(memory_key)
+    statement = select(*_REVISION_COLUMNS).where(
+        revisions.c.user_id == scope.user_id, revisions.c.memory_key == memory_key
+    )
+    changes = await database.fetch(statement.order_by(revisions.c.number))
+    added = Revision(
+        memory_key=memory_key,
+        number=0,
+        event="ADD",
+        old_text=None,
+        new_text=changes[0].old_text if changes else rows[0].content,
+        actor=rows[0].provenance["actor"],
+        at=rows[0].created_at,
+        other_key=rows[0].supersedes,
+    )
+    return [added, *(Revision(**row._mapping) for row in changes)]
+
+
+def filter_visible(statement: Select[Any], scope: Scope) -> Select[Any]:
+    """Restrict a query to the memories that a scope may see, deleted ones included."""
+    statement = filter_scope(statement, memories, scope)
+    if not scope.allows(Permission.SENSITIVE):
+        statement = statement.where(memories.c.sensitive.is_(False))
+    return statement
+
+
+def memory_not_found(memory_key: str) -> NotFound:
+    """Return the error for a key that the scope has no memory of."""
+    return NotFound(f"there is no memory {memory_key!r}", hint="Check the key and the user")

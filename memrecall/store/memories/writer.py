@@ -1,0 +1,293 @@
+"""Every way to write a memory, inside a transaction that has locked its user."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Select, delete, insert, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.scope import Scope
+from memrecall.store.database.locks import Locks, agent_of
+from memrecall.store.database.memory_tables import revisions
+from memrecall.store.database.statements import new_id, select_by_keys, split
+from memrecall.store.database.tables import memories, messages, vectors
+from memrecall.store.memories.revisions import (
+    MemoryChange,
+    filter_visible,
+    last_revision,
+    mark_undone,
+    memory_not_found,
+    write_changes,
+)
+from memrecall.store.messages.records import WriteResult
+from memrecall.store.texts import memory_search_text, truncate
+from memrecall.types import NewMemory, Origin, Provenance
+
+Row = Mapping[Any, Any]  # of values by column name
+
+
+class MemoryWriter:
+    """Writes one scope's memories in one transaction; the caller locks and saves the locks."""
+
+    def __init__(self, connection: AsyncConnection, locks: Locks, scope: Scope, actor: str) -> None:
+        self._connection = connection
+        self._locks = locks
+        self._scope = scope
+        self._actor = actor
+
+    async def add(
+        self, batch: Sequence[NewMemory], origin: Origin, *, supersedes: str | None = None
+    ) -> WriteResult:
+        """Insert memories that have keys; one that is stored already must be the same."""
+        await self._require_sources(batch)
+        stored_rows = await self._find_stored(batch)
+        return await self._insert(batch, origin, stored_rows, supersedes)
+
+    async def add_new(self, batch: Sequence[NewMemory], origin: Origin) -> WriteResult:
+        """Insert memories whose keys were just made, from messages that were just stored."""
+        return await self._insert(batch, origin, {}, None)
+
+    async def update(self, memory_key: str, values: Mapping[str, Any], reason: str) -> None:
+        """Correct fields of a memory."""
+        row = await self._require(memory_key)
+        new = dict(values)
+        if "content" in new:
+            new["content"], new["truncated"] = truncate(new["content"])
+        if "keywords" in new:
+            new["keywords"] = [keyword.model_dump() for keyword in new["keywords"]]
+        await self._write(MemoryChange(row, _with_search_text(row, new), "UPDATE", reason))
+
+    async def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
+        """Add a memory in the place of another, which ends; return the new key."""
+        row = await self._require(memory_key)
+        if row["superseded_by"] is not None:
+            raise Conflict(
+                f"memory {memory_key!r} was superseded by {row['superseded_by']!r}",
+                hint="Supersede that one",
+            )
+        new = with_key(new)
+        await self.add([new], origin, supersedes=memory_key)
+        # It ends when the new one begins, but not before it began itself.
+        began = row["valid_from"] or row["created_at"]
+        end = max(min(new.valid_from or self._locks.now, self._locks.now), began)
+        values = {"valid_to": end, "superseded_by": new.memory_key, "superseded_reason": reason}
+        await self._write(MemoryChange(row, values, "UPDATE", reason, new.memory_key))
+        return str(new.memory_key)
+
+    async def end(self, memory_key: str, reason: str) -> None:
+        """End a memory's validity now."""
+        row = await self._require(memory_key)
+        values = {"valid_to": self._locks.now, "superseded_reason": reason}
+        await self._write(MemoryChange(row, values, "DELETE", reason))
+
+    async def delete(self, memory_keys: Sequence[str] | None, reason: str) -> int:
+        """Hide memories, or all of the scope; return how many were not hidden already."""
+        statement = filter_visible(select(memories), self._scope)
+        statement = statement.where(memories.c.deleted_at.is_(None))
+        rows: Sequence[Row]
+        if memory_keys is None:
+            ordered = statement.order_by(memories.c.memory_key)
+            rows = (await self._connection.execute(ordered)).mappings().all()
+        else:
+            rows = await self._select_by_keys(statement, memories.c.memory_key, memory_keys)
+        values = {"deleted_at": self._locks.now}
+        await self._write(*(MemoryChange(dict(row), values, "DELETE", reason) for row in rows))
+        return len(rows)
+
+    async def undo(self, memory_key: str) -> None:
+        """Take back the last change that was not taken back yet."""
+        row = await self._find(memory_key)
+        last = await last_revision(self._connection, self._scope.user_id, memory_key)
+        if last is None and row["supersedes"] is not None and row["deleted_at"] is None:
+            # Taking back a memory that superseded another brings the other one back.
+            await self.undo(row["supersedes"])
+            return
+        if last is None:
+            raise Conflict(
+                f"memory {memory_key!r} has no change to undo", hint="Read its history first"
+            )
+        values = _with_search_text(row, last["before"])
+        changes = [MemoryChange(row, values, "UNDO", last["event"])]
+        if last["other_key"] is not None:
+            successor = await self._find(last["other_key"])
+            if successor["superseded_by"] is not None:
+                raise Conflict(
+                    f"memory {last['other_key']!r}, its successor, was superseded itself",
+                    hint="Undo that first",
+                )
+            if successor["deleted_at"] is None:
+                hidden = {"deleted_at": self._locks.now}
+                changes.append(MemoryChange(successor, hidden, "DELETE", f"undo of {memory_key}"))
+        await self._write(*changes)
+        await mark_undone(self._connection, last)
+
+    async def purge(self, memory_keys: Sequence[str]) -> int:
+        """Erase memories with their history and vectors; return how many there were."""
+        statement = filter_visible(select(memories.c.memory_key), self._scope)
+        rows = await self._select_by_keys(statement, memories.c.memory_key, memory_keys)
+        for batch in split([row["memory_key"] for row in rows]):
+            await _erase(self._connection, self._scope.user_id, list(batch))
+        if rows:
+            await self._locks.reset_epochs(self._connection)
+        return len(rows)
+
+    async def find_content(self, memory_key: str) -> str | None:
+        """Return the content of a memory of the user; None if there is none."""
+        statement = select(memories.c.content).where(
+            memories.c.user_id == self._scope.user_id, memories.c.memory_key == memory_key
+        )
+        return await self._connection.scalar(statement)
+
+    async def find_equal(self, memory: NewMemory) -> str | None:
+        """Return the key of a valid memory with the same content about the same subject."""
+        now = self._locks.now
+        statement = select(memories.c.memory_key).where(
+            memories.c.user_id == self._scope.user_id,
+            memories.c.agent_id == agent_of(self._scope),
+            memories.c.content == memory.content,
+            memories.c.subject.is_not_distinct_from(memory.subject),
+            memories.c.layer == memory.layer,
+            memories.c.deleted_at.is_(None),
+            or_(memories.c.valid_to.is_(None), memories.c.valid_to > now),
+            or_(memories.c.expires_at.is_(None), memories.c.expires_at > now),
+        )
+        return await self._connection.scalar(statement.limit(1))
+
+    async def _write(self, *changes: MemoryChange) -> None:
+        await write_changes(self._connection, self._locks, changes, self._actor)
+
+    async def _find(self, memory_key: str) -> Row:
+        statement = filter_visible(select(memories), self._scope)
+        statement = statement.where(memories.c.memory_key == memory_key)
+        row = (await self._connection.execute(statement)).mappings().one_or_none()
+        if row is None:
+            raise memory_not_found(memory_key)
+        return dict(row)
+
+    async def _require(self, memory_key: str) -> Row:
+        row = await self._find(memory_key)
+        if row["deleted_at"] is not None:
+            raise NotFound(f"memory {memory_key!r} is deleted", hint="Undo that first")
+        return row
+
+    async def _insert(
+        self,
+        batch: Sequence[NewMemory],
+        origin: Origin,
+        stored_rows: dict[str, Any],
+        supersedes: str | None,
+    ) -> WriteResult:
+        new_rows: dict[str, dict[str, Any]] = {}
+        created: list[bool] = []
+        session = None
+        if self._scope.session_id is not None:
+            session = await self._locks.open_session(self._connection, self._scope)
+        for memory in batch:
+            row = {**self._to_row(memory, origin), "supersedes": supersedes}
+            stored = stored_rows.get(row["memory_key"], new_rows.get(row["memory_key"]))
+            created.append(stored is None)
+            if stored is not None:
+                _require_equal(row, stored)
+                continue
+            if session is not None:
+                session.require_open()
+            row["change_no"] = self._locks.next_change(self._scope.user_id)
+            new_rows[row["memory_key"]] = row
+        if new_rows:
+            await self._connection.execute(insert(memories), list(new_rows.values()))
+        return WriteResult(tuple(str(m.memory_key) for m in batch), tuple(created))
+
+    async def _find_stored(self, batch: Sequence[NewMemory]) -> dict[str, Any]:
+        """Return the rows that have keys of the batch; Conflict if a message has one."""
+        keys = [str(memory.memory_key) for memory in batch]
+        statement = select(messages.c.message_id)
+        statement = statement.where(messages.c.user_id == self._scope.user_id)
+        conflicts = await self._select_by_keys(statement, messages.c.message_id, keys)
+        if conflicts:
+            raise Conflict(
+                f"memory_key {conflicts[0]['message_id']!r} is the id of a message",
+                hint="Give the memory another key",
+            )
+        statement = select(memories).where(memories.c.user_id == self._scope.user_id)
+        rows = await self._select_by_keys(statement, memories.c.memory_key, keys)
+        return {row["memory_key"]: row for row in rows}
+
+    async def _require_sources(self, batch: Sequence[NewMemory]) -> None:
+        sources = {source for memory in batch for source in memory.source_message_ids}
+        statement = select(messages.c.message_id)
+        statement = statement.where(messages.c.user_id == self._scope.user_id)
+        rows = await self._select_by_keys(statement, messages.c.message_id, list(sources))
+        missing = sorted(sources - {row["message_id"] for row in rows})
+        if missing:
+            raise InvalidArgument(
+                f"source message {missing[0]!r} does not exist", hint="Store the message first"
+            )
+
+    async def _select_by_keys(
+        self, statement: Select[Any], column: Any, keys: Sequence[str]
+    ) -> Sequence[Row]:
+        return await select_by_keys(self._connection, statement, [column], sorted(set(keys)))
+
+    def _to_row(self, memory: NewMemory, origin: Origin) -> dict[str, Any]:
+        content, truncated = truncate(memory.content)
+        provenance = Provenance(
+            origin=origin,
+            actor=self._actor,
+            session_id=self._scope.session_id,
+            time=self._locks.now,
+            sha256=hashlib.sha256(memory.content.encode()).hexdigest(),
+        )
+        row = {
+            **memory.model_dump(exclude={"content", "source_message_ids"}),
+            "content": content,
+            "truncated": truncated,
+            "source_message_ids": list(memory.source_message_ids),
+            "user_id": self._scope.user_id,
+            "agent_id": agent_of(self._scope),
+            "session_id": self._scope.session_id,
+            "provenance": provenance.model_dump(mode="json"),
+            "created_at": self._locks.now,
+            "updated_at": self._locks.now,
+        }
+        return _with_search_text(row, row)
+
+
+def with_key(memory: NewMemory) -> NewMemory:
+    """Return the memory with its own key or a new one."""
+    if memory.memory_key is not None:
+        return memory
+    return memory.model_copy(update={"memory_key": new_id("mem")})
+
+
+async def _erase(connection: AsyncConnection, user_id: str, keys: list[str]) -> None:
+    of_keys = or_(revisions.c.memory_key.in_(keys), revisions.c.other_key.in_(keys))
+    await connection.execute(delete(revisions).where(revisions.c.user_id == user_id, of_keys))
+    of_memories = (vectors.c.user_id == user_id, vectors.c.kind == "memory")
+    await connection.execute(delete(vectors).where(*of_memories, vectors.c.key.in_(keys)))
+    of_user = memories.c.user_id == user_id
+    # The reason why a memory was superseded may quote the memory that is erased.
+    predecessors = update(memories).where(of_user, memories.c.superseded_by.in_(keys))
+    await connection.execute(predecessors.values(superseded_reason=None, superseded_by=None))
+    await connection.execute(delete(memories).where(of_user, memories.c.memory_key.in_(keys)))
+
+
+def _with_search_text(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
+    new = {**row, **values}
+    keywords = (keyword["keyword"] for keyword in new["keywords"])
+    text = memory_search_text(new["summary"], new["content"], keywords)
+    return {**values, "search_text": text}
+
+
+def _require_equal(row: dict[str, Any], stored: Any) -> None:
+    # The checksum is that of the content before it was truncated.
+    new = {**row, "content": row["provenance"]["sha256"]}
+    old = {**stored, "content": stored["provenance"]["sha256"]}
+    for name in ("content", "summary", "memory_type", "sensitive"):
+        if new[name] != old[name]:
+            raise Conflict(
+                f"memory {row['memory_key']!r} is already stored with another {name}",
+                hint="Give the new memory its own key",
+                memory_key=row["memory_key"],
+            )

@@ -1,0 +1,102 @@
+"""The text of stored rows: its limit, what is embedded of it and what finds it."""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+from sqlalchemy import Table, bindparam, select, tuple_, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from memrecall.store.database.engine import Database
+from memrecall.store.database.memory_tables import knowledge, knowledge_bases
+from memrecall.store.database.statements import new_epoch
+from memrecall.store.database.tables import memories, messages, meta, users
+from memrecall.text import TEXT_VERSION, analyze
+from memrecall.types import MEMORY_BYTES
+
+_BATCH = 1_000
+
+
+def truncate(content: str) -> tuple[str, bool]:
+    """Return the content within 100 KB, and whether it had to be cut."""
+    data = content.encode()
+    if len(data) <= MEMORY_BYTES:
+        return content, False
+    return data[:MEMORY_BYTES].decode(errors="ignore"), True
+
+
+def memory_text(summary: str, content: str) -> str:
+    """Return the text that a memory's vector is made from."""
+    return f"{summary}\n{truncate(content)[0]}".strip()
+
+
+def knowledge_text(summary: str, content: str, tags: Sequence[str]) -> str:
+    """Return the text that a knowledge entry is embedded and found by."""
+    return "\n".join((summary, content, *tags)).strip()
+
+
+def make_search_text(text: str) -> str:
+    """Return the words of a text as the search index reads them."""
+    return analyze(text).to_search_text()
+
+
+def memory_search_text(summary: str, content: str, keywords: Iterable[str]) -> str:
+    """Return the search text of a memory: its summary, its content and its keywords."""
+    return make_search_text("\n".join((summary, content, "\n".join(keywords))))
+
+
+async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
+    """Rewrite the search text of every row; yield the number of rows of each transaction."""
+    for table, search_text in (
+        (messages, _search_text_of_message),
+        (memories, _search_text_of_memory),
+        (knowledge, _search_text_of_knowledge),
+    ):
+        last: tuple[str, str] | None = ("", "")
+        while last is not None:
+            work = partial(_rebuild_batch, table=table, search_text=search_text, after=last)
+            count, last = await database.transact(work)
+            yield count
+    await database.transact(_finish)
+
+
+async def _rebuild_batch(
+    connection: AsyncConnection,
+    table: Table,
+    search_text: Callable[[Any], str],
+    after: tuple[str, str],
+) -> tuple[int, tuple[str, str] | None]:
+    """Rewrite the rows that follow a key; return their number and the last key."""
+    owner, key = table.primary_key.columns
+    statement = select(table).where(tuple_(owner, key) > after).order_by(owner, key).limit(_BATCH)
+    rows = (await connection.execute(statement)).mappings().all()
+    if not rows:
+        return 0, None
+    changed = [
+        {"of_owner": row[owner.name], "of_key": row[key.name], "search_text": search_text(row)}
+        for row in rows
+    ]
+    matching = (owner == bindparam("of_owner"), key == bindparam("of_key"))
+    await connection.execute(update(table).where(*matching), changed)
+    return len(rows), (rows[-1][owner.name], rows[-1][key.name])
+
+
+def _search_text_of_message(row: Any) -> str:
+    return make_search_text(row["content"])
+
+
+def _search_text_of_memory(row: Any) -> str:
+    keywords = (keyword["keyword"] for keyword in row["keywords"])
+    return memory_search_text(row["summary"], row["content"], keywords)
+
+
+def _search_text_of_knowledge(row: Any) -> str:
+    return make_search_text(knowledge_text(row["summary"], row["content"], row["tags"]))
+
+
+async def _finish(connection: AsyncConnection) -> None:
+    statement = update(meta).where(meta.c.name == "text_version")
+    await connection.execute(statement.values(value=str(TEXT_VERSION)))
+    # A new epoch makes readers drop the indexes that they made from the old text.
+    for owners in (users, knowledge_bases):
+        await connection.execute(update(owners).values(epoch=new_epoch()))

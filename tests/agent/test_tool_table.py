@@ -1,0 +1,282 @@
+"""One table of tools: every interface renders the same schemas and runs the same handlers."""
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from autogen_core import CancellationToken
+
+from memrecall.agent import MEMRECALL_TOOLS, memory_tools
+from memrecall.agent.tools import models, table
+from memrecall.agent.tools.context import ToolContext
+from memrecall.agent.tools.definition import Interface, Tool
+from memrecall.agent.tools.models import TextAnswer, ToolInput, ToolOutput
+from memrecall.agent.tools.table import TOOLS, function_schemas, tools_for
+from memrecall.chat.options import ChatOptions
+from memrecall.chat.recalls import TurnRecalls
+from memrecall.chat.tools import Toolbox
+from memrecall.errors import Disabled, InvalidArgument
+from memrecall.memory import Library
+from memrecall.model import prompts
+from memrecall.scope import Permission, Scope
+from memrecall.server.mcp.server import describe_tool, make_context
+from memrecall.server.rpc.methods import dispatcher
+
+from .stage import ANN, play
+
+SNAPSHOT = json.loads(Path(__file__).with_name("tool_schemas.json").read_text("utf-8"))
+PROMPTS = Path(__file__).parents[2] / "prompts"
+
+
+def without_titles(value: Any) -> Any:
+    """A JSON schema without `title`, which only repeats the names of classes and fields."""
+    if isinstance(value, dict):
+        names = {name: item for name, item in value.items() if not _is_title(name, item)}
+        return {name: without_titles(item) for name, item in names.items()}
+    return [without_titles(item) for item in value] if isinstance(value, list) else value
+
+
+def _is_title(name: str, value: object) -> bool:
+    return name == "title" and isinstance(value, str)
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+@pytest.mark.parametrize(
+    ("name", "interface"),
+    [
+        ("recall", Interface.RECALL),
+        ("chat_single", Interface.CHAT),
+        ("chat_group", Interface.GROUP_CHAT),
+    ],
+)
+def test_function_schemas_match_the_snapshot(
+    name: str, interface: Interface, language: Any
+) -> None:
+    assert list(function_schemas(interface, language)) == SNAPSHOT[name][language]
+
+
+def test_schemas_of_memory_tools_match_the_snapshot(library: Library) -> None:
+    schemas = [tool.schema for tool in memory_tools(library, ANN)]
+    assert without_titles(schemas) == without_titles(SNAPSHOT["autogen"])
+
+
+def test_rpc_schemas_match_the_snapshot() -> None:
+    schemas = {
+        name: {
+            "params": tool.arguments_schema(),
+            "result": tool.result.model_json_schema(mode="serialization"),
+        }
+        for name, tool in tools_for(Interface.RPC).items()
+    }
+    assert list(schemas) == list(SNAPSHOT["rpc"])
+    assert without_titles(schemas) == without_titles(SNAPSHOT["rpc"])
+
+
+def test_mcp_tools_match_the_snapshot() -> None:
+    tools = {
+        name: describe_tool(tool).model_dump(mode="json", by_alias=True, exclude_none=True)
+        for name, tool in tools_for(Interface.MCP).items()
+    }
+    expected = {tool["name"]: tool for tool in SNAPSHOT["mcp"]}
+    assert without_titles(tools) == without_titles(expected)
+    assert {name: tool["title"] for name, tool in tools.items()} == {
+        name: tool["title"] for name, tool in expected.items()
+    }
+
+
+def mcp_context(library: Library, scope: Scope = ANN, *, can_write: bool = True) -> ToolContext:
+    return make_context(library, scope, can_write=can_write)
+
+
+async def run_mcp(context: ToolContext, name: str, **arguments: Any) -> dict[str, Any]:
+    tool = tools_for(Interface.MCP)[name]
+    result = await tool.run(context, tool.parse_params(arguments))
+    assert isinstance(result, ToolOutput)
+    return result.as_json()
+
+
+async def run_autogen(library: Library, name: str, **arguments: Any) -> dict[str, Any]:
+    (tool,) = (tool for tool in memory_tools(library, ANN) if tool.name == name)
+    result = await tool.run_json(arguments, CancellationToken())
+    answer: dict[str, Any] = json.loads(tool.return_value_as_string(result))
+    return answer
+
+
+class TestRemember:
+    async def test_mcp_and_autogen_deduplicate_alike(self, library: Library) -> None:
+        context = mcp_context(library)
+        first = await run_autogen(library, "remember", text="Ann's cat is called Miso")
+        again = await run_autogen(library, "remember", text="Ann's cat is called Miso")
+        by_mcp = await run_mcp(context, "remember", content="Ann's cat is called Miso")
+        assert first["memory_key"] == again["memory_key"] == by_mcp["memory_key"]
+        new = await run_mcp(context, "remember", content="Ann's dog is called Udon")
+        assert new == await run_mcp(context, "remember", content="Ann's dog is called Udon")
+        repeated = await run_autogen(library, "remember", text="Ann's dog is called Udon")
+        assert repeated["memory_key"] == new["memory_key"]
+        assert repeated["note"] == "It was known already"
+
+    async def test_mcp_refuses_a_text_that_cannot_be_stored(self, library: Library) -> None:
+        with pytest.raises(InvalidArgument, match="cannot be stored"):
+            await run_mcp(mcp_context(library), "remember", content="   ")
+
+    async def test_mcp_writes_only_with_the_right_to_write(self, library: Library) -> None:
+        context = mcp_context(library, can_write=False)
+        with pytest.raises(Disabled, match="only read"):
+            await run_mcp(context, "remember", content="Ann likes tea")
+
+
+class TestFunc:
+    """`MEMRECALL_TOOLS[name]["func"]` runs a tool outside of a recall."""
+
+    async def test_search_and_detail(self, library: Library) -> None:
+        output = await MEMRECALL_TOOLS["search_memories"]["func"](
+            library, ANN, models.SearchMemoriesInput(query="database config port")
+        )
+        assert isinstance(output, models.SearchMemoriesOutput)
+        assert output.success
+        assert "a1" in [item.memory_key for item in output.results]
+        detail = await MEMRECALL_TOOLS["get_memory_detail"]["func"](
+            library, ANN, models.GetMemoryDetailInput(memory_key="a1")
+        )
+        assert isinstance(detail, models.GetMemoryDetailOutput)
+        assert "5433" in str(detail.content)
+
+    async def test_scope_is_kept(self, library: Library) -> None:
+        detail = await MEMRECALL_TOOLS["get_memory_detail"]["func"](
+            library, Scope("lin"), models.GetMemoryDetailInput(memory_key="a1")
+        )
+        assert isinstance(detail, models.GetMemoryDetailOutput)
+        assert not detail.success
+
+    async def test_unknown_user_has_no_results(self, library: Library) -> None:
+        output = await MEMRECALL_TOOLS["search_memories"]["func"](
+            library, Scope("nobody"), models.SearchMemoriesInput(query="anything")
+        )
+        assert isinstance(output, models.SearchMemoriesOutput)
+        assert (output.success, output.results) == (True, [])
+
+    async def test_keywords_window_and_handoff(self, library: Library) -> None:
+        keywords = await MEMRECALL_TOOLS["extract_search_keywords"]["func"](
+            library, ANN, models.ExtractKeywordsInput(query="the port of the database")
+        )
+        assert isinstance(keywords, models.ExtractKeywordsOutput)
+        assert keywords.keywords
+        asked = models.ExpandContextWindowInput(reason="r", current_size=2, requested_size=4)
+        expand = MEMRECALL_TOOLS["expand_context_window"]["func"]
+        granted = await expand(library, ANN.with_session("talk"), asked)
+        assert isinstance(granted, models.ExpandContextWindowOutput)
+        assert (granted.approved, granted.new_size, granted.iteration) == (True, 4, 2)
+        refused = await expand(library, ANN, asked)
+        assert isinstance(refused, models.ExpandContextWindowOutput)
+        assert not refused.approved
+        done = await MEMRECALL_TOOLS["handoff"]["func"](
+            library,
+            ANN,
+            models.HandoffInput(
+                reason="r", search_summary="s", relevant_memory_keys=["a1"], confidence=0.9
+            ),
+        )
+        assert isinstance(done, models.HandoffOutput)
+        assert "- a1" in done.message
+
+    async def test_language_follows_the_arguments(self, library: Library) -> None:
+        done = await MEMRECALL_TOOLS["handoff"]["func"](
+            library, ANN, models.HandoffInput(reason="找到了", search_summary="好", confidence=1)
+        )
+        assert isinstance(done, models.HandoffOutput)
+        assert done.message.startswith("## 记忆搜索完成")
+
+
+class CountArguments(ToolInput):
+    """Arguments of `count_letters`."""
+
+    text: str
+
+
+class CountOutput(ToolOutput):
+    """Result of `count_letters`."""
+
+    letters: int
+    user: str
+
+
+async def count_letters(context: ToolContext, arguments: CountArguments) -> CountOutput:
+    return CountOutput(letters=len(arguments.text), user=context.scope.user_id)
+
+
+SIXTH = Tool(
+    name="count_letters", arguments=CountArguments, result=CountOutput, handler=count_letters
+)
+
+
+@pytest.fixture
+def sixth_tool(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """A new tool: one entry in the table, and its texts in the prompt files."""
+    folder = tmp_path / "prompts"
+    shutil.copytree(PROMPTS, folder)
+    for language in ("en", "zh"):
+        file = folder / f"tools.{language}.md"
+        section = "\n\n# count_letters\nCount the letters of a text.\n- text: the text\n"
+        file.write_text(file.read_text("utf-8").rstrip("\n") + section, "utf-8")
+    monkeypatch.setattr(prompts, "_folder", lambda: folder)
+    monkeypatch.setitem(TOOLS, SIXTH.name, SIXTH)
+    return SIXTH.name
+
+
+class TestSixthTool:
+    async def test_autogen(self, library: Library, sixth_tool: str) -> None:
+        answer = await run_autogen(library, sixth_tool, text="tea")
+        assert answer == {"letters": 3, "user": "ann"}
+
+    async def test_recall_loop(self, library: Library, sixth_tool: str) -> None:
+        from memrecall.testing import call
+
+        from .stage import hand_off, results
+
+        names = [schema["name"] for schema in function_schemas(Interface.RECALL, "zh")]
+        assert names[-1] == sixth_tool
+        recalled = await play(library, call(sixth_tool, text="tea"), hand_off())
+        assert results(recalled)[0]["output"] == {"letters": 3, "user": "ann"}
+
+    async def test_rpc(self, library: Library, sixth_tool: str) -> None:
+        assert sixth_tool in tools_for(Interface.RPC)
+        context = ToolContext(library=library, scope=ANN)
+        result = await dispatcher(context)(sixth_tool, ["tea"])
+        assert result == {"letters": 3, "user": "ann"}
+
+    async def test_mcp(self, library: Library, sixth_tool: str) -> None:
+        description = describe_tool(tools_for(Interface.MCP)[sixth_tool])
+        assert description.description == "Count the letters of a text."
+        assert description.input_schema["properties"]["text"]["description"] == "the text"
+        result = await run_mcp(mcp_context(library), sixth_tool, text="tea")
+        assert result == {"letters": 3, "user": "ann"}
+
+    @pytest.mark.parametrize("is_group", [False, True])
+    async def test_chat(self, library: Library, sixth_tool: str, *, is_group: bool) -> None:
+        from autogen_core import FunctionCall
+
+        from memrecall.agent import Recaller
+
+        recalls = TurnRecalls(Recaller(library, ANN), [], ChatOptions(), "en")
+        answers = {"is_mentioned": TextAnswer(content="no")} if is_group else None
+        toolbox = Toolbox(recalls, "en", answers)
+        assert sixth_tool in [schema["name"] for schema in toolbox.schemas]
+        call = FunctionCall(id="1", name=sixth_tool, arguments='{"text": "tea"}')
+        result = await toolbox.run(call)
+        assert json.loads(result.content) == {"letters": 3, "user": "ann"}
+
+    async def test_rights_hold_at_every_interface(
+        self, library: Library, sixth_tool: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        protected = replace(SIXTH, permission=Permission.OPERATOR)
+        monkeypatch.setitem(table.TOOLS, sixth_tool, protected)
+        answer = await run_autogen(library, sixth_tool, text="tea")
+        assert "permission `operator`" in answer["note"]
+        with pytest.raises(Disabled, match="operator"):
+            await run_mcp(mcp_context(library), sixth_tool, text="tea")
+        operator = Scope("ann", permissions=frozenset({Permission.OPERATOR}))
+        result = await run_mcp(mcp_context(library, operator), sixth_tool, text="tea")
+        assert result["letters"] == 3

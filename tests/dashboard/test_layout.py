@@ -1,0 +1,129 @@
+"""The frame of the pages: signing in, cookies, policy, languages, themes, widths, the keyboard."""
+
+from typing import Any
+
+import httpx
+
+from tests.server.process import Served
+
+from .conftest import Window, window_on
+
+Keyed = tuple[Served, dict[str, str]]
+
+
+async def test_open_service_needs_no_sign_in(window: Window) -> None:
+    await window.open("/")
+    assert await window.page.title() == "Overview · memrecall"
+    assert await window.page.get_attribute("nav a[aria-current=page]", "href") == "/"
+
+
+def test_pages_have_strict_content_security_policy(open_server: Served, http: httpx.Client) -> None:
+    answer = http.get(open_server.url + "/")
+    policy = dict(part.strip().split(" ", 1) for part in answer.headers[_CSP].split(";"))
+    assert policy["default-src"] == "'none'"
+    assert "unsafe-inline" not in policy["script-src"]
+    assert policy["connect-src"] == "'self'"
+    assert policy["frame-ancestors"] == "'none'"
+    assert "http" not in answer.headers[_CSP]
+    nonce = policy["script-src"].split("'nonce-")[1].split("'")[0]
+    assert answer.text.count("<script") == answer.text.count(f'<script nonce="{nonce}"') > 3
+    assert http.get(open_server.url + "/").headers[_CSP] != answer.headers[_CSP]
+
+
+_CSP = "content-security-policy"
+
+
+def test_open_service_refuses_other_sites(open_server: Served, http: httpx.Client) -> None:
+    for headers in ({"Host": "evil.example"}, {"Sec-Fetch-Site": "cross-site"}):
+        assert http.get(open_server.url + "/", headers=headers).status_code == 403
+    hop = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13"}
+    hop |= {"Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==", "Origin": "http://evil.example"}
+    socket = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+    assert http.get(socket, headers=hop).status_code == 403
+
+
+def test_long_polling_and_other_methods_are_refused(
+    open_server: Served, http: httpx.Client
+) -> None:
+    polling = open_server.url + "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+    assert http.get(polling).status_code == 404
+    assert http.post(polling, content="40").status_code == 405
+    assert http.post(open_server.url + "/").status_code == 405
+
+
+def test_api_and_pages_share_the_server(open_server: Served, http: httpx.Client) -> None:
+    assert http.get(open_server.url + "/healthz").json()["status"] == "ok"
+    missing = http.get(open_server.url + "/nothing")
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "NOT_FOUND")
+
+
+async def test_sign_in_and_out(browser: Any, keyed: Keyed) -> None:
+    server, keys = keyed
+    async with window_on(browser, server.url) as window:
+        await window.open("/?user=maya")
+        assert "/sign-in?next=" in window.page.url
+        await window.page.fill("input[name=key]", "mr_wrong_key")
+        await window.page.keyboard.press("Enter")
+        await window.page.wait_for_selector("[role=alert]")
+        await window.page.fill("input[name=key]", keys["maya"])
+        await window.page.keyboard.press("Enter")
+        await window.page.wait_for_url(server.url + "/?user=maya")
+        await window.ready()
+        cookies = {cookie["name"]: cookie for cookie in await window.page.context.cookies()}
+        session = cookies["memrecall_session"]
+        assert session["httpOnly"]
+        assert session["sameSite"] == "Strict"
+        assert keys["maya"] not in str(cookies)
+        await window.page.click("button[aria-label='Sign out']")
+        await window.page.wait_for_url("**/sign-in")
+        await window.open("/")
+        assert "/sign-in" in window.page.url
+
+
+def test_cross_site_sign_in_is_refused(keyed: Keyed, http: httpx.Client) -> None:
+    server, keys = keyed
+    form = {"key": keys["maya"], "next": "//evil.example"}
+    foreign = {"Origin": "http://evil.example"}
+    refused = http.post(server.url + "/sign-in", data=form, headers=foreign)
+    assert refused.status_code == 403
+    taken = http.post(server.url + "/sign-in", data=form)
+    assert (taken.status_code, taken.headers["location"]) == (303, "/")
+    assert "secure" not in taken.headers["set-cookie"].lower()
+    tls = {"X-Forwarded-Proto": "https"}
+    behind_tls = http.post(server.url + "/sign-in", data=form, headers=tls)
+    assert "secure" in behind_tls.headers["set-cookie"].lower()
+
+
+async def test_language_follows_browser_and_switch(browser: Any, open_server: Served) -> None:
+    async with window_on(browser, open_server.url, locale="zh-CN") as window:
+        await window.open("/")
+        assert await window.page.get_attribute("html", "lang") == "zh-CN"
+        assert "概览" in await window.text("nav")
+        await window.page.click("a[lang=en]")
+        await window.page.wait_for_selector("nav:has-text('Overview')")
+        assert await window.page.get_attribute("html", "lang") == "en-US"
+        await window.open("/")
+        assert "Overview" in await window.text("nav")
+
+
+async def test_theme_follows_system_until_selected(browser: Any, open_server: Served) -> None:
+    async with window_on(browser, open_server.url, color_scheme="dark") as window:
+        await window.open("/")
+        await window.page.wait_for_selector("body.body--dark")
+        await window.page.click("a[aria-label^='Theme']")
+        await window.page.wait_for_selector("body.body--light")
+
+
+async def test_narrow_screen_and_keyboard_navigation(browser: Any, open_server: Served) -> None:
+    narrow = {"width": 390, "height": 844}
+    async with window_on(browser, open_server.url, viewport=narrow) as window:
+        await window.open("/")
+        assert not await window.page.is_visible("nav")
+        await window.page.keyboard.press("Tab")
+        focused = "document.activeElement.textContent"
+        assert await window.page.evaluate(focused) == "Skip to content"
+        await window.page.keyboard.press("Tab")
+        await window.page.keyboard.press("Enter")  # the menu
+        await window.page.wait_for_selector("nav a", state="visible")
+        width = await window.page.evaluate("document.documentElement.scrollWidth")
+        assert width <= narrow["width"]

@@ -1,0 +1,31 @@
+"""A program that never closes its memory ends quietly, with everything stored."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memrecall import Memory
+
+SCRIPT = """
+from memrecall import Memory
+
+memory = Memory(db=DB)
+memory.add("I live in Milan.", user_id="ann", background=True)
+"""
+
+
+@pytest.mark.concurrent
+def test_script_without_close_exits_and_stores_everything(tmp_path: Path) -> None:
+    file = str(tmp_path / "memory.db")
+    script = SCRIPT.replace("DB", repr(file))
+    environment = {**os.environ, "MEMRECALL_EMBEDDER": "local"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment, timeout=100
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    with Memory(db=file) as memory:
+        told = memory.get_all(user_id="ann")["results"]
+    assert [item["memory"] for item in told] == ["User lives in Milan."]

@@ -1,0 +1,381 @@
+"""Reading, correcting, deleting, bringing back: on both databases, and with bad input."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from memrecall.errors import Conflict, InvalidArgument, NotFound
+from memrecall.memory import AsyncMemory
+from memrecall.scope import Permission
+from tests.cases import check_each_async
+
+from .conftest import settings_for
+from .word_extractor import WordExtractor
+
+
+async def remember(memory: AsyncMemory, text: str, user: str = "ann", **options: Any) -> str:
+    added = await memory.add(text, user, infer=False, **options)
+    return str(added["results"][0]["id"])
+
+
+async def found(memory: AsyncMemory, query: str, user: str = "ann", **options: Any) -> list[str]:
+    page = await memory.search(query, user, **options)
+    return [item["memory"] for item in page["results"]]
+
+
+class TestUpdate:
+    async def test_update_keeps_id_and_reindexes_text(self, memory: AsyncMemory) -> None:
+        key = await remember(memory, "likes coffee")
+        assert await found(memory, "coffee") == ["likes coffee"]
+
+        updated = await memory.update(key, "likes tea", metadata={"sure": True}, pinned=True)
+
+        assert (updated["id"], updated["memory"], updated["event"]) == (key, "likes tea", "UPDATE")
+        item = await memory.get(key)
+        assert item is not None
+        assert (item["metadata"], item["pinned"]) == ({"sure": True}, True)
+        assert (await found(memory, "tea"))[0] == "likes tea"
+        page = await memory.search("coffee", "ann", rerank=False)
+        assert all(item["memory"] != "likes coffee" for item in page["results"])
+
+    async def test_history_lists_updates_and_undo_reverts_them(self, memory: AsyncMemory) -> None:
+        key = await remember(memory, "one")
+        await memory.update(key, "two")
+        await memory.update(key, "three")
+        await memory.delete(key)
+
+        for expected in ("three", "two", "one"):
+            await memory.undo(key)
+            item = await memory.get(key)
+            assert item is not None
+            assert item["memory"] == expected
+        with pytest.raises(Conflict):
+            await memory.undo(key)
+
+        history = await memory.history(key)
+        assert [step["event"] for step in history] == [
+            "ADD", "UPDATE", "UPDATE", "DELETE", "UNDO", "UNDO", "UNDO",
+        ]  # fmt: skip
+        assert [(s["old_memory"], s["new_memory"]) for s in history[:4]] == [
+            (None, "one"), ("one", "two"), ("two", "three"), ("three", None),
+        ]  # fmt: skip
+
+    async def test_invalid_update_changes_nothing(self, memory: AsyncMemory) -> None:
+        cases: list[dict[str, Any]] = [
+            {},
+            {"data": ""},
+            {"data": "a\0"},
+            {"data": 5},
+            {"created_at": "2026-01-01"},
+            {"user": "x"},
+            {"metadata": [1]},
+            {"layer": "middle"},
+            {"pinned": "perhaps"},
+            {"expires_at": "soon"},
+        ]
+        key = await remember(memory, "likes tea")
+        before = await memory.get(key)
+
+        async def check(wrong: dict[str, Any]) -> None:
+            with pytest.raises(InvalidArgument):
+                await memory.update(key, **wrong)
+
+            assert await memory.get(key) == before
+
+        await check_each_async(cases, check)
+
+    async def test_unknown_ids(self, memory: AsyncMemory) -> None:
+        await remember(memory, "x")
+        assert await memory.get("nothing") is None
+        assert await memory.get("nothing", user_id="ann") is None
+        for verb in (memory.delete, memory.history, memory.undo):
+            with pytest.raises(NotFound):
+                await verb("nothing")
+        with pytest.raises(NotFound):
+            await memory.update("nothing", "x", user_id="ann")
+
+
+class TestDelete:
+    async def test_delete_hides_at_once_and_undo_restores(self, memory: AsyncMemory) -> None:
+        key = await remember(memory, "likes tea")
+        other = await remember(memory, "likes tea too")
+        assert len(await found(memory, "tea")) == 2
+
+        await memory.delete(key)
+
+        assert await memory.get(key) is None
+        assert await found(memory, "tea") == ["likes tea too"]
+        (hidden,) = (await memory.get_all("ann", deleted=True))["results"]
+        assert hidden["id"] == key
+        with pytest.raises(NotFound):
+            await memory.delete(key)
+        await memory.undo(key)
+        assert sorted(await found(memory, "tea")) == ["likes tea", "likes tea too"]
+        assert await memory.get(other) is not None
+
+    async def test_purge_erases_permanently(self, memory: AsyncMemory) -> None:
+        key = await remember(memory, "likes tea")
+        await found(memory, "tea")
+        await memory.delete(key)
+
+        assert (await memory.purge(key, user_id="ann"))["purged"] == 1
+
+        with pytest.raises(NotFound):
+            await memory.history(key, user_id="ann")
+        with pytest.raises(NotFound):
+            await memory.undo(key, user_id="ann")
+        assert await found(memory, "tea") == []
+
+    async def test_delete_all_dry_run_and_required_scope(self, memory: AsyncMemory) -> None:
+        for number in range(3):
+            await remember(memory, f"n{number}", metadata={"n": number}, session_id="s")
+        await remember(memory, "elsewhere", session_id="t")
+        await remember(memory, "theirs", "ben")
+
+        with pytest.raises(InvalidArgument):
+            await memory.delete_all()
+        filters = {"n": {"gte": 1}}
+        counted = await memory.delete_all("ann", filters=filters, dry_run=True)
+        assert (counted["found"], counted["deleted"]) == (2, 0)
+        assert (await memory.delete_all("ann", filters=filters))["deleted"] == 2
+        assert (await memory.delete_all("ann", session_id="s"))["deleted"] == 1
+        assert (await memory.delete_all("ann"))["deleted"] == 1
+        assert (await memory.delete_all("ann"))["deleted"] == 0
+        assert len((await memory.get_all("ben"))["results"]) == 1
+        assert len((await memory.get_all("ann", messages=True))["results"]) == 4
+
+
+class TestList:
+    async def test_get_all_pages(self, memory: AsyncMemory) -> None:
+        keys = [await remember(memory, f"n{n}") for n in range(7)]
+        listed: list[str] = []
+        cursor = None
+        while True:
+            page = await memory.get_all("ann", limit=3, cursor=cursor)
+            listed += [item["id"] for item in page["results"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert listed == keys[::-1]
+
+    async def test_get_all_messages(self, memory: AsyncMemory) -> None:
+        await memory.add([f"n{n}" for n in range(9)], "ann", session_id="s")
+        page = await memory.get_all("ann", session_id="s", limit=3, messages=True)
+        assert [item["memory"] for item in page["results"]] == ["n8", "n7", "n6"]
+        more = await memory.get_all(
+            "ann", session_id="s", limit=3, messages=True, cursor=page["next_cursor"]
+        )
+        assert [item["memory"] for item in more["results"]] == ["n5", "n4", "n3"]
+
+    async def test_get_all_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
+        wrong: tuple[dict[str, Any], ...] = (
+            {},
+            {"user_id": "ann", "limit": 0},
+            {"user_id": "ann", "limit": 1001},
+            {"user_id": "ann", "cursor": "forged"},
+            {"user_id": "ann", "filters": {"a": {"like": 1}}},
+            {"user_id": "ann", "filters": {"a": 1}, "messages": True},
+            {"user_id": "ann", "as_of": "then"},
+        )
+        for options in wrong:
+            with pytest.raises(InvalidArgument):
+                await memory.get_all(**options)
+
+
+class TestSearch:
+    async def test_filters_threshold_session_and_kinds(self, memory: AsyncMemory) -> None:
+        await remember(memory, "green tea", metadata={"year": 2020}, session_id="s")
+        await remember(memory, "black tea", metadata={"year": 2024}, session_id="t")
+
+        assert await found(memory, "tea", filters={"year": {"gt": 2021}}) == ["black tea"]
+        assert await found(memory, "tea", session_id="s") == ["green tea"]
+        assert await found(memory, "tea", run_id="s") == ["green tea"]
+        assert await found(memory, "tea", threshold=1.0) == []
+        assert len(await found(memory, "tea", kinds="all")) == 4
+        assert len(await found(memory, "tea", limit=1)) == 1
+        for rerank in (True, False):
+            page = await memory.search("black tea", "ann", rerank=rerank)
+            scores = [item["score"] for item in page["results"]]
+            assert page["results"][0]["memory"] == "black tea"
+            assert scores == sorted(scores, reverse=True)
+            assert all(0.0 <= score <= 1.0 for score in scores)
+
+    async def test_search_uses_reranker(self, location: str) -> None:
+        class Backwards:
+            async def score(self, query: str, texts: Any) -> list[float]:
+                return [n / len(texts) for n in range(len(texts))]
+
+        settings = settings_for(location)
+        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        async with AsyncMemory(**options, reranker=Backwards()) as memory:
+            for text in ("green tea", "tea", "tea with milk"):
+                await remember(memory, text)
+            plain = await found(memory, "green tea", rerank=False)
+            judged = await found(memory, "green tea")
+            assert plain[0] == "green tea"
+            assert judged[-1] == "green tea"
+
+    async def test_search_refuses_invalid_arguments(self, memory: AsyncMemory) -> None:
+        wrong: tuple[dict[str, Any], ...] = (
+            {"query": "", "user_id": "ann"},
+            {"query": "x"},
+            {"query": "x", "user_id": "ann", "limit": 0},
+            {"query": "x", "user_id": "ann", "limit": 201},
+            {"query": "x", "user_id": "ann", "threshold": 2.0},
+            {"query": "x", "user_id": "ann", "filters": {"a": {"near": 1}}},
+            {"query": "x", "user_id": "ann", "kinds": "dreams"},
+            {"query": "x", "user_id": "ann", "kinds": "all", "filters": {"a": 1}},
+        )
+        for options in wrong:
+            with pytest.raises(InvalidArgument):
+                await memory.search(**options)
+
+    async def test_unknown_user_has_no_memories(self, memory: AsyncMemory) -> None:
+        page = await memory.search("tea", "nobody")
+        assert page["results"] == []
+        assert "nobody" in page["message"]
+
+
+class TestBinding:
+    async def test_bound_memory_refuses_other_users(self, location: str) -> None:
+        settings = settings_for(location)
+        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        async with (
+            AsyncMemory(**options) as anybody,
+            AsyncMemory(**options, user_id="ann", agent_id="helper") as bound,
+        ):
+            theirs = await remember(anybody, "ben's tea", "ben")
+            added = await bound.add("ann's tea", infer=False)
+            key = added["results"][0]["id"]
+
+            assert await bound.get(theirs) is None
+            for verb in (bound.delete, bound.history, bound.undo):
+                with pytest.raises(NotFound):
+                    await verb(theirs)
+            with pytest.raises(InvalidArgument, match="bound"):
+                await bound.search("tea", "ben")
+            with pytest.raises(InvalidArgument, match="bound"):
+                await bound.get_all(agent_id="other")
+            item = await anybody.get(key)
+            assert item is not None
+            assert (item["user_id"], item["agent_id"]) == ("ann", "helper")
+
+    async def test_sensitive_memories_require_permission(self, location: str) -> None:
+        settings = settings_for(location)
+        options: dict[str, Any] = {"settings": settings, "extractor": WordExtractor()}
+        trusted = frozenset({Permission.SENSITIVE})
+        async with (
+            AsyncMemory(**options) as plain,
+            AsyncMemory(**options, permissions=trusted) as seeing,
+        ):
+            key = await remember(plain, "door code 4711", sensitive=True)
+
+            assert await plain.get(key) is None
+            assert await found(plain, "door code") == []
+            assert await found(seeing, "door code") == ["door code 4711"]
+            assert (await plain.delete_all("ann"))["deleted"] == 0
+            assert (await seeing.delete_all("ann"))["deleted"] == 1
+
+    async def test_ambiguous_id_requires_user(self, memory: AsyncMemory) -> None:
+        from memrecall.scope import Scope
+        from memrecall.types import NewMemory, Origin
+
+        library = (await memory._open()).library
+        for user in ("ann", "ben"):
+            new = NewMemory(content=user, memory_key="same")
+            await library.add_memories(Scope(user), [new], origin=Origin.USER, actor="t")
+
+        with pytest.raises(Conflict, match="user_id"):
+            await memory.delete("same")
+        item = await memory.get("same", user_id="ben")
+        assert item is not None
+        assert item["memory"] == "ben"
+
+
+class TestProcess:
+    @pytest.mark.concurrent
+    async def test_processes_run_on_add_or_demand_and_report_errors(
+        self, memory: AsyncMemory
+    ) -> None:
+        async def slow(_: list[dict[str, Any]]) -> None:
+            await asyncio.Event().wait()
+
+        def fails(_: list[dict[str, Any]]) -> None:
+            raise ValueError("no")
+
+        memory.register("count", len)
+        memory.register("fails", fails, when="add")
+        memory.register("slow", slow, when="add", timeout=0.05)
+        memory.register("words", lambda items: [item["memory"] for item in items], when="add")
+
+        added = await memory.add("likes tea", "ann", infer=False)
+
+        told = {process["name"]: process for process in added["processes"]}
+        assert told["words"]["result"] == ["likes tea"]
+        assert told["fails"] == {"name": "fails", "ok": False, "error": "ValueError: no"}
+        assert "0.05" in told["slow"]["error"]
+        assert (await memory.process("count", "ann"))["result"] == 1
+        with pytest.raises(NotFound):
+            await memory.process("unknown", "ann")
+        for wrong in ({"name": "count"}, {"name": ""}, {"name": "n", "timeout": 0}):
+            with pytest.raises(InvalidArgument):
+                memory.register(**{"function": len, **wrong})  # type: ignore[arg-type]
+
+
+@pytest.mark.concurrent
+async def test_undo_embeds_row_while_another_job_runs(location: str) -> None:
+    async with AsyncMemory(settings=settings_for(location)) as memory:
+        key = await remember(memory, "black tea from Assam")
+        other = await remember(memory, "plays the oboe")
+        library = (await memory._open()).library
+        assert library.embedder is not None
+        begun, go_on = asyncio.Event(), asyncio.Event()
+        embed = library.embedder.embed
+
+        async def held(texts: Sequence[str]) -> Any:
+            begun.set()
+            await go_on.wait()
+            return await embed(texts)
+
+        await memory.update(key, "coffee from Kenya")
+        await library.vectors.settle()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(library.embedder, "embed", held)
+            await memory.update(other, "plays the cello")
+            await library.vectors.top_up("ann")
+            await begun.wait()
+            await memory.undo(key)
+            go_on.set()
+            await library.vectors.settle()
+
+        assert await library.store.vectors(library.embedder.model).pending(9) == []
+
+
+async def test_incremental_index_matches_rebuilt_index(location: str) -> None:
+    """Corrections, deletions and undos reach a search that was there before them."""
+    options: dict[str, Any] = {"settings": settings_for(location), "extractor": WordExtractor()}
+    async with AsyncMemory(**options) as memory:
+        keys = [await remember(memory, f"{name} tea from {name}") for name in "abcdefgh"]
+        await found(memory, "tea")
+        await memory.add("home: Paris.", "ann")
+        await found(memory, "tea")
+        await memory.add("home: Rome.", "ann")
+        await memory.update(keys[0], "black coffee from Kenya")
+        await memory.update(keys[1], metadata={"n": 1})
+        await memory.delete(keys[2])
+        await found(memory, "tea")
+        await memory.delete(keys[3])
+        await memory.undo(keys[3])
+        await memory.undo(keys[0])
+        grown = {q: (await memory.search(q, "ann"))["results"] for q in ("tea", "Rome", "coffee")}
+
+        async with AsyncMemory(**options) as other:
+            anew = {q: (await other.search(q, "ann"))["results"] for q in grown}
+
+    for query, results in grown.items():
+        assert [(r["id"], round(r["score"], 5)) for r in results] == [
+            (r["id"], round(r["score"], 5)) for r in anew[query]
+        ]
+    assert len(grown["tea"]) >= 7

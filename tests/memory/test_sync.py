@@ -1,0 +1,203 @@
+"""`Memory` for plain code: in mem0's style, in a notebook, in the demo of the specification."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memrecall import AsyncMemory, Memory
+from memrecall.errors import InvalidArgument
+
+from ..model.openai_server import serve, text
+from .conftest import settings_for
+
+pytestmark = pytest.mark.concurrent  # plain code has a thread for its event loop
+
+ROOT = Path(__file__).parents[2]
+NOT_IN_PLAIN_CODE = {"short_term", "long_term"}  # they are async objects themselves
+
+
+@pytest.fixture
+def m(tmp_path: Path) -> Iterator[Memory]:
+    with Memory(settings=settings_for(str(tmp_path / "memrecall.db"))) as memory:
+        yield memory
+
+
+class TestMem0Interface:
+    """The calls of mem0's own quick start, with its arguments."""
+
+    def test_add_search_get_all(self, m: Memory) -> None:
+        messages = [
+            {"role": "user", "content": "I'm allergic to peanuts and I live in Paris."},
+            {"role": "assistant", "content": "Thanks, I will keep that in mind."},
+        ]
+        added = m.add(messages, user_id="alice", metadata={"category": "profile"})
+        assert {r["event"] for r in added["results"]} == {"ADD"}
+        assert all({"id", "memory", "event"} <= r.keys() for r in added["results"])
+
+        found = m.search("What is Alice allergic to?", user_id="alice", limit=3)
+        assert "peanuts" in found["results"][0]["memory"]
+        assert {"id", "memory", "score", "metadata", "created_at"} <= found["results"][0].keys()
+
+        everything = m.get_all(user_id="alice")
+        assert {r["id"] for r in everything["results"]} == {r["id"] for r in added["results"]}
+        filtered = m.get_all(user_id="alice", filters={"category": "profile"}, limit=1)
+        assert len(filtered["results"]) == 1
+
+    def test_infer_false_run_id_and_agent_id(self, m: Memory) -> None:
+        m.add("raw text", user_id="alice", agent_id="travel", run_id="trip-1", infer=False)
+        assert len(m.get_all(user_id="alice", run_id="trip-1")["results"]) == 1
+        assert m.get_all(user_id="alice", run_id="trip-2")["results"] == []
+        assert len(m.search("raw text", user_id="alice", agent_id="travel")["results"]) == 1
+        assert m.search("raw text", user_id="alice", agent_id="other")["results"] == []
+        m.add("of the agent alone", agent_id="travel", infer=False)
+        assert len(m.get_all(agent_id="travel")["results"]) == 1
+
+    def test_recall(self, m: Memory) -> None:
+        m.add("I always take a window seat on trains.", user_id="alice", infer=False)
+        result = m.recall("Which seat do I take on trains?", user_id="alice")
+        assert "window seat" in result.memories[0].content
+        assert "confidence" in result._repr_html_()
+
+    def test_get_update_history_delete(self, m: Memory) -> None:
+        added = m.add("likes to play cricket", user_id="alice", infer=False)
+        key = added["results"][0]["id"]
+        item = m.get(key)
+        assert item is not None
+        assert item["memory"] == "likes to play cricket"
+
+        m.update(memory_id=key, data="likes to play tennis")
+        assert [(h["event"], h["old_memory"], h["new_memory"]) for h in m.history(key)] == [
+            ("ADD", None, "likes to play cricket"),
+            ("UPDATE", "likes to play cricket", "likes to play tennis"),
+        ]
+        m.delete(memory_id=key)
+        assert m.get(key) is None
+        assert m.history(memory_id=key)[-1]["event"] == "DELETE"
+
+    def test_delete_all(self, m: Memory) -> None:
+        m.add("one", user_id="alice", infer=False)
+        m.add("two", user_id="bob", infer=False)
+        assert m.delete_all(user_id="alice")["deleted"] == 1
+        assert m.get_all(user_id="alice")["results"] == []
+        assert len(m.get_all(user_id="bob")["results"]) == 1
+        with pytest.raises(InvalidArgument):
+            m.delete_all()
+
+
+def test_aliases_of_the_specification() -> None:
+    for face in (Memory, AsyncMemory):
+        assert face.write is face.add
+        assert face.retrieve is face.search
+        assert face.forget is face.delete
+    begins = {
+        "add": "messages user_id agent_id session_id metadata infer memory_type prompt",
+        "get": "memory_id",
+        "get_all": "user_id agent_id session_id filters limit",
+        "search": "query user_id agent_id run_id limit filters threshold rerank",
+        "delete": "memory_id",
+        "delete_all": "user_id agent_id session_id filters",
+    }
+    for face in (Memory, AsyncMemory):
+        for name, wanted in begins.items():
+            names = list(inspect.signature(getattr(face, name)).parameters)[1:]
+            assert names[: len(wanted.split())] == wanted.split()
+
+
+def test_sync_memory_has_every_method() -> None:
+    verbs = {
+        name
+        for home in AsyncMemory.__mro__[:-1]
+        for name in vars(home)
+        if not name.startswith("_") and name not in NOT_IN_PLAIN_CODE
+    }
+    assert verbs <= set(vars(Memory))
+    for name in verbs:
+        assert inspect.getdoc(getattr(Memory, name))
+
+
+async def test_sync_memory_works_inside_a_running_loop(tmp_path: Path) -> None:
+    """As in the cell of a notebook."""
+    with Memory(settings=settings_for(str(tmp_path / "m.db")), user_id="ann") as memory:
+        memory.add("likes tea", infer=False)
+        assert memory.search("tea")["results"][0]["memory"] == "likes tea"
+        lines = list(memory.export())
+        assert len(lines) > 3
+    with pytest.raises(InvalidArgument, match="closed"):
+        memory.get_all()
+    await asyncio.sleep(0)
+
+
+def test_job_state_can_be_read(m: Memory) -> None:
+    job = m.add("I live in Paris.", user_id="ann", background=True)
+    assert m.job(job["job_id"], wait=True)["state"] == "done"
+    assert len(m.get_all(user_id="ann")["results"]) == 1
+
+
+DEMO = """
+from memrecall import Memory
+from openai import OpenAI
+
+memory = Memory()
+client = OpenAI()
+USER_ID = "user_001"
+
+def chat(user_message):
+    memories = memory.search(user_message, user_id=USER_ID, limit=5)
+    system_prompt = f"你是一个友好的助手。"
+    system_prompt += f"\\n\\n关于用户的记忆: \\n{memories}"
+    response = client.chat.completions.create(
+        model="gpt-4o-mini",
+        messages=[
+            {"role": "system", "content": system_prompt},
+            {"role": "user", "content": user_message}
+        ]
+    )
+    assistant_reply = response.choices[0].message.content
+    memory.add([
+        {"role": "user", "content": user_message},
+        {"role": "assistant", "content": assistant_reply}
+    ], user_id=USER_ID)
+    return assistant_reply
+
+print(chat("我叫李明，我对花生过敏。"))
+print(chat("推荐一个零食？"))
+"""
+
+
+def test_demo_of_the_specification_runs(tmp_path: Path) -> None:
+    """The second prompt knows what was said before; the process ends by itself."""
+    with serve() as server:
+        server.play(text("你好，李明！"), text("试试水果。"))
+        environment = {
+            "PATH": "",
+            "HOME": str(tmp_path),
+            "PYTHONPATH": str(ROOT),
+            "OPENAI_API_KEY": "none",
+            "OPENAI_BASE_URL": server.url,
+            "MEMRECALL_DB": str(tmp_path / "memrecall.db"),
+            "MEMRECALL_EMBEDDER": "hash",
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", DEMO],
+            env=environment,
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split() == ["你好，李明！", "试试水果。"]
+    assert "花生" not in _system(server.requests[0])
+    assert "花生" in _system(server.requests[1])
+
+
+def _system(request: Any) -> str:
+    return str(request["messages"][0]["content"])

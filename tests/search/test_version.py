@@ -1,0 +1,162 @@
+"""A search reads the user's version once and returns results as of that version."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from memrecall.embedding.local import HashEmbedder
+from memrecall.errors import Disabled, EmbedderFailed
+from memrecall.memory import Library
+from memrecall.scope import Permission, Scope
+from memrecall.search import (
+    DegradeReason,
+    IndexCache,
+    LexicalQuery,
+    SearchEngine,
+    SearchRequest,
+    SemanticQuery,
+)
+from memrecall.search.request import MODES
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from ..counting import recorded_statements
+
+ANN = Scope("ann")
+
+
+def messages(*texts: str) -> list[NewMessage]:
+    return [NewMessage(role=Role.USER, content=text, speaker="Ann") for text in texts]
+
+
+def count_version_reads(statements: Sequence[str]) -> int:
+    return sum("users.epoch" in statement for statement in statements)
+
+
+async def fill(library: Library) -> None:
+    await library.add_messages(ANN, messages("I drink green tea", "The bicycle is blue"))
+    await library.vectors.settle()
+    await library.search(ANN, SearchRequest("tea"))
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_search_reads_the_version_once(library: Library, mode: Any) -> None:
+    await fill(library)
+    with recorded_statements() as statements:
+        page = await library.search(ANN, SearchRequest("What does Ann drink? tea", mode=mode))
+    assert page.results
+    assert count_version_reads(statements) == 1
+
+
+async def test_search_with_a_known_version_does_not_read_it_again(library: Library) -> None:
+    await fill(library)
+    request = SearchRequest("What does Ann drink?")
+    with recorded_statements() as statements:
+        user = await library.read_version(ANN, request)
+        page = await library.search(ANN, request, user)
+    assert page.results
+    assert count_version_reads(statements) == 1
+
+
+async def test_message_search_reads_the_version_once(library: Library) -> None:
+    await fill(library)
+    with recorded_statements() as statements:
+        assert (await library.find_messages(ANN, LexicalQuery("tea"))).items
+    assert count_version_reads(statements) == 1
+    with recorded_statements() as statements:
+        assert (await library.nearest_messages(ANN, SemanticQuery("tea"))).items
+    assert count_version_reads(statements) == 1
+
+
+async def test_read_version_rejects_a_disabled_user(library: Library) -> None:
+    await fill(library)
+    assert await library.read_version(Scope("nobody"), SearchRequest("tea")) is None
+    await library.store.owners.set_user_enabled("ann", False)
+    with pytest.raises(Disabled):
+        await library.read_version(ANN, SearchRequest("tea"))
+
+
+class GatedEmbedder(HashEmbedder):
+    """Waits before it embeds a query."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_called = asyncio.Event()
+        self.gate = asyncio.Event()
+
+    async def embed(self, texts: Sequence[str]) -> Any:
+        if texts:
+            self.is_called.set()
+            await self.gate.wait()
+        return await super().embed(texts)
+
+
+async def start_gated_search(library: Library) -> tuple[GatedEmbedder, "asyncio.Task[Any]"]:
+    embedder = GatedEmbedder()
+    cache = IndexCache(embedder.model, None, 10**9)
+    engine = SearchEngine(library.store, embedder, cache)
+    search = asyncio.create_task(engine.search(ANN, SearchRequest("green tea")))
+    await embedder.is_called.wait()
+    # Another search of the same engine brings the shared index to the latest version.
+    await library.add_messages(ANN, messages("green tea, again"))
+    await engine.search(ANN, SearchRequest("tea", mode="keyword"))
+    return embedder, search
+
+
+async def test_results_are_as_of_the_version_read_first(library: Library) -> None:
+    await fill(library)
+    embedder, search = await start_gated_search(library)
+    embedder.gate.set()
+    page = await search
+    assert page.results[0].content == "I drink green tea"
+    assert "green tea, again" not in {hit.content for hit in page.results}
+
+
+async def test_rows_erased_during_a_search_are_not_returned(library: Library) -> None:
+    await fill(library)
+    embedder, search = await start_gated_search(library)
+    await library.erase_user("ann")
+    embedder.gate.set()
+    page = await search
+    assert (page.results, page.total_found) == ((), 0)
+
+
+async def test_search_without_the_embedder_is_degraded(
+    library: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fill(library)
+
+    async def fail(*_: object) -> None:
+        raise EmbedderFailed("the model file is missing")
+
+    assert (await library.search(ANN, SearchRequest("tea"))).degraded is None
+    monkeypatch.setattr(type(library.embedder), "embed", fail)
+    page = await library.search(ANN, SearchRequest("blue bicycle"))
+    assert page.degraded is DegradeReason.KEYWORDS_ONLY
+    assert page.message == "searched by keywords only: the model file is missing"
+
+
+async def test_rows_without_a_vector_degrade_a_search(library: Library) -> None:
+    await fill(library)
+    await library.store.timeline(ANN).add(messages("black coffee"))
+    page = await library.search(ANN, SearchRequest("coffee"))
+    assert (page.degraded, page.unembedded) == (DegradeReason.PARTLY_EMBEDDED, 1)
+    nearest = await library.message_search.search_semantic(
+        ANN, SemanticQuery("coffee"), await library.engine.embed_query("coffee")
+    )
+    assert nearest.degraded in (None, DegradeReason.PARTLY_EMBEDDED)
+    assert (nearest.degraded is None) == (nearest.unembedded == 0)
+
+
+async def test_withheld_matches_are_counted_and_can_be_left_out_of_the_message(
+    library: Library,
+) -> None:
+    secret = NewMemory(content="the alarm code is 4711", sensitive=True)
+    await library.add_memories(ANN, [secret], origin=Origin.USER, actor="test")
+    page = await library.search(ANN, SearchRequest("alarm code", mode="keyword"))
+    assert (page.results, page.withheld) == ((), 1)
+    assert "1 sensitive memories withheld" in page.message
+    assert "withheld" not in page.describe(withheld=False)
+    trusted = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
+    assert (await library.search(trusted, SearchRequest("alarm code"))).withheld == 0

@@ -1,0 +1,130 @@
+"""States to back up and restore, and a process that does so until it is killed.
+
+Run as a program it forks workers, because starting Python for every kill takes too long.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from memrecall.scope import Permission, Scope
+from memrecall.store import NewKnowledge, Store
+from memrecall.store.backup.folder import BackupFolder
+from memrecall.store.backup.format import unseal
+from memrecall.store.backup.restore import Backups
+from memrecall.store.workspaces import Workspaces
+
+AGENT = Scope("ops", "helper", permissions=frozenset({Permission.KNOWLEDGE}))
+LARGEST = 4 * 1024 * 1024
+
+
+class BackupSite:
+    """A database, a root of workspaces and a folder of backups."""
+
+    def __init__(self, location: str, home: Path) -> None:
+        self.location = location
+        self.home = home
+
+    def backups(self, store: Store, on_step: Callable[[str], None] = lambda _step: None) -> Backups:
+        spaces, folder = self.workspaces(), self.folder()
+        return Backups(
+            store, AGENT, spaces, folder, software="test", lock_timeout=20, on_step=on_step
+        )
+
+    def workspaces(self) -> Workspaces:
+        return Workspaces(self.home / "root")
+
+    def folder(self) -> BackupFolder:
+        return BackupFolder(self.home / "backups", LARGEST)
+
+
+async def write_state(store: Store, site: BackupSite, name: str) -> None:
+    """Write the state of a name: entries and files that contain it, one more for `b`."""
+    knowledge, spaces = store.knowledge(AGENT), site.workspaces()
+    for entry in (await knowledge.snapshot()).entries:
+        await knowledge.delete(entry.knowledge_key)
+    for task in spaces.names():
+        spaces.remove(task)
+    size = 3 + (name == "b")
+    for number in range(size):
+        await knowledge.add(
+            NewKnowledge(f"{name} {number}", name, (name,), key=f"kb-{name}{number}")
+        )
+        home = spaces.create(f"shared-{number}" if number < 2 else f"task-{name}-{number}")
+        (home / "deep").mkdir()
+        (home / "deep" / "f.txt").write_text(name)
+        (home / "bytes.bin").write_bytes(b"\0\xff" + name.encode())
+
+
+async def read_state(store: Store, site: BackupSite) -> str:
+    """Return the name of the current state; AssertionError if it mixes two."""
+    entries = (await store.knowledge(AGENT).snapshot()).entries
+    names = {entry.summary for entry in entries}
+    assert len(names) == 1, names
+    (name,) = names
+    size = 3 + (name == "b")
+    assert [e.knowledge_key for e in entries] == [f"kb-{name}{n}" for n in range(size)]
+    assert [e.content for e in entries] == [f"{name} {n}" for n in range(size)]
+    spaces = site.workspaces()
+    expected = [f"shared-{n}" if n < 2 else f"task-{name}-{n}" for n in range(size)]
+    assert spaces.names() == expected
+    for task in expected:
+        home = spaces.root / task
+        assert sorted(p.relative_to(home).as_posix() for p in home.rglob("*")) == [
+            "bytes.bin",
+            "deep",
+            "deep/f.txt",
+        ]
+        assert (home / "deep" / "f.txt").read_text() == name
+        assert (home / "bytes.bin").read_bytes() == b"\0\xff" + name.encode()
+    return name
+
+
+def check_backups(site: BackupSite) -> None:
+    """Assert that every backup file is complete."""
+    folder = site.folder()
+    for path in folder.folder.glob("memory_backup_*"):
+        unseal(folder.read(path.name)[1])
+
+
+async def work(site: BackupSite, names: list[str], kill_at: int) -> None:
+    """Restore and back up in turns; at step `kill_at`, if not 0, kill this process."""
+    steps = 0
+
+    def on_step(_step: str) -> None:
+        nonlocal steps
+        steps += 1
+        if steps == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    async with await Store.open(site.location, durability="normal") as store:
+        backups = site.backups(store, on_step)
+        await backups.recover()
+        if kill_at:
+            await backups.restore(names[0])
+            return
+        while True:
+            for name in names:
+                await backups.restore(name)
+                path = await backups.backup()
+                path.unlink()  # or the folder would fill
+
+
+def main() -> None:
+    """Fork a worker for each line `location home kill_at backup…`, and print its exit code."""
+    for line in sys.stdin:
+        location, home, kill_at, *names = line.rstrip("\n").split("\t")
+        child = os.fork()
+        if not child:
+            asyncio.run(work(BackupSite(location, Path(home)), names, int(kill_at)))
+            os._exit(0)
+        print(child, flush=True)
+        _, status = os.waitpid(child, 0)
+        print(os.waitstatus_to_exitcode(status), flush=True)
+
+
+if __name__ == "__main__":
+    main()

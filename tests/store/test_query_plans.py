@@ -1,0 +1,64 @@
+"""No statement of a write, or of a look back, reads more than its own users' rows."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import event
+
+from memrecall.scope import Scope
+from memrecall.store import RowKey, ScopedMessage, Store
+from memrecall.types import NewMemory, NewMessage, Origin, Role
+
+from .samples import new_trace, pending
+
+TABLES = "messages|memories|vectors|sessions|users|traces"
+
+
+async def test_sqlite_looks_up_keys_by_index(tmp_path: Path) -> None:
+    import numpy as np
+
+    statements: list[tuple[str, Any]] = []
+    async with await Store.open(str(tmp_path / "chat.db")) as store:
+        engine = store.database.write_engine
+
+        @event.listens_for(engine, "before_cursor_execute")
+        def note(_c: Any, _u: Any, statement: str, parameters: Any, _x: Any, many: bool) -> None:
+            if statement.lstrip().upper().startswith(("SELECT", "UPDATE", "DELETE")):
+                statements.append((statement, parameters[0] if many else parameters))
+
+        entries = [
+            ScopedMessage(
+                Scope(f"u{n % 3}", session_id=f"s{n}"), NewMessage(role=Role.USER, content="tea")
+            )
+            for n in range(6)
+        ]
+        result = await store.write_messages(entries)
+        rows = [RowKey(f"u{n % 3}", "message", key) for n, key in enumerate(result.ids)]
+        await store.vectors("m").write(pending(*rows), np.ones((6, 4), dtype=np.float32))
+        memories = [NewMemory(content=f"memory {n}") for n in range(3)]
+        await store.memories(Scope("u1", session_id="s1")).add(memories, origin=Origin.USER)
+        await store.traces(Scope("u1", session_id="s1")).add(new_trace(), keep_days=1)
+        await store.owners.purge_traces(datetime.now(UTC))
+        await store.timeline(Scope("u1")).find_labelled("bot", session_id="s1", depth=10)
+        event.remove(engine, "before_cursor_execute", note)
+        assert len(statements) > 10
+        async with store.database.autocommit() as connection:
+            for statement, parameters in statements:
+                plan = await connection.exec_driver_sql(
+                    f"EXPLAIN QUERY PLAN {statement}", parameters
+                )
+                details = " / ".join(row[-1] for row in plan)
+                assert not re.search(rf"SCAN ({TABLES})\b", details), (statement, details)
+                if "CAST" in statement:  # what looks into the metadata walks back by the index
+                    assert "ix_messages_session_ts" in details
+
+
+async def test_batch_of_many_owners_is_stored(store: Store) -> None:
+    entries = [
+        ScopedMessage(Scope(f"u{n}"), NewMessage(role=Role.USER, content="tea", message_id="same"))
+        for n in range(1_200)
+    ]
+    assert (await store.write_messages(entries)).stored == 1_200
+    assert (await store.write_messages(entries)).stored == 0

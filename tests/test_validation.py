@@ -1,0 +1,66 @@
+"""One wording of validation errors for the command line, the service and the dashboard."""
+
+from typing import Annotated
+
+import pytest
+from fastapi.exceptions import RequestValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from memrecall.server.errors import problem_from_validation
+from memrecall.types import CleanText, Moment, describe_validation_error, explain_validation_problem
+
+
+class Sample(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[CleanText, Field(min_length=1, max_length=5, pattern=r"\S")]
+    tags: Annotated[list[str], Field(min_length=1)] = ["x"]
+    ts: Moment | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "Sample":
+        if self.name == "bad":
+            raise ValueError("choose another name")
+        return self
+
+
+CASES = [
+    ({}, "name is missing", "is missing"),
+    ({"name": "a", "nme": 1}, "nme is not a known field", "is not known here; /docs lists what is"),
+    ({"name": ""}, "name '': must have at least 1 character", "must have at least 1 character"),
+    (
+        {"name": "abcdef"},
+        "name 'abcdef': must have at most 5 characters",
+        "must have at most 5 characters",
+    ),
+    ({"name": " "}, "name ' ': is blank", "is blank"),
+    ({"name": 5}, "name 5: must be text", "must be text"),
+    (
+        {"name": "a", "tags": []},
+        "tags []: must have at least 1 item, and has 0",
+        "must have at least 1 item, and has 0",
+    ),
+    ({"name": "bad"}, "choose another name", "choose another name"),
+]
+
+
+@pytest.mark.parametrize(("fields", "line", "message"), CASES, ids=[case[1] for case in CASES])
+def test_line_and_http_problem_share_their_wording(
+    fields: dict[str, object], line: str, message: str
+) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Sample(**fields)
+    assert describe_validation_error(caught.value) == line
+    errors = [{**item, "loc": ("body", *item["loc"])} for item in caught.value.errors()]
+    problem = problem_from_validation(RequestValidationError(errors))
+    assert problem.details["fields"][0]["message"] == message
+    assert problem.message.endswith(message)
+
+
+def test_own_checks_name_the_field_without_the_value() -> None:
+    with pytest.raises(ValidationError) as caught:
+        Sample(name="a", ts="yesterday")
+    line = describe_validation_error(caught.value)
+    assert line.startswith("ts")
+    assert "the value" not in line
+    assert "the value" not in explain_validation_problem(caught.value.errors()[0])
