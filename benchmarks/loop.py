@@ -316,7 +316,7 @@ async def prompt_size(language: Language) -> int:
         await agent.run(task=[*said, asked])
         assert client.remaining == 0, "the loop ended before its script"
         for request in client.requests:
-            body = write_request(request, reasons=False)
+            body = write_request(request, send_reasoning=False)
             head = [body["messages"][0]["content"], json.dumps(body["tools"], ensure_ascii=False)]
             heads.add("".join(head))
     assert len(heads) == 1, "the beginning of the prompt differs between requests"

@@ -103,7 +103,7 @@ class RunError(MemrecallError):
 
 
 class StorageError(RunError):
-    """The database failed, for a reason that has no class of its own."""
+    """The database failed, for a reason without a more specific class."""
 
 
 class StorageUnreachable(StorageError):

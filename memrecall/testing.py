@@ -19,7 +19,7 @@ from autogen_core import FunctionCall
 from autogen_core.models import CreateResult, ModelInfo, RequestUsage
 
 from memrecall.errors import ModelFailed, ModelFailure, ScriptExhausted
-from memrecall.model.client import BaseClient, Part, Request, check_token, linked
+from memrecall.model.client import BaseClient, Part, Request, check_token, run_cancellable
 
 if TYPE_CHECKING:
     from memrecall.memory import Library
@@ -142,7 +142,7 @@ class ScriptedClient(BaseClient):
         check_token(request.token)
         step = self._next(request)
         if step.seconds:
-            await linked(request.token, asyncio.sleep(step.seconds))
+            await run_cancellable(request.token, asyncio.sleep(step.seconds))
         if step.failure is not None:
             kind, message = step.failure
             raise ModelFailed(message, kind=kind)

@@ -43,12 +43,12 @@ SURFACE = [
 CONSTANTS = {"MEMRECALL_TOOLS", "__version__"}
 
 
-def test_the_public_names_are_these() -> None:
+def test_public_names() -> None:
     assert memrecall.__all__ == SURFACE
     assert dir(memrecall) == sorted(SURFACE)
 
 
-def test_every_public_name_exists_and_promises_something() -> None:
+def test_public_names_have_docstrings() -> None:
     def check(name: str) -> None:
         thing = getattr(memrecall, name)
         assert inspect.getdoc(thing)

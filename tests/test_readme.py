@@ -45,7 +45,7 @@ def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.usefixtures("loaded_model")
-def test_the_transcript_is_real(
+def test_console_transcript_matches(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(folder)
@@ -62,7 +62,7 @@ def test_the_transcript_is_real(
 
 
 @pytest.mark.concurrent
-def test_the_recall_is_real(folder: Path, chat: Path) -> None:
+def test_recall_transcript_matches(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "text")
     command, shown = transcript.split("\n", 1)
     environment = {**os.environ, "COLUMNS": "88"}
@@ -76,7 +76,7 @@ def test_the_recall_is_real(folder: Path, chat: Path) -> None:
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # starts several processes, one after the other
 @pytest.mark.skipif(None in (BASH, *BESIDE), reason="needs bash, curl and grep")
-def test_the_calls_over_http_are_real(folder: Path, chat: Path) -> None:
+def test_http_transcript_matches(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "shell")
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
     assert len(steps) == 6
@@ -154,7 +154,7 @@ def test_the_python_examples_run(folder: Path) -> None:
     assert remembered == "User lives in Milan now.\n"
 
 
-def test_both_languages_show_the_same() -> None:
+def test_readmes_share_code_blocks() -> None:
     def check(kind: str) -> None:
         english, chinese = (blocks(name, kind) for name in READMES)
         assert english == chinese
@@ -162,7 +162,7 @@ def test_both_languages_show_the_same() -> None:
     check_each(["console", "json", "python", "text", "py", "shell"], check)
 
 
-def test_links_lead_somewhere() -> None:
+def test_relative_links_exist() -> None:
     def check(name: str) -> None:
         file = ROOT / name
         for target in re.findall(r"\]\(([^)#]+)[^)]*\)", file.read_text("utf-8")):

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
@@ -12,8 +12,8 @@ from autogen_core.tools import Tool, ToolSchema
 from memrecall.agent.trace import ModelEvent, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import BaseClient, Request, failure_of, message_texts
-from memrecall.model.offline import FAMILY
+from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.telemetry import trace_model
 
 
@@ -34,7 +34,7 @@ class BudgetedModel:
     @property
     def is_offline(self) -> bool:
         """Whether the offline rules answer instead of a model."""
-        return bool(self.client.model_info["family"] == FAMILY)
+        return bool(self.client.model_info["family"] == OFFLINE_FAMILY)
 
     async def call(
         self,
@@ -52,8 +52,8 @@ class BudgetedModel:
         through, because the caller has to fix them.
         """
         started = time.monotonic()
-        failure: str | None = None
-        tokens = (0, 0)
+        choice = tool_choice if isinstance(tool_choice, str) else tool_choice.name
+        event = ModelEvent(purpose=purpose, tool_choice=choice, characters=characters)
         try:
             async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
                 reply = await self._call_client(
@@ -63,31 +63,30 @@ class BudgetedModel:
                     tool_choice=tool_choice,
                     json_output=json_output,
                 )
-            tokens = (reply.usage.prompt_tokens, reply.usage.completion_tokens)
+            usage = reply.usage
+            event = replace(
+                event,
+                prompt_tokens=usage.prompt_tokens,
+                completion_tokens=usage.completion_tokens,
+            )
         except (CallerError, TimeoutError) as error:
-            failure = str(error) or "no answer within the remaining time"
+            event = replace(event, failed=str(error) or "no answer within the remaining time")
             raise
         except ModelFailed as error:
-            failure = error.message
+            event = replace(event, failed=error.message)
             raise
         except Exception as error:  # third-party clients raise errors of any type
-            failure = type(error).__name__
-            raise failure_of(error) from error
+            event = replace(event, failed=type(error).__name__)
+            raise to_model_failure(error) from error
         finally:
-            seconds = time.monotonic() - started
-            self.budget.spend_model_call(characters, *tokens, seconds)
-            self.recorder.add(
-                ModelEvent(
-                    purpose=purpose,
-                    tool_choice=tool_choice if isinstance(tool_choice, str) else tool_choice.name,
-                    characters=characters,
-                    failed=failure,
-                    prompt_tokens=tokens[0],
-                    completion_tokens=tokens[1],
-                    seconds=round(seconds, 4),
-                )
-            )
+            self._record(event, time.monotonic() - started)
         return reply
+
+    def _record(self, event: ModelEvent, seconds: float) -> None:
+        self.budget.spend_model_call(
+            event.characters, event.prompt_tokens, event.completion_tokens, seconds
+        )
+        self.recorder.add(replace(event, seconds=round(seconds, 4)))
 
     async def _call_client(
         self, messages: Sequence[LLMMessage], purpose: str, **arguments: Any

@@ -1,6 +1,6 @@
-"""What the loop and its tools say to a model or a parent, in both languages.
+"""Messages of the loop and its tools to a model or a parent, in both languages.
 
-Each phrase names what happened and what to do next. A missing value is an error, not a gap.
+Each one says what happened and what to do next. A missing value raises KeyError.
 """
 
 from memrecall.model.prompts import Language
@@ -254,6 +254,6 @@ _PHRASES: dict[str, tuple[str, str]] = {
 
 
 def say(language: Language, phrase: str, **values: object) -> str:
-    """A phrase in a language, with its values in place."""
+    """Return a phrase in a language with its values filled in."""
     english, chinese = _PHRASES[phrase]
     return (chinese if language == "zh" else english).format(**values)

@@ -87,17 +87,7 @@ async def build_result(
     memories = await _gather_evidence(state, arguments, outcome.reason)
     handoff = _make_handoff(state, arguments, outcome)
     usage = context.budget.usage.as_dict()
-    context.recorder.add(
-        HandoffEvent(
-            stop_reason=outcome.reason.value,
-            confidence=handoff.confidence,
-            keys=handoff.relevant_memory_keys,
-            dropped=list(state.dropped_keys),
-            summary=handoff.search_summary,
-            question=handoff.follow_up_question,
-            usage=usage,
-        )
-    )
+    context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
     result = RecallResult(
         handoff=handoff,
@@ -125,6 +115,20 @@ async def build_result(
     )
     await _store_trace(state, result, keep_days)
     return result
+
+
+def _handoff_event(
+    state: RecallState, handoff: RecallHandoff, reason: StopReason, usage: dict[str, int | float]
+) -> HandoffEvent:
+    return HandoffEvent(
+        stop_reason=reason.value,
+        confidence=handoff.confidence,
+        keys=handoff.relevant_memory_keys,
+        dropped=list(state.dropped_keys),
+        summary=handoff.search_summary,
+        question=handoff.follow_up_question,
+        usage=usage,
+    )
 
 
 def _queries(state: RecallState) -> list[QueryTried]:

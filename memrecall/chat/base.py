@@ -28,7 +28,7 @@ from memrecall.errors import InvalidArgument, MemrecallError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
-from memrecall.model.offline import FAMILY
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import Language, load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.types import Message, NewMessage, Role
@@ -99,7 +99,7 @@ class Chat:
 
     @property
     def _uses_rules(self) -> bool:
-        return bool(self._client.model_info["family"] == FAMILY)
+        return bool(self._client.model_info["family"] == OFFLINE_FAMILY)
 
     async def _prompt(
         self, name: str, language: Language, facts: Sequence[str], instructions: str

@@ -33,7 +33,7 @@ from memrecall.chat.history import (
 from memrecall.chat.mentions import Member, Members, find_mentions, remove_mentions, remove_names
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language, say
-from memrecall.chat.tools import Toolbox
+from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.errors import InvalidArgument
 from memrecall.library.caches import Caches
@@ -222,7 +222,7 @@ class GroupChat(Chat):
         recalls = self._recalls(visible, request, language)
         return TurnStart(
             messages=messages,
-            tools=Toolbox(recalls, language, answers, log_contents=self._options.log_contents),
+            tools=TurnTools(recalls, language, answers, log_contents=self._options.log_contents),
             forged=[forge_call(turn, name, arguments) for name, arguments in calls],
             language=language,
             names=member.names,

@@ -1,4 +1,4 @@
-"""The recalls of one turn: the forced one and the model's own, counted against the cap."""
+"""The recalls of one turn: the forced one and the model's own, up to the limit."""
 
 import asyncio
 import logging
@@ -24,42 +24,42 @@ from memrecall.types import Role, format_time
 _log = logging.getLogger(__name__)
 
 ANSWER_CHARACTERS = 6_000
-_SHORTEST = 200  # of a text, when many share the room
-_GRACE = 2.0  # seconds: a recall keeps its own limit; this is for what hangs around it
+_SHORTEST = 200  # characters that a truncated text keeps
+_GRACE = 2.0  # seconds beyond the limit that a recall keeps itself
 
 
 class TurnRecalls:
-    """Recalls for one turn, in the turn's scope. Nothing that fails in one fails the turn."""
+    """The recalls of one turn; a failed recall does not fail the turn."""
 
     def __init__(
         self,
         recaller: Recaller,
-        said: Sequence[ConversationMessage],
+        messages: Sequence[ConversationMessage],
         options: ChatOptions,
         language: Language,
         on_leak: Callable[[str], None] | None = None,
     ) -> None:
         self.recaller = recaller
-        self._said = tuple(said)
+        self._messages = tuple(messages)
         self._options = options
         self._language = language
-        self._left = options.own_recalls
+        self._remaining = options.own_recalls
         self._on_leak = on_leak
         self.count = 0
-        self.keys: dict[str, None] = {}  # of what was recalled
+        self.keys: dict[str, None] = {}  # of the recalled memories, in order
 
     async def force(self) -> TextAnswer:
-        """The recall that every turn makes: for what was said."""
-        return await self._recall(self._said)
+        """Run the recall that every turn makes, for its messages."""
+        return await self._recall(self._messages)
 
     async def ask(self, query: str) -> TextAnswer:
-        """A recall that the model asks for; beyond the cap it is refused."""
-        if self._left <= 0:
+        """Run a recall for the model, or refuse it beyond the limit."""
+        if self._remaining <= 0:
             cap = self._options.recalls
             note = say_count(self._language, "cap_reached", cap, cap=cap)
             return TextAnswer(content=_empty(note), is_error=True)
-        self._left -= 1
-        return await self._recall([*self._said, ConversationMessage(Role.USER, query)])
+        self._remaining -= 1
+        return await self._recall([*self._messages, ConversationMessage(Role.USER, query)])
 
     async def _recall(self, messages: Sequence[ConversationMessage]) -> TextAnswer:
         self.count += 1
@@ -67,45 +67,43 @@ class TurnRecalls:
             async with asyncio.timeout(self._options.recall_seconds + _GRACE):
                 result = await self.recaller.recall(messages, observer=self._observe)
         except (CassetteMismatch, ScriptExhausted):
-            raise  # a cassette that does not fit and a script that ran out are the caller's to see
-        except Exception as error:  # whatever fails in here, the user is owed an answer
-            _log.warning("a turn goes on without its recall: %s", type(error).__name__)
+            raise  # A mismatched cassette and an exhausted script are errors of the caller.
+        except Exception as error:  # Whatever fails here, the turn must be answered.
+            _log.warning("a turn continues without its recall: %s", type(error).__name__)
             return TextAnswer(content=_empty(say(self._language, "recall_failed")), is_error=True)
-        return self._tell(result, messages[-1].text)
+        return self._to_answer(result, messages[-1].text)
 
     def _observe(self, event: TraceEvent) -> None:
-        """The recall's own model may write calls as text, too."""
+        """Report the leaks of the recall's own model."""
         if self._on_leak is not None:
             for family in leaked_families(event):
                 self._on_leak(family)
 
-    def _tell(self, result: RecallResult, asked: str) -> TextAnswer:
+    def _to_answer(self, result: RecallResult, query: str) -> TextAnswer:
         if not result.handoff.success:
-            _log.warning("a turn goes on without its recall: %s", result.stop_reason.value)
+            _log.warning("a turn continues without its recall: %s", result.stop_reason.value)
             return TextAnswer(content=_empty(say(self._language, "recall_failed")), is_error=True)
         if not result.memories:
             return TextAnswer(content=_empty(say(self._language, "nothing_recalled")))
-        for memory in result.memories:  # an answer's own sources, so that the way back stays short
+        # For a recalled answer its own sources are noted, so that chains of answers stay short.
+        for memory in result.memories:
             self.keys.update(dict.fromkeys(memory.made_from or [memory.memory_key]))
-        told = {
-            "events": tell_events(result.memories, asked),
+        payload = {
+            "events": memory_events(result.memories, query),
             "confidence": round(result.confidence, 2),
         }
-        return TextAnswer(content=to_json(told), results=len(result.memories))
+        return TextAnswer(content=to_json(payload), results=len(result.memories))
 
 
 def _empty(note: str) -> str:
     return to_json({"events": [], "note": note})
 
 
-def tell_events(memories: Sequence[RecalledMemory], asked: str) -> list[dict[str, Any]]:
-    """The memories, the most useful first; of long ones the passage that speaks of what was asked.
-
-    The room is shared, and what the short ones leave free is the long ones'.
-    """
+def memory_events(memories: Sequence[RecalledMemory], query: str) -> list[dict[str, Any]]:
+    """Return memories as events, in order; long ones are cut to the passage about the query."""
     contents = [memory.content for memory in memories]
     texts = fit_texts(contents, ANSWER_CHARACTERS, _SHORTEST)
-    words = [keyword.word for keyword in extract_keywords(asked[:MAX_QUERY])]
+    words = [keyword.word for keyword in extract_keywords(query[:MAX_QUERY])]
     return [
         _event(memory, text if text == memory.content else _passage(memory, words, len(text)))
         for memory, text in zip(memories, texts, strict=True)

@@ -21,7 +21,7 @@ from memrecall.chat.events import ChatEvent, Final, TextDelta
 from memrecall.chat.history import fit_texts, untruncated
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import chat_language
-from memrecall.chat.tools import Toolbox
+from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
@@ -120,7 +120,7 @@ class SingleChat(Chat):
         recalls = self._recalls(untruncated(history, texts), request, language)
         return TurnStart(
             messages=messages,
-            tools=Toolbox(recalls, language, log_contents=self._options.log_contents),
+            tools=TurnTools(recalls, language, log_contents=self._options.log_contents),
             forged=[forge_call(request_id, RECALL_MEMORY, arguments)],
             language=language,
         )

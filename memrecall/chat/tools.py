@@ -25,7 +25,7 @@ SINGLE_TOOLS = tuple(tools_for(Interface.CHAT))
 GROUP_TOOLS = tuple(tools_for(Interface.GROUP_CHAT))
 
 
-class Toolbox:
+class TurnTools:
     """The tools of one turn; `answers` are those of the group's tools without arguments."""
 
     def __init__(
@@ -58,7 +58,7 @@ class Toolbox:
         return function_schemas(self._interface, self._context.language)
 
     async def force(self, call: FunctionCall) -> FunctionExecutionResult:
-        """Run a forged call: the turn's own recall is not held against the model's."""
+        """Run a forged call; its recall does not count as one of the model's."""
         if call.name == RECALL_MEMORY:
             answer = await self.recalls.force()
         else:
@@ -67,7 +67,7 @@ class Toolbox:
         return _result(call, answer)
 
     async def run(self, call: FunctionCall) -> FunctionExecutionResult:
-        """Run a call of the model; one that cannot be run gets an answer that says why."""
+        """Run a call of the model; an invalid call gets an error result."""
         try:
             answer = await self._run(normalize_tool_name(call.name), call.arguments)
         except MemrecallError as error:
@@ -76,7 +76,7 @@ class Toolbox:
         return _result(call, answer)
 
     def _log(self, call: FunctionCall, answer: TextAnswer, how: str) -> None:
-        """Tell what a call brought: names and numbers, and what was said only if that is wished."""
+        """Log a call by name and sizes, and its arguments only if contents may be logged."""
         name = normalize_tool_name(call.name)
         _log.info(
             "%s (%s) returned: characters in %d, results %d, characters out %d%s%s",
@@ -85,7 +85,7 @@ class Toolbox:
             len(call.arguments),
             answer.results,
             len(answer.content),
-            ", in vain" if answer.is_error else "",
+            ", failed" if answer.is_error else "",
             f": {call.arguments}" if self._log_contents else "",
         )
 

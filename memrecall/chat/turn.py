@@ -21,10 +21,10 @@ from autogen_core.models import (
 from memrecall.chat.events import ChatEvent, TextDelta, ToolCall, ToolResult
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say
-from memrecall.chat.tools import Toolbox
+from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.client import failure_of
+from memrecall.model.client import to_model_failure
 from memrecall.model.prompts import Language
 
 Events = AsyncGenerator[ChatEvent, None]
@@ -38,7 +38,7 @@ class TurnStart:
     """What a turn begins with: the context, the tools and the forced calls."""
 
     messages: list[LLMMessage]
-    tools: Toolbox
+    tools: TurnTools
     forged: Sequence[FunctionCall]
     language: Language
     names: Sequence[str] = ()  # of the group member that answers
@@ -180,7 +180,7 @@ class Turn:
             message = f"{self.model} did not answer in {self._seconds:g} seconds"
             raise ModelFailed(message, kind="timeout") from None
         except Exception as error:  # Clients of other packages raise errors of any type.
-            raise failure_of(error) from error
+            raise to_model_failure(error) from error
 
     async def _run_calls(self, calls: Sequence[FunctionCall], thought: str | None) -> Events:
         results = []

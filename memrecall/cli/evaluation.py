@@ -129,7 +129,7 @@ async def _run(chosen: _RunOptions) -> tuple[Path, Any, int]:
     from memrecall.evaluation.runs import RunFolder
     from memrecall.importers.jsonl import read_entry
 
-    settings = _settings()
+    settings = options.read_settings()
     question_set = read_questions(chosen.queries, chosen.max_questions)
     corpus = read_corpus(chosen.corpus, read_entry)
     check_labels(question_set, corpus)
@@ -188,12 +188,6 @@ async def _ask(runner: Any, settings: Any, cassettes: Any) -> None:
             await runner.ask_all(library, evaluator, advance)
 
 
-def _settings() -> Any:
-    from memrecall.settings import load_settings
-
-    return load_settings().settings
-
-
 def _run_path(name: str, settings: Any) -> Path:
     """Return the folder of a run: a path, or a bare name in the runs folder."""
     is_path = any(separator in name for separator in "/\\") or name in (".", "..")
@@ -204,7 +198,7 @@ def _read_run(name: str) -> Any:
     """Read a run from the runs folder, or from its path."""
     from memrecall.evaluation.runs import RunFolder
 
-    named, local = RunFolder(_run_path(name, _settings())), RunFolder(Path(name))
+    named, local = RunFolder(_run_path(name, options.read_settings())), RunFolder(Path(name))
     return (local if local.exists and not named.exists else named).read()
 
 
@@ -292,11 +286,7 @@ def _print_handoffs(handoffs: Any) -> None:
 
 
 def _change_fields(change: Any) -> dict[str, Any]:
-    return {
-        **asdict(change),
-        "difference": change.difference,
-        "sure": change.is_significant,
-    }
+    return {**asdict(change), "difference": change.difference, "sure": change.is_significant}
 
 
 def _print_changes(changes: list[Any]) -> None:
@@ -328,16 +318,9 @@ def report(
     """Write an HTML report with the metrics and plots of runs."""
     from memrecall.evaluation.report import render_report
 
-    _write(out, render_report([_read_run(name) for name in runs]))
+    output.write_file(out, render_report([_read_run(name) for name in runs]))
     fields = {"file": str(out), "runs": runs}
     output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
-
-
-def _write(file: Path, text: str) -> None:
-    try:
-        file.write_text(text, "utf-8")
-    except OSError as error:
-        raise InvalidArgument(f"cannot write {file}: {error.strerror}") from None
 
 
 @family.command("list")
@@ -345,7 +328,7 @@ def list_runs(json: options.Json = False) -> None:
     """List the runs in the runs folder, newest first."""
     from memrecall.evaluation.runs import find_runs
 
-    folder = Path(_settings().runs_dir)
+    folder = Path(options.read_settings().runs_dir)
     items = [_run_fields(path, state) for path, state in find_runs(folder)]
     if json:
         output.print_json({"folder": str(folder), "items": items})
@@ -386,7 +369,7 @@ def write_baseline(
     from memrecall.evaluation.compare import render_baseline
 
     text = render_baseline(_read_run(run))
-    _write(out, text)
+    output.write_file(out, text)
     fields = {"file": str(out), "bytes": len(text.encode())}
     output.print_outcome(f"written to {output.escape(str(out))}", fields, json=json)
 

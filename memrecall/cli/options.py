@@ -52,12 +52,18 @@ def run(work: Coroutine[Any, Any, Result]) -> Result:
     return asyncio.run(work)
 
 
+def read_settings(**arguments: Any) -> Any:
+    """Return the settings in effect; arguments override the environment and the file."""
+    from memrecall.settings import load_settings
+
+    return load_settings(arguments).settings
+
+
 def open_library(db: str | None, *, create: bool = False) -> Any:
     """Return a coroutine that opens the library of `--db`; only writing commands `create` it."""
     from memrecall.memory import Library
-    from memrecall.settings import load_settings
 
-    return Library.open(load_settings({"db": db}).settings, create=create)
+    return Library.open(read_settings(db=db), create=create)
 
 
 def with_library(

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import typer
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from memrecall.errors import InvalidArgument
 from memrecall.text_length import single_line
 
 MAX_WIDTH = 100  # columns: longer lines are hard to read
@@ -137,6 +139,14 @@ def shorten(text: str) -> str:
     from memrecall.text.snippets import preview
 
     return escape(preview(text, _PREVIEW_LENGTH))
+
+
+def write_file(file: Path, text: str) -> None:
+    """Write a text file; raise `InvalidArgument` if that is impossible."""
+    try:
+        file.write_text(text, "utf-8")
+    except OSError as error:
+        raise InvalidArgument(f"cannot write {file}: {error.strerror}") from None
 
 
 def format_minute(moment: datetime) -> str:

@@ -51,10 +51,9 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
     from memrecall.server.rpc.methods import dispatcher
     from memrecall.server.rpc.stdio import StdioServer
     from memrecall.server.runner import log_to_stderr
-    from memrecall.settings import load_settings
 
     log_to_stderr()
-    settings = load_settings({"db": db, **folders}).settings
+    settings = options.read_settings(db=db, **folders)
     async with await Library.open(settings) as library:
         context = ToolContext.for_operator(library, agent)
         await context.recover()
@@ -99,11 +98,10 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
     from memrecall.memory import Library, client_of
     from memrecall.scope import Permission
     from memrecall.server.runner import log_to_stderr
-    from memrecall.settings import load_settings
 
     make_context, serve_stdio = _load_mcp()
     log_to_stderr()
-    settings = load_settings(arguments).settings
+    settings = options.read_settings(**arguments)
     client = client_of(settings)
     try:
         async with await Library.open(settings) as library:
@@ -159,10 +157,9 @@ def serve(
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
-    from memrecall.settings import load_settings
 
     arguments = {"host": host, "port": port or None, "db": db, "telemetry": telemetry}
-    settings = load_settings(arguments).settings
+    settings = options.read_settings(**arguments)
     if port == 0:
         settings = replace(settings, port=0)
     run_server, log_to_stderr = _load_server()

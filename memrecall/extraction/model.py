@@ -40,7 +40,7 @@ from memrecall.extraction.wire import (
     to_line,
     utterance_line,
 )
-from memrecall.model.offline import FAMILY
+from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.prompts import Language
 from memrecall.model.structured import ModelClient, ask_prompt
 
@@ -62,7 +62,7 @@ class ModelExtractor:
         self._client = client
         self._seconds = seconds
         # The offline client answers by the rules: the result must not claim a model.
-        self._by: By = "rules" if client.model_info["family"] == FAMILY else "model"
+        self._by: By = "rules" if client.model_info["family"] == OFFLINE_FAMILY else "model"
         self._rules = RuleExtractor()
 
     async def facts(

@@ -1,4 +1,4 @@
-"""What is asked of a graph file, in Cypher. Values are always parameters."""
+"""Cypher queries on a graph file. Values are always parameters."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +16,7 @@ from memrecall.types import NAME_LENGTH, check_text
 Result = TypeVar("Result")
 
 _BUFFER = 32 * 1024 * 1024
-_LARGEST = 16 * 1024 * 1024 * 1024  # address space that is set aside, not memory
+_LARGEST = 16 * 1024 * 1024 * 1024  # reserved address space, not memory
 _SCHEMA = (
     "CREATE NODE TABLE IF NOT EXISTS Agent(id STRING PRIMARY KEY)",
     "CREATE NODE TABLE IF NOT EXISTS Entity(id STRING PRIMARY KEY, agent STRING, name STRING,"
@@ -41,7 +41,7 @@ def _library() -> Any:
 
 
 class GraphFile:
-    """An opened file. One piece of work at a time; each is whole or undone."""
+    """An open graph file, which runs one transaction at a time."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -58,12 +58,12 @@ class GraphFile:
                 self._connection.execute(statement)
 
     def read(self, work: Callable[["GraphFile"], Result]) -> Result:
-        """Ask something."""
+        """Run a query."""
         with self._lock, _typed_faults(self.path):
             return work(self)
 
     def write(self, work: Callable[["GraphFile"], Result]) -> Result:
-        """Change something, all or nothing."""
+        """Run changes in a transaction."""
         with self._lock, _typed_faults(self.path):
             self._connection.execute("BEGIN TRANSACTION")
             try:
@@ -75,24 +75,24 @@ class GraphFile:
             self._connection.execute("COMMIT")
             return result
 
-    def ask(self, query: str, **given: Any) -> list[Sequence[Any]]:
-        """The rows of one query; values are parameters, never part of its text."""
-        found = self._connection.execute(query, given)
+    def ask(self, query: str, **parameters: Any) -> list[Sequence[Any]]:
+        """Return the rows of one query."""
+        result = self._connection.execute(query, parameters)
         rows = []
-        while found.has_next():
-            rows.append(found.get_next())
-        found.close()
+        while result.has_next():
+            rows.append(result.get_next())
+        result.close()
         return rows
 
     def close(self) -> None:
-        """Give the file back, everything in it written."""
+        """Write everything and close the file."""
         with self._lock:
             self._connection.close()
             self._database.close()
 
 
 def remove(path: Path) -> None:
-    """Remove a file with its log."""
+    """Delete a file and its log."""
     for part in (path, *path.parent.glob(f"{path.name}.*")):
         part.unlink(missing_ok=True)
 
@@ -101,7 +101,7 @@ def remove(path: Path) -> None:
 def _typed_faults(path: Path) -> Iterator[None]:
     try:
         yield
-    except RuntimeError as error:  # the one kind that the library raises
+    except RuntimeError as error:  # The library raises no other type, and no codes.
         if "lock" in str(error).lower():
             raise StorageBusy(
                 f"the graph {path} is used by another process", hint="One process at a time"
@@ -117,7 +117,7 @@ _RELATION = "r.id, r.kind, r.since, r.until, r.sources, r.session, r.created, r.
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The agent that something is told to, and the session."""
+    """The agent and the session of new rows."""
 
     agent: str
     session: str | None
@@ -126,7 +126,7 @@ class Owner:
 def add(
     file: GraphFile, owner: Owner, names: dict[str, str], new: Sequence[NewRelation]
 ) -> list[str]:
-    """Store what is not there yet; the ids of new relations."""
+    """Store entities and relations that are new; return the ids of new relations."""
     now = _now()
     ids = _entity_ids(file, owner, names, now)
     made = []
@@ -139,25 +139,25 @@ def add(
 
 
 def merge(file: GraphFile, owner: Owner, name: str, alias: str) -> None:
-    """Give everything of one entity to another, and remove it."""
+    """Move relations and aliases of one entity to another, and delete it."""
     now = _now()
-    kept = _entity_ids(file, owner, {name: "thing"}, now)[fold_name(name)]
-    gone = _entity_ids(file, owner, {alias: "thing"}, now)[fold_name(alias)]
-    if kept == gone:
+    target = _entity_ids(file, owner, {name: "thing"}, now)[fold_name(name)]
+    source_id = _entity_ids(file, owner, {alias: "thing"}, now)[fold_name(alias)]
+    if target == source_id:
         return
-    called = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $gone}) RETURN a.id", gone=gone)
-    for (key,) in called:
+    aliases = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=source_id)
+    for (key,) in aliases:
         file.ask("MATCH (:Alias {id: $key})-[n:Named]->(:Entity) DELETE n", key=key)
-        _name(file, key, kept)
-    moved = relations_of(file, [gone])
-    file.ask("MATCH (e:Entity {id: $gone}) DETACH DELETE e", gone=gone)
-    for source, destination, fields in moved:
-        start, end = (kept if one == gone else one for one in (source, destination))
+        _name(file, key, target)
+    relations = relations_of(file, [source_id])
+    file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=source_id)
+    for source, destination, fields in relations:
+        start, end = (target if e == source_id else e for e in (source, destination))
         write_relation(file, start, end, fields)
 
 
 def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[StoredEntity]:
-    """The entities of some names."""
+    """Return the entities of some names."""
     agents = [only] if only is not None else [row[0] for row in _agents(file)]
     keys = [alias_key(agent, name) for agent in agents for name in folded]
     found = file.ask(
@@ -169,7 +169,7 @@ def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[S
 
 
 def page(file: GraphFile, only: str | None, limit: int, after: str | None) -> list[StoredEntity]:
-    """Some entities in the order of their ids."""
+    """Return some entities in the order of their ids."""
     of_agent = "" if only is None else " AND e.agent = $agent"
     given = {} if only is None else {"agent": only}
     found = file.ask(
@@ -189,7 +189,7 @@ def around(
     as_of: datetime | None,
     limit: int,
 ) -> list[tuple[str, str, StoredRelation]]:
-    """The relations of some entities that hold, or held at a time."""
+    """Return the relations of some entities that hold, or held at a time."""
     found = [
         (source, destination, fields)
         for source, destination, fields in relations_of(file, ids)
@@ -253,7 +253,7 @@ def _relate(
 
 
 def write_entity(file: GraphFile, key: str, agent: str, name: str, kind: str, created: int) -> None:
-    """Make an entity, and its agent known."""
+    """Create an entity, and its agent if it is new."""
     file.ask("MERGE (:Agent {id: $agent})", agent=agent)
     file.ask(
         "CREATE (:Entity {id: $key, agent: $agent, name: $name, type: $kind, created: $created})",
@@ -268,7 +268,7 @@ def write_entity(file: GraphFile, key: str, agent: str, name: str, kind: str, cr
 def write_alias(
     file: GraphFile, agent: str, alias: str, name: str, session: str | None, entity: str
 ) -> None:
-    """Make a name of an entity."""
+    """Create an alias of an entity."""
     key = alias_key(agent, alias)
     file.ask(
         "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name}) SET a.session = $s",
@@ -290,7 +290,7 @@ def _name(file: GraphFile, alias_key: str, entity: str) -> None:
 
 
 def write_relation(file: GraphFile, source: str, destination: str, fields: dict[str, Any]) -> None:
-    """Make a relation."""
+    """Create a relation."""
     file.ask(
         "MATCH (s:Entity {id: $source}), (d:Entity {id: $destination})"
         " CREATE (s)-[r:Relates {id: $id, agent: $agent, kind: $kind, created: $created}]->(d)"
@@ -304,7 +304,7 @@ def write_relation(file: GraphFile, source: str, destination: str, fields: dict[
 def relations_of(
     file: GraphFile, ids: Sequence[str] | None
 ) -> list[tuple[str, str, dict[str, Any]]]:
-    """Relations that touch some entities, or all there are: source, destination, fields."""
+    """Return the relations of some entities, or all: source, destination, fields."""
     if ids is None:
         queries = [f"MATCH (s:Entity)-[r:Relates]->(d:Entity) RETURN s.id, d.id, {_RELATION}"]
         given: dict[str, Any] = {}
@@ -361,7 +361,7 @@ def _stored(source: str, destination: str, fields: dict[str, Any]) -> StoredRela
 
 
 def alias_key(agent: str, alias: str) -> str:
-    """The key of a name: names are told apart by agent."""
+    """Return the key of an alias, which is unique per agent."""
     return f"{agent}{_DIVIDER}{alias}"
 
 
@@ -370,10 +370,10 @@ def _now() -> int:
 
 
 def micros(moment: datetime) -> int:
-    """Microseconds since 1970."""
+    """Return the microseconds since 1970."""
     return (moment - _EPOCH) // _MICROSECOND
 
 
 def moment_of(micros: int | None) -> datetime | None:
-    """The time of so many microseconds."""
+    """Return the time of microseconds since 1970."""
     return None if micros is None else _EPOCH + micros * _MICROSECOND

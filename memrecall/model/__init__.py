@@ -1,6 +1,6 @@
-"""Models: clients of servers, prompts, the offline client, cassettes, answers as data.
+"""Model clients, prompts, the offline client, cassettes and structured answers.
 
-The names load when they are first asked for.
+The names are loaded on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Cassettes: model calls that are recorded, and replayed exactly or not at all."""
+"""Clients that record model calls in a cassette and replay them exactly."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -11,28 +11,28 @@ from autogen_core.models import ChatCompletionClient, CreateResult
 from memrecall.errors import CassetteMismatch, ModelFailed
 from memrecall.model.cassette_format import (
     VERSION,
-    Failure,
-    Fingerprints,
-    Header,
+    CassetteHeader,
     RecordedCall,
-    plain_options,
+    RecordedFailure,
+    RequestFingerprints,
+    append_call,
+    create_cassette,
+    public_options,
     read_cassette,
-    start_file,
-    write_canonical,
-    write_line,
+    to_canonical_json,
 )
 from memrecall.model.client import BaseClient, Part, Request, check_token
 
-EXCERPT_LENGTH = 60
-# What a call was that its caller gave up: mostly, its time was over.
-GIVEN_UP = Failure(kind="timeout", message="the call was given up before it was answered")
+_EXCERPT_LENGTH = 60
+# The record of a call that its caller cancelled, mostly because of a timeout.
+_CANCELLED = RecordedFailure(kind="timeout", message="the call was given up before it was answered")
 
 
 class RecordingClient(BaseClient):
-    """Passes calls on to `inner` and writes each into a cassette as it ends.
+    """A client that forwards calls to `inner` and writes each to a cassette when it ends.
 
-    A call that is cancelled or left in the midst of its stream is recorded as timed out. `about` is
-    kept for whoever replays: the time that the requests count from, say.
+    A cancelled call or an abandoned stream is recorded as a timeout. `about` is stored for the
+    replay, for example the time that the requests refer to.
     """
 
     def __init__(
@@ -46,15 +46,15 @@ class RecordingClient(BaseClient):
         super().__init__(str(getattr(inner, "model", "")), inner.model_info)
         self._inner = inner
         self._path = Path(path)
-        self._fingerprints = Fingerprints()
+        self._fingerprints = RequestFingerprints()
         self._calls = 0
-        self._header = Header(
+        self._header = CassetteHeader(
             cassette=VERSION,
             model=self.model,
             model_info=inner.model_info,
             about=dict(about or {}),
         )
-        start_file(self._path, overwrite=overwrite)
+        create_cassette(self._path, overwrite=overwrite)
 
     async def close(self) -> None:
         """Close the inner client; the cassette is complete after every call."""
@@ -64,12 +64,12 @@ class RecordingClient(BaseClient):
         line = self._start(request, stream=False)
         try:
             result = await self._inner.create(request.messages, **request.arguments())
-            _keep(line, result)
+            _record_result(line, result)
         except ModelFailed as failure:
-            _keep_failure(line, failure)
+            _record_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line)
+            append_call(self._path, line)
         return result
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
@@ -81,35 +81,35 @@ class RecordingClient(BaseClient):
                     if isinstance(part, str):
                         line.chunks.append(part)
                     else:
-                        _keep(line, part)
+                        _record_result(line, part)
                     yield part
         except ModelFailed as failure:
-            _keep_failure(line, failure)
+            _record_failure(line, failure)
             raise
         finally:
-            write_line(self._path, line)
+            append_call(self._path, line)
 
     def _start(self, request: Request, *, stream: bool) -> RecordedCall:
         digests = self._fingerprints.read(request)
-        kept, texts = self._fingerprints.kept, self._fingerprints.texts
+        shared, texts = self._fingerprints.shared, self._fingerprints.texts
         self._calls += 1
         return RecordedCall(
             call=self._calls,
             header=self._header if self._calls == 1 else None,
             digests=digests,
-            kept=kept,
-            messages=[json.loads(text) for text in texts[kept:]],
+            kept=shared,
+            messages=[json.loads(text) for text in texts[shared:]],
             tools=list(request.tool_names),
-            options=plain_options(request.options),
+            options=public_options(request.options),
             stream=stream,
-            failure=GIVEN_UP,
+            failure=_CANCELLED,
         )
 
 
 class ReplayClient(BaseClient):
-    """Answers from a cassette, without a network, as long as it is asked what was recorded.
+    """A client that answers the recorded requests from a cassette, without a network.
 
-    Any other request is a `CassetteMismatch` that names the call and the part that differs.
+    Any other request raises `CassetteMismatch`, which names the call and the part that differs.
     """
 
     def __init__(self, path: Path | str) -> None:
@@ -117,94 +117,94 @@ class ReplayClient(BaseClient):
         header, self._lines = read_cassette(self._path)
         super().__init__(header.model, header.model_info)
         self.about: Mapping[str, Any] = header.about
-        self._fingerprints = Fingerprints()
+        self._fingerprints = RequestFingerprints()
         self._expected: list[str] = []
-        self._made = 0
+        self._call_count = 0
 
     def assert_exhausted(self) -> None:
         """Raise `CassetteMismatch` if recorded calls were never made."""
-        left = [line.call for line in self._lines[self._made :]]
-        if left:
-            named = (
-                f"call {left[0]} was" if len(left) == 1 else f"calls {left[0]} to {left[-1]} were"
+        rest = [line.call for line in self._lines[self._call_count :]]
+        if rest:
+            calls = (
+                f"call {rest[0]} was" if len(rest) == 1 else f"calls {rest[0]} to {rest[-1]} were"
             )
-            raise CassetteMismatch(f"{named} never made, but {self._path} has {len(self._lines)}")
+            raise CassetteMismatch(f"{calls} never made, but {self._path} has {len(self._lines)}")
 
     async def _answer(self, request: Request) -> CreateResult:
-        line = self._next(request, stream=False)
+        line = self._next_call(request, stream=False)
         return _replay(line)
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        line = self._next(request, stream=True)
+        line = self._next_call(request, stream=True)
         for chunk in line.chunks:
             yield chunk
         yield _replay(line)
 
-    def _next(self, request: Request, *, stream: bool) -> RecordedCall:
+    def _next_call(self, request: Request, *, stream: bool) -> RecordedCall:
         check_token(request.token)
-        number = self._made + 1
+        number = self._call_count + 1
         if number > len(self._lines):
             raise CassetteMismatch(
                 f"call {number} was made, but {self._path} has {len(self._lines)}", call=number
             )
-        line = self._lines[self._made]
-        self._expected[line.kept :] = map(write_canonical, line.messages)
+        line = self._lines[self._call_count]
+        self._expected[line.kept :] = map(to_canonical_json, line.messages)
         self._verify(line, request, stream)
-        self._made = number
+        self._call_count = number
         return line
 
     def _verify(self, line: RecordedCall, request: Request, stream: bool) -> None:
         recorded = {**line.digests, "stream": str(line.stream)}
-        asked = {**self._fingerprints.read(request), "stream": str(stream)}
-        for part, now in asked.items():
+        current = {**self._fingerprints.read(request), "stream": str(stream)}
+        for part, now in current.items():
             if recorded.get(part) != now:
-                raise self._mismatch(line, part, self._describe(line, part, request, now))
+                difference = self._describe_difference(line, part, request, now)
+                raise CassetteMismatch(
+                    f"call {line.call} of {self._path} differs in {part}: {difference}",
+                    hint="Record the cassette again if the change is intended",
+                    call=line.call,
+                    part=part,
+                )
 
-    def _describe(self, line: RecordedCall, part: str, request: Request, now: str) -> str:
-        """What was recorded of a part and what it is now, as readable as can be."""
+    def _describe_difference(
+        self, line: RecordedCall, part: str, request: Request, now: str
+    ) -> str:
+        """Return the recorded and the current value of a part, readable where possible."""
         if part == "messages":
-            return _compare(self._expected, self._fingerprints.texts)
+            return _compare_messages(self._expected, self._fingerprints.texts)
         if part == "tools":
             return f"it was {line.tools}, now {list(request.tool_names)}"
         if part == "options":
-            return f"it was {line.options}, now {plain_options(request.options)}"
+            return f"it was {line.options}, now {public_options(request.options)}"
         return f"it was {line.digests.get(part, line.stream)}, now {now}"
 
-    def _mismatch(self, line: RecordedCall, part: str, told: str) -> CassetteMismatch:
-        return CassetteMismatch(
-            f"call {line.call} of {self._path} differs in {part}: {told}",
-            hint="Record the cassette again if the change is meant",
-            call=line.call,
-            part=part,
-        )
 
-
-def _keep(line: RecordedCall, result: CreateResult) -> None:
+def _record_result(line: RecordedCall, result: CreateResult) -> None:
     line.response = result
     line.failure = None
 
 
-def _keep_failure(line: RecordedCall, failure: ModelFailed) -> None:
-    line.failure = Failure(kind=failure.kind, message=failure.message, hint=failure.hint)
+def _record_failure(line: RecordedCall, failure: ModelFailed) -> None:
+    line.failure = RecordedFailure(kind=failure.kind, message=failure.message, hint=failure.hint)
 
 
 def _replay(line: RecordedCall) -> CreateResult:
     if line.response is not None:
         return line.response
-    failure = line.failure or GIVEN_UP
+    failure = line.failure or _CANCELLED
     raise ModelFailed(failure.message, kind=failure.kind, hint=failure.hint)
 
 
 def _first_difference(before: list[str], now: list[str]) -> int:
     pairs = zip(before, now, strict=False)
-    same = next((i for i, (a, b) in enumerate(pairs) if a != b), None)
-    return min(len(before), len(now)) if same is None else same
+    shorter = min(len(before), len(now))
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), shorter)
 
 
-def _compare(expected: list[str], texts: list[str]) -> str:
-    place = _first_difference(expected, texts)
-    recorded = expected[place] if place < len(expected) else "nothing"
-    now = texts[place] if place < len(texts) else "nothing"
-    start = max(0, _first_difference(list(recorded), list(now)) - EXCERPT_LENGTH // 3)
-    shown = slice(start, start + EXCERPT_LENGTH)
-    return f"message {place + 1} was …{recorded[shown]}…, now …{now[shown]}…"
+def _compare_messages(expected: list[str], texts: list[str]) -> str:
+    index = _first_difference(expected, texts)
+    recorded = expected[index] if index < len(expected) else "nothing"
+    now = texts[index] if index < len(texts) else "nothing"
+    start = max(0, _first_difference(list(recorded), list(now)) - _EXCERPT_LENGTH // 3)
+    excerpt = slice(start, start + _EXCERPT_LENGTH)
+    return f"message {index + 1} was …{recorded[excerpt]}…, now …{now[excerpt]}…"

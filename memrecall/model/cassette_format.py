@@ -1,11 +1,12 @@
-"""One way to write a request, so that two can be compared by text and by digest.
+"""The cassette file format, and canonical requests that compare by text and digest.
 
-What the model is not told is left out: who a message's `source` was, and secrets among the
-options.
+A canonical request omits what the model does not see, the `source` of messages, and secrets among
+the options.
 """
 
 import hashlib
 import json
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,16 +17,17 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from memrecall.errors import InvalidArgument, ModelFailure
 from memrecall.model.client import AnyTool, JsonOutput, Request, tool_schema
+from memrecall.types import describe_validation_error
 
 VERSION = 1
 
 
-class _Line(BaseModel):
+class _StrictModel(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Header(_Line):
-    """What holds for all calls; `about` is the recorder's own, such as the time it counted from."""
+class CassetteHeader(_StrictModel):
+    """Facts about all calls; `about` is free for the recorder, such as its current time."""
 
     cassette: int
     model: str
@@ -33,7 +35,7 @@ class Header(_Line):
     about: dict[str, Any] = {}
 
 
-class Failure(_Line):
+class RecordedFailure(_StrictModel):
     """A call that ended in `ModelFailed`."""
 
     kind: ModelFailure
@@ -41,11 +43,14 @@ class Failure(_Line):
     hint: str = ""
 
 
-class RecordedCall(_Line):
-    """A line: one call."""
+class RecordedCall(_StrictModel):
+    """One call, which is one line of the file.
+
+    `kept` is the number of messages that are the same as in the previous call and not repeated.
+    """
 
     call: int
-    header: Header | None = None  # of the first call
+    header: CassetteHeader | None = None  # only in the first call
     digests: dict[str, str]
     kept: int
     messages: list[dict[str, Any]]
@@ -54,16 +59,16 @@ class RecordedCall(_Line):
     stream: bool = False
     chunks: list[str] = []
     response: CreateResult | None = None
-    failure: Failure | None = None
+    failure: RecordedFailure | None = None
 
     @model_validator(mode="after")
-    def _ends(self) -> Self:
+    def _check_outcome(self) -> Self:
         if (self.response is None) == (self.failure is None):
-            raise ValueError("a call has either a response or a failure")
+            raise ValueError("a call must have either a response or a failure")
         return self
 
 
-NOTHING_RECORDED = Header(
+EMPTY_HEADER = CassetteHeader(
     cassette=VERSION,
     model="",
     model_info=ModelInfo(
@@ -76,46 +81,46 @@ NOTHING_RECORDED = Header(
 )
 
 
-def write_line(path: Path, line: RecordedCall) -> None:
-    """Write one line to the file, and let go of it: what was recorded survives a crash."""
-    plain = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
-    _write(path, json.dumps(plain, ensure_ascii=False) + "\n", "a")
+def append_call(path: Path, line: RecordedCall) -> None:
+    """Append a call to the file and close it, so that the record survives a crash."""
+    fields = line.model_dump(mode="json", exclude_none=True, exclude={"response": {"logprobs"}})
+    _write(path, json.dumps(fields, ensure_ascii=False) + "\n", "a")
 
 
-def start_file(path: Path, *, overwrite: bool) -> None:
-    """Make an empty cassette; one that exists is kept unless it may be overwritten."""
+def create_cassette(path: Path, *, overwrite: bool) -> None:
+    """Create an empty cassette; an existing one is an error unless `overwrite`."""
     _write(path, "", "w" if overwrite else "x")
 
 
 def _write(path: Path, text: str, mode: str) -> None:
     try:
-        # A lone surrogate, which UTF-8 has not, is written as the escape that JSON has for it.
+        # UTF-8 cannot encode lone surrogates; JSON has an escape for them.
         with path.open(mode, encoding="utf-8", errors="backslashreplace", newline="\n") as file:
             file.write(text)
     except FileExistsError:
-        hint = "Pass overwrite=True to record it anew"
+        hint = "Pass overwrite=True to replace it"
         raise InvalidArgument(f"the cassette {path} exists already", hint=hint) from None
     except OSError as error:
         raise InvalidArgument(f"the cassette {path} cannot be written: {error}") from None
 
 
-def read_cassette(path: Path) -> tuple[Header, list[RecordedCall]]:
-    """What holds for all calls, and the calls in the order in which they were made."""
+def read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
+    """Return the header and the calls, in the order in which they were made."""
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidArgument(f"the cassette {path} cannot be read: {error}") from None
     calls = [_parse(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    calls.sort(key=lambda call: call.call)  # calls that overlapped were written as they ended
-    if [call.call for call in calls] != list(range(1, len(calls) + 1)):
-        numbers = [call.call for call in calls]
-        raise InvalidArgument(f"{path} has the calls {numbers}: one is missing or there twice")
-    header = calls[0].header if calls else NOTHING_RECORDED
+    calls.sort(key=lambda call: call.call)  # overlapping calls were written when they ended
+    numbers = [call.call for call in calls]
+    if numbers != list(range(1, len(calls) + 1)):
+        raise InvalidArgument(f"{path} has the calls {numbers}: one is missing or duplicated")
+    header = calls[0].header if calls else EMPTY_HEADER
     if header is None:
-        raise InvalidArgument(f"{path}: its first call does not tell the model")
+        raise InvalidArgument(f"{path}: the first call has no header")
     if header.cassette != VERSION:
         raise InvalidArgument(
-            f"{path}: a cassette of version {header.cassette}, and this reads {VERSION}",
+            f"{path}: unsupported cassette version {header.cassette}; only {VERSION} can be read",
             hint="Record it again",
         )
     return header, calls
@@ -124,113 +129,106 @@ def read_cassette(path: Path) -> tuple[Header, list[RecordedCall]]:
 def _parse(path: Path, number: int, line: str) -> RecordedCall:
     try:
         return RecordedCall.model_validate(json.loads(line))
+    except ValidationError as error:
+        problem = describe_validation_error(error).strip()
     except ValueError as error:
-        if not isinstance(error, ValidationError):
-            raise InvalidArgument(
-                f"{path} line {number} is no line of a cassette: {error}"
-            ) from None
-        problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-        place = ".".join(map(str, problem["loc"]))
-        told = f"{place}: {problem['msg']}" if place else problem["msg"]
-        raise _bad_line(path, number, told) from None
+        problem = str(error)
+    raise InvalidArgument(f"{path} line {number} is not a cassette line: {problem}")
 
 
-def _bad_line(path: Path, number: int, told: str) -> InvalidArgument:
-    return InvalidArgument(f"{path} line {number} is no line of a cassette: {told}")
-
-
-SECRET_NAME = re.compile(
+_SECRET_NAME = re.compile(
     r"api.?key|authori[sz]ation|headers?$|(^|_)(token|auth)$|secret|password|cookie|credential",
     re.IGNORECASE,
 )
-SECRET_VALUE = re.compile(r"\s*(Bearer\s|Basic\s|sk-)", re.IGNORECASE)
+_SECRET_VALUE = re.compile(r"\s*(Bearer\s|Basic\s|sk-)", re.IGNORECASE)
 
 
-def write_canonical(value: object) -> str:
-    """The one JSON text of a value: sorted, without needless space, in plain UTF-8."""
+def to_canonical_json(value: object) -> str:
+    """Return the canonical JSON of a value: sorted keys, no spaces, not escaped."""
     return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
 def digest(text: str) -> str:
-    """A short fingerprint of a text."""
+    """Return a short fingerprint of a text."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:24]
 
 
-def plain_message(message: LLMMessage) -> dict[str, Any]:
-    """A message as JSON, with what the model is told of it."""
+def public_message(message: LLMMessage) -> dict[str, Any]:
+    """Return the fields of a message that the model sees."""
     return message.model_dump(mode="json", exclude={"source"}, exclude_none=True)
 
 
-def plain_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Options without what may be secret, whatever depth it hides at."""
+def public_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the options without possible secrets at any depth."""
     return {
-        str(name): _plain(value)
+        str(name): _public_value(value)
         for name, value in (options or {}).items()
-        if not SECRET_NAME.search(str(name)) and not _is_secret(value)
+        if not _SECRET_NAME.search(str(name)) and not _is_secret(value)
     }
 
 
-def _plain(value: object) -> object:
+def _public_value(value: object) -> object:
     if isinstance(value, Mapping):
-        return plain_options(value)
+        return public_options(value)
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value if not _is_secret(item)]
+        return [_public_value(item) for item in value if not _is_secret(item)]
     if value is None or isinstance(value, str | int | float):
         return value
     return getattr(value, "__name__", type(value).__name__)
 
 
 def _is_secret(value: object) -> bool:
-    return isinstance(value, str) and SECRET_VALUE.match(value) is not None
+    return isinstance(value, str) and _SECRET_VALUE.match(value) is not None
 
 
-class Fingerprints:
-    """The parts of requests as digests; a history that only grows is read only where it is new."""
+class RequestFingerprints:
+    """Digests of the parts of requests; only new messages of a history are read."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []  # of the last request's messages
-        self.kept = 0  # how many of them the request before began with too
+        self.texts: list[str] = []  # the canonical messages of the last request
+        self.shared = 0  # how many of them the previous request began with
         self._messages: list[LLMMessage] = []
-        self._chain: list[str] = []  # of each message, with all before it
+        self._chain: list[str] = []  # digests of each message and all before it
         self._tools: tuple[AnyTool, ...] = ()
         self._tools_digest = digest("[]")
 
     def read(self, request: Request) -> dict[str, str]:
-        """The digest of each part. Afterwards `texts` and `kept` are this request's."""
+        """Return the digest of each part, and update `texts` and `shared`."""
         self._read_messages(request.messages)
         return {
             "messages": self._chain[-1] if self._chain else "",
             "tools": self._read_tools(request.tools),
             "tool_choice": request.tool_choice,
-            "json_output": _name_output(request.json_output),
-            "options": digest(write_canonical(plain_options(request.options))),
+            "json_output": _describe_output(request.json_output),
+            "options": digest(to_canonical_json(public_options(request.options))),
         }
 
     def _read_messages(self, messages: Sequence[LLMMessage]) -> None:
-        kept = 0
-        for mine, theirs in zip(self._messages, messages, strict=False):
-            if mine is not theirs and mine != theirs:
+        shared = 0
+        for previous, current in zip(self._messages, messages, strict=False):
+            if previous is not current and previous != current:
                 break
-            kept += 1
-        del self.texts[kept:], self._chain[kept:]
-        self.kept = kept
+            shared += 1
+        del self.texts[shared:], self._chain[shared:]
+        self.shared = shared
         self._messages = list(messages)
-        for message in messages[kept:]:
-            text = write_canonical(plain_message(message))
+        for message in messages[shared:]:
+            text = to_canonical_json(public_message(message))
             before = self._chain[-1] if self._chain else ""
             self.texts.append(text)
             self._chain.append(digest(before + text))
 
     def _read_tools(self, tools: tuple[AnyTool, ...]) -> str:
-        known = len(tools) == len(self._tools)
-        if not known or any(a is not b for a, b in zip(tools, self._tools, strict=True)):
-            self._tools_digest = digest(write_canonical([tool_schema(tool) for tool in tools]))
+        # Schemas are expensive to compute, and the tools rarely change.
+        is_same = len(tools) == len(self._tools) and all(map(operator.is_, tools, self._tools))
+        if not is_same:
+            self._tools_digest = digest(to_canonical_json([tool_schema(tool) for tool in tools]))
             self._tools = tools
         return self._tools_digest
 
 
-def _name_output(json_output: JsonOutput) -> str:
+def _describe_output(json_output: JsonOutput) -> str:
     if json_output is None or isinstance(json_output, bool):
         return str(json_output).lower()
-    schema = digest(write_canonical(json_output.model_json_schema()))
+    schema = digest(to_canonical_json(json_output.model_json_schema()))
     return f"{json_output.__name__} {schema}"

@@ -1,7 +1,7 @@
-"""What the model clients of memrecall have in common.
+"""The base class of model clients, requests and failures.
 
-A client says how it answers one `Request`; everything else that AutoGen asks of a client (streams,
-usage, estimates of tokens) is here.
+A client implements how to answer one `Request`; everything else that AutoGen requires (streams,
+usage, token estimates) is here.
 """
 
 import asyncio
@@ -28,22 +28,24 @@ from pydantic import BaseModel
 from memrecall.errors import ModelFailed, ModelFailure
 from memrecall.text_length import estimate_tokens
 
-# Read in this order: a quota counts tokens too and must not pass for an overflow.
-QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
-RATE = re.compile(r"rate.?limit|too many requests|(tokens|requests) per (min|second|hour|day)")
-OVERFLOW = re.compile(
+# The order matters: quota messages mention tokens too and are not an overflow.
+_QUOTA = re.compile(r"insufficient|quota|balance|billing|credit|exceeded your (current|monthly)")
+_RATE_LIMIT = re.compile(
+    r"rate.?limit|too many requests|(tokens|requests) per (min|second|hour|day)"
+)
+_OVERFLOW = re.compile(
     r"context.?(length|window|size)|maximum context|exceed_context|string_above_max_length"
     r"|(prompt|input|request) is too (long|large)|too many (input )?tokens"
     r"|(reduce|exceeds?).{0,40}tokens"
 )
-TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
-UNABLE = re.compile(
+_TOOLS = re.compile(r"\btools?\b|tool.?(choice|call|use)|function.?call")
+_UNSUPPORTED = re.compile(
     r"not.{0,12}(support|implement|permit|allow|enable|available)|unsupported|requires?\b"
     r"|no endpoints|unknown|unrecogni[sz]ed|unexpected|--jinja|cannot|can't"
 )
-NAMES_NO_TOOLS = (400, 404, 405, 422, 500, 501)
+_NO_TOOLS_STATUS = (400, 404, 405, 422, 500, 501)
 
-HINTS: dict[ModelFailure, str] = {
+_HINTS: dict[ModelFailure, str] = {
     "unreachable": "Check MEMRECALL_BASE_URL and whether the server runs",
     "timeout": "Raise MEMRECALL_MODEL_TIMEOUT or use a faster model",
     "rate_limited": "Try again later",
@@ -56,36 +58,36 @@ HINTS: dict[ModelFailure, str] = {
 }
 
 
-def classify(status: int, said: str) -> ModelFailure:
-    """Tell what a refusal means from its status and its words."""
-    words = said.lower()
+def classify_failure(status: int, message: str) -> ModelFailure:
+    """Return the kind of a failure from the HTTP status and the server's message."""
+    words = message.lower()
     if status in (401, 403):
         return "authentication"
-    if status == 402 or (400 <= status < 500 and QUOTA.search(words)):
+    if status == 402 or (400 <= status < 500 and _QUOTA.search(words)):
         return "quota"
-    if status == 429 or (status < 500 and RATE.search(words)):
+    if status == 429 or (status < 500 and _RATE_LIMIT.search(words)):
         return "rate_limited"
     if status in (408, 504):
         return "timeout"
-    if status == 413 or OVERFLOW.search(words):
+    if status == 413 or _OVERFLOW.search(words):
         return "overflow"
-    if status in NAMES_NO_TOOLS and TOOLS.search(words) and UNABLE.search(words):
+    if status in _NO_TOOLS_STATUS and _TOOLS.search(words) and _UNSUPPORTED.search(words):
         return "no_tools"
     return "unreachable" if status >= 500 else "refused"
 
 
 def make_failure(kind: ModelFailure, message: str) -> ModelFailed:
-    """An error of that kind, with the way out."""
-    return ModelFailed(message, kind=kind, hint=HINTS[kind])
+    """Return an error of a kind, with its hint."""
+    return ModelFailed(message, kind=kind, hint=_HINTS[kind])
 
 
-def failure_of(error: Exception) -> ModelFailed:
-    """What an exception of somebody else's client means, without its words.
+def to_model_failure(error: Exception) -> ModelFailed:
+    """Return the failure for an exception of another client, without its message.
 
-    Clients that stand on OpenAI's library pass on the server's refusal: its status tells.
+    Clients based on OpenAI's library expose the HTTP status of the server.
     """
     status = getattr(error, "status_code", None)
-    kind = classify(status, str(error)) if isinstance(status, int) else "malformed"
+    kind = classify_failure(status, str(error)) if isinstance(status, int) else "malformed"
     return ModelFailed(f"the model's client failed: {type(error).__name__}", kind=kind)
 
 
@@ -94,14 +96,14 @@ ToolChoice = Tool | Literal["auto", "required", "none"]
 JsonOutput = bool | type[BaseModel] | None
 Part = str | CreateResult
 
-# What `remaining_tokens` counts down from: no server tells how much its model can read.
+# The assumed context size: servers do not report that of their model.
 CONTEXT_TOKENS = 128_000
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call of a model, as the caller made it.
+    """One model call.
 
     `tool_choice` is "auto", "required", "none" or, with `forced` set, the name of that tool;
     `options` are the caller's `extra_create_args`.
@@ -117,11 +119,11 @@ class Request:
 
     @property
     def tool_names(self) -> tuple[str, ...]:
-        """The names of the tools on offer."""
+        """The names of the available tools."""
         return tuple(tool_name(tool) for tool in self.tools)
 
     def arguments(self) -> dict[str, Any]:
-        """The request as the keyword arguments of another client's `create`."""
+        """Return the request as keyword arguments for another client's `create`."""
         return {
             "tools": self.tools,
             "tool_choice": self.forced or self.tool_choice,
@@ -132,7 +134,7 @@ class Request:
 
 
 class BaseClient(ChatCompletionClient):
-    """A client that answers one request at a time; a subclass says how in `_answer`."""
+    """A client whose subclasses implement `_answer`, and `_stream` if they can."""
 
     def __init__(self, model: str, info: ModelInfo) -> None:
         self.model = model
@@ -145,7 +147,7 @@ class BaseClient(ChatCompletionClient):
         """Answer one request."""
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        """Answer in parts: here the text as a whole, then the result."""
+        """Yield the parts of the answer: by default the whole text, then the result."""
         result = await self._answer(request)
         if isinstance(result.content, str) and result.content:
             yield result.content
@@ -161,9 +163,9 @@ class BaseClient(ChatCompletionClient):
         extra_create_args: Mapping[str, Any] | None = None,
         cancellation_token: CancellationToken | None = None,
     ) -> CreateResult:
-        """Ask once and wait for the whole answer."""
+        """Return the answer of the model."""
         result = await self._answer(
-            _gather(
+            _make_request(
                 messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
             )
         )
@@ -180,8 +182,8 @@ class BaseClient(ChatCompletionClient):
         extra_create_args: Mapping[str, Any] | None = None,
         cancellation_token: CancellationToken | None = None,
     ) -> AsyncGenerator[Part, None]:
-        """Ask once and give the answer's text as it comes, then the result."""
-        request = _gather(
+        """Yield the text of the answer as it arrives, then the result."""
+        request = _make_request(
             messages, tools, tool_choice, json_output, extra_create_args, cancellation_token
         )
         async with aclosing(self._stream(request)) as parts:
@@ -191,18 +193,18 @@ class BaseClient(ChatCompletionClient):
                 yield part
 
     async def close(self) -> None:
-        """Give back what the client holds: here nothing."""
+        """Release resources; the base class has none."""
 
     def actual_usage(self) -> RequestUsage:
-        """The tokens of all calls so far, as the server counted them."""
+        """Return the tokens of all calls so far, as counted by the server."""
         return RequestUsage(self._prompt_tokens, self._completion_tokens)
 
     def total_usage(self) -> RequestUsage:
-        """The tokens of all calls so far, as the server counted them."""
+        """Return the tokens of all calls so far, as counted by the server."""
         return self.actual_usage()
 
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[AnyTool] = ()) -> int:
-        """Estimate the tokens of a request, without a tokenizer and its download."""
+        """Return an estimate of a request's tokens, without downloading a tokenizer."""
         texts = [text for message in messages for text in message_texts(message)]
         texts += [str(tool if isinstance(tool, dict) else tool.schema) for tool in tools]
         return sum(map(estimate_tokens, texts)) + 4 * len(messages)
@@ -210,18 +212,18 @@ class BaseClient(ChatCompletionClient):
     def remaining_tokens(
         self, messages: Sequence[LLMMessage], *, tools: Sequence[AnyTool] = ()
     ) -> int:
-        """Estimate what is left of a context of `CONTEXT_TOKENS`."""
+        """Return an estimate of the tokens left in a context of `CONTEXT_TOKENS`."""
         return CONTEXT_TOKENS - self.count_tokens(messages, tools=tools)
 
     @property
     def capabilities(self) -> Any:
-        """AutoGen's older name of `model_info`."""
+        """The deprecated AutoGen name of `model_info`."""
         warnings.warn("capabilities is deprecated, use model_info", DeprecationWarning, 2)
         return self._info
 
     @property
     def model_info(self) -> ModelInfo:
-        """What the model can do."""
+        """The capabilities of the model."""
         return self._info
 
     def _count(self, usage: RequestUsage) -> None:
@@ -229,8 +231,8 @@ class BaseClient(ChatCompletionClient):
         self._completion_tokens += usage.completion_tokens
 
 
-async def linked(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work`; a cancelled token ends it like a cancelled task."""
+async def run_cancellable(token: CancellationToken | None, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`; cancelling the token cancels it like a task."""
     if token is None:
         return await work
     task = asyncio.ensure_future(work)
@@ -239,23 +241,23 @@ async def linked(token: CancellationToken | None, work: Coroutine[Any, Any, T]) 
 
 
 def check_token(token: CancellationToken | None) -> None:
-    """Raise CancelledError if the token is cancelled already."""
+    """Raise CancelledError if the token is cancelled."""
     if token is not None and token.is_cancelled():
         raise asyncio.CancelledError
 
 
 def tool_name(tool: AnyTool) -> str:
-    """The name under which a model calls the tool."""
+    """Return the name of a tool."""
     return tool["name"] if isinstance(tool, dict) else tool.name
 
 
 def tool_schema(tool: AnyTool) -> ToolSchema:
-    """The schema that a model is shown. AutoGen computes it anew each time: keep it."""
+    """Return the schema of a tool; AutoGen computes it on each call, so keep it."""
     return tool if isinstance(tool, dict) else tool.schema
 
 
-def count_calls(messages: Sequence[LLMMessage]) -> int:
-    """How many tool calls the history holds."""
+def count_tool_calls(messages: Sequence[LLMMessage]) -> int:
+    """Return the number of tool calls in the messages."""
     return sum(
         len(message.content)
         for message in messages
@@ -264,7 +266,7 @@ def count_calls(messages: Sequence[LLMMessage]) -> int:
 
 
 def message_texts(message: LLMMessage) -> list[str]:
-    """The texts of a message, whatever its kind; images are none."""
+    """Return the texts of a message of any kind, without images."""
     if isinstance(message.content, str):
         return [message.content]
     return [text for item in message.content if (text := _item_text(item))]
@@ -278,7 +280,7 @@ def _item_text(item: object) -> str:
     return str(getattr(item, "content", ""))
 
 
-def _gather(
+def _make_request(
     messages: Sequence[LLMMessage],
     tools: Sequence[AnyTool],
     tool_choice: ToolChoice,

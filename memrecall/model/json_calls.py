@@ -1,7 +1,7 @@
-"""Tool calls for servers that have none: the model writes each call as a JSON object.
+"""Tool calls for servers without them: the model writes each call as a JSON object.
 
-The server holds the model to a JSON schema (llama.cpp, vLLM and Ollama can), the tools are told as
-text, and earlier calls and their results become plain messages.
+The server enforces a JSON schema (llama.cpp, vLLM and Ollama can), the tools are described as text,
+and earlier calls and their results become plain messages.
 """
 
 import json
@@ -26,12 +26,12 @@ from memrecall.model.client import (
     BaseClient,
     Part,
     Request,
-    count_calls,
+    count_tool_calls,
     tool_schema,
 )
 from memrecall.model.repair import repair_json
 
-PROTOCOL = """\
+_PROTOCOL = """\
 You act by calling one tool at a time. Answer with one JSON object and nothing else:
 {"tool": NAME, "arguments": {...}}
 The next message brings the result. The tools, each with the JSON schema of its arguments:
@@ -39,10 +39,10 @@ The next message brings the result. The tools, each with the JSON schema of its 
 
 
 class JsonCallClient(BaseClient):
-    """Gives a client that can only answer by a JSON schema the ability to call tools.
+    """A client that adds tool calls to one that supports only JSON schemas.
 
-    With `tool_choice` "auto" the model may also answer in words; with "none", or without tools,
-    the inner client is asked as it is. Ids of calls are `call_1`, `call_2`, … by the history.
+    With `tool_choice` "auto" the model may also answer with text; with "none", or without tools,
+    requests are forwarded unchanged. Calls have the ids `call_1`, `call_2`, … of the history.
     """
 
     def __init__(self, inner: ChatCompletionClient) -> None:
@@ -58,12 +58,12 @@ class JsonCallClient(BaseClient):
         if not _may_call(request):
             return await self._inner.create(_as_text(request), **_without_tools(request))
         answer = await self._inner.create(
-            _as_text(request), **_without_tools(request, response_format=_format(request))
+            _as_text(request), **_without_tools(request, response_format=_response_format(request))
         )
-        return _read(answer, count_calls(request.messages))
+        return _parse_answer(answer, count_tool_calls(request.messages))
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        if _may_call(request):  # pieces of a JSON object are of no use to anybody
+        if _may_call(request):  # pieces of a JSON object are useless to the caller
             async for part in super()._stream(request):
                 yield part
             return
@@ -87,20 +87,22 @@ def _without_tools(request: Request, **options: Any) -> dict[str, Any]:
 
 
 def _as_text(request: Request) -> list[LLMMessage]:
-    """The conversation without calls; the tools stand after the system message's own text."""
+    """Return the messages without calls, with the tools after the system message."""
     messages = [_message_as_text(message) for message in request.messages]
     if not request.tools:
         return messages
-    # Told even where none may be called now: the beginning stays the same from turn to turn.
-    schemas = [json.dumps(_shown(tool_schema(tool)), ensure_ascii=False) for tool in request.tools]
-    told = PROTOCOL + "\n".join(schemas)
+    # Included even if none may be called, so that all requests have the same start.
+    schemas = [
+        json.dumps(_public_schema(tool_schema(tool)), ensure_ascii=False) for tool in request.tools
+    ]
+    instructions = _PROTOCOL + "\n".join(schemas)
     if messages and isinstance(messages[0], SystemMessage):
-        messages[0] = SystemMessage(content=f"{messages[0].content}\n\n{told}")
+        messages[0] = SystemMessage(content=f"{messages[0].content}\n\n{instructions}")
         return messages
-    return [SystemMessage(content=told), *messages]
+    return [SystemMessage(content=instructions), *messages]
 
 
-def _shown(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _public_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {key: schema[key] for key in ("name", "description", "parameters") if key in schema}
 
 
@@ -128,16 +130,16 @@ def _result_as_text(result: FunctionExecutionResult) -> str:
     return f"{result.name} ({result.call_id}) {outcome}:\n{result.content}"
 
 
-def _format(request: Request) -> dict[str, Any]:
-    """The schema of one call: of the forced tool, or of any on offer."""
-    kinds = [
+def _response_format(request: Request) -> dict[str, Any]:
+    """Return the schema of one call to the forced tool or to any tool."""
+    alternatives = [
         _call_schema(tool_schema(tool))
         for tool in request.tools
         if request.forced is None or tool_schema(tool)["name"] == request.tool_choice
     ]
     if request.tool_choice == "auto":
-        kinds.append(_object({"answer": {"type": "string"}}))
-    schema = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+        alternatives.append(_object({"answer": {"type": "string"}}))
+    schema = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
     return {"type": "json_schema", "json_schema": {"name": "call", "schema": schema}}
 
 
@@ -155,21 +157,21 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _read(answer: CreateResult, earlier: int) -> CreateResult:
-    """The answer as a call, or as text if it is none."""
+def _parse_answer(answer: CreateResult, earlier_calls: int) -> CreateResult:
+    """Return the answer as a call, or as text if it is not one."""
     if not isinstance(answer.content, str):
         return answer
     try:
-        said = repair_json(answer.content)
+        value = repair_json(answer.content)
     except ValueError:
         return answer
-    if not isinstance(said, dict):
+    if not isinstance(value, dict):
         return answer
-    if isinstance(said.get("tool"), str):
-        call = _make_call(said["tool"], said.get("arguments"), earlier + 1)
+    if isinstance(value.get("tool"), str):
+        call = _make_call(value["tool"], value.get("arguments"), earlier_calls + 1)
         return answer.model_copy(update={"content": [call], "finish_reason": "function_calls"})
-    if isinstance(said.get("answer"), str):
-        return answer.model_copy(update={"content": said["answer"]})
+    if isinstance(value.get("answer"), str):
+        return answer.model_copy(update={"content": value["answer"]})
     return answer
 
 

@@ -1,7 +1,7 @@
-"""The offline client: it answers by rules instead of a model.
+"""The offline client, which answers by rules instead of a model.
 
-Prompts have names, and each name may have a rule. The rules live with the layers that own the
-prompts; here is only what calls them.
+Prompts have names, and each name may have a rule. The rules live in the layers that own the
+prompts.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from memrecall.model.client import (
     BaseClient,
     Request,
     check_token,
-    count_calls,
-    linked,
+    count_tool_calls,
     message_texts,
+    run_cancellable,
 )
 from memrecall.model.prompts import Language, prompt_name
 
-FAMILY = "memrecall-offline"
-# A rule that reads more than this many characters runs in a thread: it may take a while.
-LARGE_INPUT = 20_000
+OFFLINE_FAMILY = "memrecall-offline"
+# Characters above which a rule runs in a thread, because it may take a while.
+_LARGE_INPUT = 20_000
 
 
 @dataclass(frozen=True)
 class RuleRequest:
-    """What a rule is asked: the conversation after the prompt, and the tools it may call.
+    """The input of a rule: the messages after the prompt, and the available tools.
 
-    `forced` names the tool that must be called; `required` says that some tool must be.
+    `forced` names the tool that must be called; with `required` some tool must be called.
     """
 
     prompt: str
@@ -46,7 +46,7 @@ class RuleRequest:
 
 @dataclass(frozen=True)
 class RuleCall:
-    """A tool call that a rule makes."""
+    """A tool call made by a rule."""
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +54,7 @@ class RuleCall:
 
 @dataclass(frozen=True)
 class RuleAnswer:
-    """What a rule says: a text, or calls."""
+    """The answer of a rule: text or calls."""
 
     text: str = ""
     calls: tuple[RuleCall, ...] = ()
@@ -65,56 +65,56 @@ Rule = Callable[[RuleRequest], RuleAnswer]
 
 
 class RuleClient(BaseClient):
-    """Answers every prompt by the rule of its name: the same question, the same answer."""
+    """A client that answers each prompt by its rule, deterministically."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         info = ModelInfo(
             vision=False,
             function_calling=True,
             json_output=True,
-            family=FAMILY,
+            family=OFFLINE_FAMILY,
             structured_output=False,
             multiple_system_messages=True,
         )
-        super().__init__(FAMILY, info)
+        super().__init__(OFFLINE_FAMILY, info)
         self._rules = dict(rules)
 
     async def _answer(self, request: Request) -> CreateResult:
         check_token(request.token)
-        asked = _read_request(request)
-        rule = self._rules.get(asked.prompt)
+        rule_request = _to_rule_request(request)
+        rule = self._rules.get(rule_request.prompt)
         if rule is None:
-            known = ", ".join(sorted(self._rules)) or "none"
+            names = ", ".join(sorted(self._rules)) or "none"
             raise ModelFailed(
-                f"the offline client has no rule for the prompt {asked.prompt!r}",
+                f"the offline client has no rule for the prompt {rule_request.prompt!r}",
                 kind="refused",
-                hint=f"There are rules for: {known}. Set a model to use this prompt",
+                hint=f"There are rules for: {names}. Set a model to use this prompt",
             )
         if _is_large(request.messages):
-            answer = await linked(request.token, asyncio.to_thread(rule, asked))
+            answer = await run_cancellable(request.token, asyncio.to_thread(rule, rule_request))
         else:
-            answer = rule(asked)
-        return _result(answer, count_calls(request.messages))
+            answer = rule(rule_request)
+        return _to_result(answer, count_tool_calls(request.messages))
 
 
-def _read_request(request: Request) -> RuleRequest:
-    place, system = next(
+def _to_rule_request(request: Request) -> RuleRequest:
+    index, system = next(
         ((i, m.content) for i, m in enumerate(request.messages) if isinstance(m, SystemMessage)),
         (-1, ""),
     )
-    named = prompt_name(system)
-    if named is None:
+    name_and_language = prompt_name(system)
+    if name_and_language is None:
         raise ModelFailed(
-            "the offline client was asked without a prompt that it knows",
+            "the request has no prompt that the offline client knows",
             kind="refused",
             hint="Send a prompt of memrecall, unchanged, as the system message, or set a model",
         )
-    allowed = request.tool_choice != "none"
+    prompt, language = name_and_language
     return RuleRequest(
-        prompt=named[0],
-        language=named[1],
-        messages=request.messages[:place] + request.messages[place + 1 :],
-        tools=request.tool_names if allowed else (),
+        prompt=prompt,
+        language=language,
+        messages=request.messages[:index] + request.messages[index + 1 :],
+        tools=() if request.tool_choice == "none" else request.tool_names,
         forced=request.tool_choice if request.forced is not None else None,
         required=request.forced is not None or request.tool_choice == "required",
     )
@@ -124,25 +124,25 @@ def _is_large(messages: tuple[LLMMessage, ...]) -> bool:
     size = 0
     for message in messages:
         size += sum(map(len, message_texts(message)))
-        if size > LARGE_INPUT:
+        if size > _LARGE_INPUT:
             return True
     return False
 
 
-def _result(answer: RuleAnswer, earlier: int) -> CreateResult:
+def _to_result(answer: RuleAnswer, earlier_calls: int) -> CreateResult:
     calls = [
         FunctionCall(
             id=f"call_{number}",
             name=call.name,
             arguments=json.dumps(call.arguments, ensure_ascii=False, sort_keys=True),
         )
-        for number, call in enumerate(answer.calls, earlier + 1)
+        for number, call in enumerate(answer.calls, earlier_calls + 1)
     ]
     return CreateResult(
         finish_reason="function_calls" if calls else "stop",
         content=calls or answer.text,
         usage=RequestUsage(0, 0),
         cached=False,
-        # A text beside calls would be lost otherwise.
+        # A result cannot have text next to calls.
         thought=answer.thought or (answer.text if calls else "") or None,
     )

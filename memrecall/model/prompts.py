@@ -1,7 +1,7 @@
-"""Prompts are files: `prompts/NAME.LANGUAGE.md`, sent exactly as they are written.
+"""Prompts, which are files `prompts/NAME.LANGUAGE.md` and sent verbatim.
 
-A prompt is never a template. What varies goes into the messages after it, so that the beginning
-of every request is the same and a prompt can be told by its text.
+A prompt is never a template. What varies goes into the messages after it, so that the start of all
+requests is the same and a prompt can be identified by its text.
 """
 
 import re
@@ -17,24 +17,24 @@ FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.(en|zh)\.md")
 
 
 def load_prompt(name: str, language: Language) -> str:
-    """The text of a prompt, without the space around it."""
+    """Return the text of a prompt, without surrounding space."""
     prompts = _read(_folder())
     try:
         return prompts[name, language]
     except KeyError:
-        known = ", ".join(f"{name}.{language}" for name, language in prompts) or "none"
+        names = ", ".join(f"{name}.{language}" for name, language in prompts) or "none"
         raise NotFound(
-            f"there is no prompt {name}.{language}", hint=f"There are: {known}"
+            f"there is no prompt {name}.{language}", hint=f"There are: {names}"
         ) from None
 
 
 def prompt_name(text: str) -> tuple[str, Language] | None:
-    """Tell which prompt has exactly this text, if any has."""
+    """Return the name and language of the prompt with exactly this text, if any."""
     return _names(_folder()).get(text)
 
 
 def _folder() -> Path:
-    """Inside the installed package; in a checkout, beside it."""
+    """Return the folder in the installed package, or next to it in a checkout."""
     package = Path(__file__).parent.parent
     installed = package / "prompts.d"
     return installed if installed.is_dir() else package.parent / "prompts"
@@ -42,11 +42,10 @@ def _folder() -> Path:
 
 @cache
 def _read(folder: Path) -> Mapping[tuple[str, Language], str]:
-    files = sorted(folder.glob("*.md"))
-    named = [(match, file) for file in files if (match := FILE_NAME.fullmatch(file.name))]
     return {
         (match[1], cast(Language, match[2])): file.read_text("utf-8").strip()
-        for match, file in named
+        for file in sorted(folder.glob("*.md"))
+        if (match := FILE_NAME.fullmatch(file.name))
     }
 
 

@@ -1,11 +1,11 @@
-"""JSON as models write it: fenced, with prose around, half Python, cut off in the middle."""
+"""A tolerant reader of JSON from models: fenced, in prose, half Python, truncated."""
 
 import json
 import re
 from collections.abc import Iterator
 from itertools import islice
 
-LITERALS = {
+_LITERALS = {
     "true": True,
     "True": True,
     "false": False,
@@ -13,11 +13,11 @@ LITERALS = {
     "null": None,
     "None": None,
 }
-DEEPEST = 200
-# How many places of a text are tried as the beginning: a bound, so that the time stays linear.
-STARTS = 32
+_MAX_DEPTH = 200
+# How many positions are tried as the start, which keeps the time linear.
+_MAX_STARTS = 32
 
-TOKEN = re.compile(
+_TOKEN = re.compile(
     r"""(?:\s|//[^\n]*+|,)*+(?:
         (?P<mark>[{}\[\]:])
       | "(?P<double>[^"\\]*+(?:\\.[^"\\]*+)*+)(?P<double_end>"|\\?\Z)
@@ -28,55 +28,55 @@ TOKEN = re.compile(
     )""",
     re.VERBOSE | re.DOTALL,
 )
-ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\(.)", re.DOTALL)
-PLAIN_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
-KEPT_ESCAPES = "\"'\\/"
+_ESCAPE = re.compile(r"(?:\\u[0-9a-fA-F]{4})+|\\(.)", re.DOTALL)
+_CONTROL_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "\n": ""}
+_LITERAL_ESCAPES = "\"'\\/"
 
 
 def repair_json(text: str) -> object:
-    """Read the JSON value in a text; valid JSON as it is, otherwise what was most likely meant.
+    """Return the JSON value in a text, or the value that was most likely meant.
 
-    Bears code fences, prose around an object or list, trailing and missing commas, single quotes,
-    Python's literals, names without quotes, and an end that was cut off: there, what is complete
-    is kept, and the beginning of a string. Raises ValueError if nothing of the kind is there.
+    Accepts code fences, prose around an object or list, trailing and missing commas, single quotes,
+    Python's literals, names without quotes, and truncated text, of which complete values and the
+    start of a string are kept. Raises ValueError if there is no object or list.
     """
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         pass
     word = text.strip(" \t\r\n`")
-    if word in LITERALS:
-        return LITERALS[word]
+    if word in _LITERALS:
+        return _LITERALS[word]
     problem = "no JSON object or list in the text"
-    for start in islice(_starts(text), STARTS):
+    for start in islice(_starts(text), _MAX_STARTS):
         try:
-            return _Reader(text, start).read()
+            return _JsonParser(text, start).read()
         except ValueError as error:
             problem = str(error)
     raise ValueError(problem)
 
 
 def _starts(text: str) -> Iterator[int]:
-    """Where an object or list may begin: in code fences first."""
-    for fence in islice(re.finditer(r"```\w*+\s*+(?=[{\[])", text), STARTS // 4):
+    """Yield where an object or list may begin, code fences first."""
+    for fence in islice(re.finditer(r"```\w*+\s*+(?=[{\[])", text), _MAX_STARTS // 4):
         yield fence.end()
     for bracket in re.finditer(r"[{\[]", text):
         yield bracket.start()
 
 
-class _Reader:
-    """Reads one value from a place on, without recursion."""
+class _JsonParser:
+    """A non-recursive parser of one value from a position."""
 
     def __init__(self, text: str, start: int) -> None:
         self._text = text
         self._position = start
         self._open: list[dict[str, object] | list[object]] = []
-        self._keys: list[str | None] = []  # of each open object: the key that awaits its value
+        self._keys: list[str | None] = []  # of each open object: the key without a value yet
 
     def read(self) -> object:
-        """The value, closed where the text ends if it was not."""
+        """Return the value, closed at the end of the text if necessary."""
         while True:
-            token = TOKEN.match(self._text, self._position)
+            token = _TOKEN.match(self._text, self._position)
             if token is None:
                 raise ValueError(f"no JSON at position {self._position}")
             self._position = token.end()
@@ -90,15 +90,15 @@ class _Reader:
                 return self._open[0]
 
     def _begin(self, container: dict[str, object] | list[object]) -> None:
-        if len(self._open) == DEEPEST:
-            raise ValueError(f"nested deeper than {DEEPEST} levels")
+        if len(self._open) == _MAX_DEPTH:
+            raise ValueError(f"nested deeper than {_MAX_DEPTH} levels")
         if self._open:
             self._put(container)
         self._open.append(container)
         self._keys.append(None)
 
     def _finish(self, kind: type) -> bool:
-        """Close the innermost of that kind, and what was left open in it; whether all is closed."""
+        """Close the innermost container of a kind; return True if all are closed."""
         if not any(isinstance(container, kind) for container in self._open):
             raise ValueError(f"brackets do not match at position {self._position}")
         while not isinstance(self._open[-1], kind):
@@ -115,10 +115,10 @@ class _Reader:
             self._take_key(token)
         elif (word := token["word"]) is None:
             self._put(_scalar(token))
-        elif word in LITERALS:
-            self._put(LITERALS[word])
-        elif self._position < len(self._text):  # else the word was cut off: nobody knows it
-            raise ValueError(f"{word[:20]!r} is no JSON at position {token.start()}")
+        elif word in _LITERALS:
+            self._put(_LITERALS[word])
+        elif self._position < len(self._text):  # otherwise the word is truncated and unknown
+            raise ValueError(f"{word[:20]!r} is not JSON at position {token.start()}")
 
     def _take_key(self, token: re.Match[str]) -> None:
         colon = re.compile(r"\s*+:").match(self._text, self._position)
@@ -146,13 +146,13 @@ def _scalar(token: re.Match[str]) -> object:
     if (number := token["number"]) is not None:
         return float(number) if re.search(r"[.eE]", number) else int(number)
     body = token["double"] if token["double"] is not None else token["single"]
-    return ESCAPE.sub(_unescape, body)
+    return _ESCAPE.sub(_unescape, body)
 
 
 def _unescape(escape: re.Match[str]) -> str:
     character = escape[1]
     if character is None:
         return str(json.loads(f'"{escape[0]}"'))
-    if character in KEPT_ESCAPES:
+    if character in _LITERAL_ESCAPES:
         return character
-    return PLAIN_ESCAPES.get(character, escape[0])
+    return _CONTROL_ESCAPES.get(character, escape[0])

@@ -1,4 +1,4 @@
-"""Models behind servers: OpenAI, DeepSeek, Ollama, vLLM, llama.cpp and whoever speaks their API."""
+"""A client for servers with OpenAI's API: DeepSeek, Ollama, vLLM, llama.cpp and others."""
 
 from __future__ import annotations
 
@@ -15,9 +15,16 @@ from autogen_core.models import ChatCompletionClient, CreateResult, ModelFamily,
 from pydantic import ValidationError
 
 from memrecall.errors import ModelFailed
-from memrecall.model.client import BaseClient, Part, Request, classify, linked, make_failure
+from memrecall.model.client import (
+    BaseClient,
+    Part,
+    Request,
+    classify_failure,
+    make_failure,
+    run_cancellable,
+)
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import WireAnswer, start_collecting, write_request
+from memrecall.model.wire import WireAnswer, start_answer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.settings import OPENAI, check_key, check_url
 
@@ -26,21 +33,21 @@ if TYPE_CHECKING:
 
     from memrecall.settings import Settings
 
-NO_KEY = "none"  # local servers want no key, the library wants one
-# Seconds before the second and the third attempt, if the server names none itself.
-PAUSES = (0.5, 1.0)
-LONGEST_PAUSE = 10.0
+_NO_KEY = "none"  # local servers need no key, but the library requires one
+# Seconds before the second and third attempt, unless the server names them.
+_PAUSES = (0.5, 1.0)
+_MAX_PAUSE = 10.0
 
 
 def make_client(settings: Settings) -> ChatCompletionClient | None:
-    """The client of the model that the settings name; None if they name none."""
+    """Return the client of the configured model, None if no model is configured."""
     if not settings.model:
         return None
     name, divider, rest = settings.model.partition(":")
-    # Names of models have colons too: only an installed plugin's name is one.
+    # Model names may contain colons: only the name of an installed plugin is a prefix.
     if divider and (make := find_plugin("models", name)) is not None:
-        made: ChatCompletionClient = make(rest, settings)
-        return made
+        plugin_client: ChatCompletionClient = make(rest, settings)
+        return plugin_client
     client = ServerClient(
         settings.model,
         base_url=settings.base_url or OPENAI,
@@ -51,11 +58,11 @@ def make_client(settings: Settings) -> ChatCompletionClient | None:
 
 
 class ServerClient(BaseClient):
-    """Asks a server, at most three times if the failure may pass; every failure is `ModelFailed`.
+    """A client of a server, with up to three attempts; all failures are `ModelFailed`.
 
-    `timeout` bounds one attempt, or one wait for the next piece of a stream, in seconds. Thoughts
-    of reasoning models are kept and sent back beside the tool calls that they led to, as DeepSeek
-    demands. No error shows the key or what was said.
+    `timeout` limits one attempt, or the wait for the next piece of a stream, in seconds. Reasoning
+    is sent back together with the tool calls that it led to, as DeepSeek requires. Errors never
+    contain the key or the conversation.
     """
 
     def __init__(
@@ -73,7 +80,7 @@ class ServerClient(BaseClient):
         self._url = check_url(base_url)
         self._key = check_key(api_key)
         self._timeout = timeout
-        self._reasons = "deepseek" in f"{model} {base_url}".lower()
+        self._sends_reasoning = "deepseek" in f"{model} {base_url}".lower()
         self._server: AsyncOpenAI | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
@@ -84,81 +91,81 @@ class ServerClient(BaseClient):
         self._server = None
 
     async def _answer(self, request: Request) -> CreateResult:
-        return await linked(request.token, self._ask(request))
+        return await run_cancellable(request.token, self._ask(request))
 
     async def _ask(self, request: Request) -> CreateResult:
         reply = await self._attempt(request, stream=False)
-        answer = self._read(reply.text)
-        if not answer.choices:
+        wire_answer = self._read(reply.text)
+        if not wire_answer.choices:
             raise self._malformed("has no choices")
-        collected = start_collecting(request)
-        collected.add(answer)
-        self._reasons = self._reasons or bool(collected.reasoning)
-        return collected.result()
+        answer = start_answer(request)
+        answer.add(wire_answer)
+        self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
+        return answer.result()
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
-        stream = await linked(request.token, self._attempt(request, stream=True))
-        collected = start_collecting(request)
+        stream = await run_cancellable(request.token, self._attempt(request, stream=True))
+        answer = start_answer(request)
         try:
             chunks = aiter(stream)
-            while (chunk := await linked(request.token, self._next(chunks))) is not None:
-                if text := collected.add(self._check(chunk.model_dump(warnings=False))):
+            while (chunk := await run_cancellable(request.token, self._next(chunks))) is not None:
+                if text := answer.add(self._check(chunk.model_dump(warnings=False))):
                     yield text
         finally:
             await stream.close()
-        if collected.is_broken_off:
-            message = f"{self.model} at {self._url} broke its answer off"
+        if answer.is_interrupted:
+            message = f"{self.model} at {self._url} interrupted its answer"
             raise make_failure("unreachable", message)
-        self._reasons = self._reasons or bool(collected.reasoning)
-        yield collected.result()
+        self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
+        yield answer.result()
 
     async def _attempt(self, request: Request, *, stream: bool) -> Any:
-        for pause in PAUSES:
+        for pause in _PAUSES:
             try:
                 return await self._send(request, stream=stream)
             except ModelFailed as failure:
-                named = failure.details.get("retry_after")
+                retry_after = failure.details.get("retry_after")
                 if failure.kind not in ("unreachable", "rate_limited") or (
-                    named is not None and named > LONGEST_PAUSE
+                    retry_after is not None and retry_after > _MAX_PAUSE
                 ):
                     raise
-                await asyncio.sleep(pause if named is None else named)
+                await asyncio.sleep(pause if retry_after is None else retry_after)
         return await self._send(request, stream=stream)
 
     async def _send(self, request: Request, *, stream: bool) -> Any:
-        body = write_request(request, reasons=self._reasons)
+        body = write_request(request, send_reasoning=self._sends_reasoning)
         completions = self._connect().chat.completions
-        async with self._guarded():
+        async with self._guard():
             if stream:
                 body.setdefault("stream_options", {"include_usage": True})
                 return await completions.create(model=self.model, stream=True, **body)
-            # The library's own reading checks nothing: take the text as it came.
+            # The library does not validate answers: take the raw text.
             return await completions.with_raw_response.create(model=self.model, **body)
 
     @asynccontextmanager
-    async def _guarded(self) -> AsyncIterator[None]:
-        """Bound a wait, and turn what the library raises into `ModelFailed`."""
+    async def _guard(self) -> AsyncIterator[None]:
+        """Apply the timeout, and convert the library's exceptions to `ModelFailed`."""
         try:
             async with asyncio.timeout(self._timeout):
                 yield
         except _library_errors() as error:
-            raise self._failed(error) from None
+            raise self._to_failure(error) from None
 
     async def _next(self, chunks: AsyncIterator[Any]) -> Any:
-        async with self._guarded():
+        async with self._guard():
             return await anext(chunks, None)
 
     def _connect(self) -> AsyncOpenAI:
-        """The library's client; its connections belong to one event loop."""
+        """Return the library's client; its connections belong to one event loop."""
         from openai import AsyncOpenAI
 
         loop = asyncio.get_running_loop()
         if self._server is None or self._loop is not loop:
             self._server = AsyncOpenAI(
-                api_key=self._key or NO_KEY,
+                api_key=self._key or _NO_KEY,
                 base_url=self._url,
                 timeout=self._timeout,
-                max_retries=0,  # the library would wait as long as the server likes
+                max_retries=0,  # the library would wait as long as the server asks
             )
             self._loop = loop
         return self._server
@@ -173,17 +180,17 @@ class ServerClient(BaseClient):
         try:
             return WireAnswer.model_validate(answer)
         except ValidationError as error:
-            # Its own text would repeat the answer.
-            problem = error.errors(include_input=False, include_url=False, include_context=False)[0]
-            place = ".".join(map(str, problem["loc"])) or "its top"
-            raise self._malformed(f"is wrong at {place}") from None
+            # The message of the error would quote the answer.
+            path = (
+                ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or "the top level"
+            )
+            raise self._malformed(f"is invalid at {path}") from None
 
-    def _malformed(self, what: str) -> ModelFailed:
-        """The error for an answer that cannot be read."""
-        return make_failure("malformed", f"the answer of {self.model} at {self._url} {what}")
+    def _malformed(self, problem: str) -> ModelFailed:
+        return make_failure("malformed", f"the answer of {self.model} at {self._url} {problem}")
 
-    def _failed(self, error: Exception) -> ModelFailed:
-        """What an exception of the library means, without its words: they may quote anything."""
+    def _to_failure(self, error: Exception) -> ModelFailed:
+        """Return the failure for an exception of the library, without its message."""
         from openai import APIConnectionError, APIError, APIStatusError, APITimeoutError
 
         where = f"{self.model} at {self._url}"
@@ -195,37 +202,37 @@ class ServerClient(BaseClient):
             return self._refusal(where, error)
         if isinstance(error, APIError):  # in the middle of a stream
             code = error.code or ""
-            kind = classify(int(code) if code.isdecimal() else 500, str(error))
-            return make_failure(kind, f"{where} broke its answer off{_named(error)}")
+            kind = classify_failure(int(code) if code.isdecimal() else 500, str(error))
+            return make_failure(kind, f"{where} interrupted its answer{_error_name(error)}")
         return self._malformed("cannot be read")
 
     def _refusal(self, where: str, error: Any) -> ModelFailed:
-        kind = classify(error.status_code, f"{error.message} {error.body}")
+        kind = classify_failure(error.status_code, f"{error.message} {error.body}")
         failure = make_failure(
-            kind, f"{where} answered with status {error.status_code}{_named(error)}"
+            kind, f"{where} answered with status {error.status_code}{_error_name(error)}"
         )
         if kind == "authentication" and not self._key:
-            failure.hint = "No key is set: put it into MEMRECALL_API_KEY"
+            failure.hint = "No key is set: set MEMRECALL_API_KEY"
         failure.details["retry_after"] = _seconds(error.response.headers.get("retry-after", ""))
         return failure
 
 
 def _library_errors() -> tuple[type[Exception], ...]:
-    """What the library raises, and what the HTTP library under it does in the midst of a stream."""
+    """Return the exceptions of the library, and of its HTTP library during a stream."""
     import httpx
     from openai import OpenAIError
 
     errors: list[type[Exception]] = [OpenAIError, TimeoutError, ValueError, httpx.HTTPError]
-    if find_spec("httpx2"):  # what newer versions stand on
+    if find_spec("httpx2"):  # used by newer versions
         errors.append(import_module("httpx2").HTTPError)
     return tuple(errors)
 
 
-def _named(error: APIError) -> str:
-    """The server's name for an error, if it is a name and not a sentence."""
+def _error_name(error: APIError) -> str:
+    """Return the server's code for an error, in parentheses, if it has one."""
     names = [str(name) for name in (error.code, error.type) if name]
-    named = next((name for name in names if re.fullmatch(r"[a-z][a-z_]{2,40}", name)), "")
-    return f" ({named})" if named else ""
+    code = next((name for name in names if re.fullmatch(r"[a-z][a-z_]{2,40}", name)), "")
+    return f" ({code})" if code else ""
 
 
 def _seconds(retry_after: str) -> float | None:

@@ -1,4 +1,4 @@
-"""One question to a model by one of our prompts, answered as data, whatever the model does."""
+"""Structured answers: a prompt or messages in, a validated pydantic model out."""
 
 import asyncio
 import json
@@ -24,16 +24,16 @@ from memrecall.model.repair import repair_json
 
 T = TypeVar("T", bound=BaseModel)
 
-PROBLEMS_TOLD = 5
-ATTEMPTS = 2
+_MAX_PROBLEMS = 5
+_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
 class Structured(Generic[T]):
-    """What came of asking for data: a checked value, or None and the problem.
+    """A validated value, or None and the problem.
 
-    None is a third state, neither yes nor no. `repaired` says that the answer was not plain JSON,
-    `asked` how often the model was asked.
+    None means "no usable answer", neither yes nor no. `repaired` says that the answer was not plain
+    JSON, `asked` how often the model was asked.
     """
 
     value: T | None
@@ -49,44 +49,44 @@ async def ask_json(
     *,
     cancellation_token: CancellationToken | None = None,
 ) -> Structured[T]:
-    """Ask for JSON that fits the pydantic `model`; an unusable answer is asked for once more."""
+    """Ask for JSON that fits the pydantic `model`, again if the answer is unusable."""
     conversation = list(messages)
-    answered: Structured[T] = Structured(None)
-    for asked in range(1, ATTEMPTS + 1):
+    answer: Structured[T] = Structured(None)
+    for asked in range(1, _ATTEMPTS + 1):
         reply = await client.create(
             conversation,
             json_output=True if client.model_info["json_output"] else None,
             cancellation_token=cancellation_token,
         )
-        answered = _read(reply, model, asked)
-        if answered.value is not None:
+        answer = _parse_reply(reply, model, asked)
+        if answer.value is not None:
             break
-        conversation += _complaint(reply, answered.problem)
-    return answered
+        conversation += _retry_messages(reply, answer.problem)
+    return answer
 
 
-def _read(reply: CreateResult, model: type[T], asked: int) -> Structured[T]:
+def _parse_reply(reply: CreateResult, model: type[T], asked: int) -> Structured[T]:
     if not isinstance(reply.content, str):
         return Structured(None, asked=asked, problem="it is a tool call, not JSON")
     if not reply.content.strip():
         return Structured(None, asked=asked, problem="it is empty")
     try:
-        said, repaired = _parse(reply.content)
-        return Structured(model.model_validate(said), repaired, asked)
+        value, repaired = _parse_json(reply.content)
+        return Structured(model.model_validate(value), repaired, asked)
     except ValidationError as error:
         return Structured(None, asked=asked, problem=_describe(error))
     except ValueError as error:
         return Structured(None, asked=asked, problem=f"it is not JSON: {error}")
 
 
-def _parse(text: str) -> tuple[object, bool]:
-    """The value in the text, and whether it took more than reading JSON."""
-    said = repair_json(text)
-    if isinstance(said, str):  # JSON inside a string
-        return repair_json(said), True
-    if isinstance(said, list) and len(said) == 1 and isinstance(said[0], dict):
-        return said[0], True
-    return said, not _is_json(text)
+def _parse_json(text: str) -> tuple[object, bool]:
+    """Return the value in a text, and whether it had to be repaired."""
+    value = repair_json(text)
+    if isinstance(value, str):  # JSON inside a string
+        return repair_json(value), True
+    if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
+        return value[0], True
+    return value, not _is_json(text)
 
 
 def _is_json(text: str) -> bool:
@@ -98,28 +98,27 @@ def _is_json(text: str) -> bool:
 
 
 def _describe(error: ValidationError) -> str:
-    """What is wrong, field by field, without the values."""
+    """Return the problems for the model, without the values, which may be long."""
     problems = error.errors(include_input=False, include_url=False, include_context=False)
-    told = [
+    texts = [
         f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}"
-        for problem in problems[:PROBLEMS_TOLD]
+        for problem in problems[:_MAX_PROBLEMS]
     ]
-    return "; ".join(told)
+    return "; ".join(texts)
 
 
-def _complaint(reply: CreateResult, problem: str) -> list[LLMMessage]:
-    ask = UserMessage(
+def _retry_messages(reply: CreateResult, problem: str) -> list[LLMMessage]:
+    request = UserMessage(
         content=f"That answer cannot be used: {problem}. Answer again with the JSON object alone.",
         source="user",
     )
     if isinstance(reply.content, str) and reply.content.strip():
-        return [AssistantMessage(content=reply.content, source="assistant"), ask]
-    return [ask]
+        return [AssistantMessage(content=reply.content, source="assistant"), request]
+    return [request]
 
 
 ModelClient: TypeAlias = ChatCompletionClient
-"""Whatever answers: a server's client, the offline client, a recording."""
-
+"""A server's client, the offline client or a replay."""
 
 SOURCE = "memrecall"
 _log = logging.getLogger(__name__)
@@ -134,9 +133,9 @@ async def ask_prompt(
     *,
     seconds: float,
 ) -> Structured[T]:
-    """What the model answers to a prompt over lines of data; a failure is a problem, not raised.
+    """Return the answer to a prompt over lines of data; a failure becomes a problem.
 
-    A cassette that does not fit, a script that ran out and a cancellation are the caller's to see.
+    Cassette mismatches, exhausted scripts and cancellations are raised.
     """
     messages: list[LLMMessage] = [
         SystemMessage(content=load_prompt(prompt, language)),
@@ -151,7 +150,9 @@ async def ask_prompt(
         problem = f"the model did not answer in {seconds:g} seconds"
     except ModelFailed as failure:
         problem = f"the model failed: {failure.kind}"
-    except Exception as error:  # clients of others raise what they like
-        problem = f"the model failed: {type(error).__name__}"  # its words may quote what was said
+    except Exception as error:  # other clients may raise anything
+        problem = (
+            f"the model failed: {type(error).__name__}"  # its message may quote the conversation
+        )
     _log.warning("prompt %s: %s", prompt, problem)
     return Structured(None, problem=problem)

@@ -1,4 +1,4 @@
-"""AutoGen's messages as OpenAI's API writes them, and its answers as AutoGen's results. Pure."""
+"""Conversion between AutoGen's messages and OpenAI's API, without I/O."""
 
 import json
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from autogen_core.models import (
 from pydantic import BaseModel, Field
 
 from memrecall.errors import InvalidArgument
-from memrecall.model.client import AnyTool, JsonOutput, Request, count_calls, tool_schema
+from memrecall.model.client import AnyTool, JsonOutput, Request, count_tool_calls, tool_schema
 
-THINK, THOUGHT_ENDS = "<think>", "</think>"
-FINISH_REASONS: dict[str, FinishReasons] = {
+_REASONING_START, _REASONING_END = "<think>", "</think>"
+_FINISH_REASONS: dict[str, FinishReasons] = {
     "stop": "stop",
     "end_turn": "stop",
     "length": "length",
@@ -29,8 +29,8 @@ FINISH_REASONS: dict[str, FinishReasons] = {
     "tool_calls": "function_calls",
     "function_call": "function_calls",
 }
-# What servers say when they stop in the middle: DeepSeek under load, vLLM and SGLang on an error.
-INTERRUPTIONS = frozenset({"insufficient_system_resource", "abort", "error"})
+# Reasons of an interrupted answer: DeepSeek under load, vLLM and SGLang on an error.
+_INTERRUPTIONS = frozenset({"insufficient_system_resource", "abort", "error"})
 
 
 class _Function(BaseModel):
@@ -47,9 +47,9 @@ class WireCall(BaseModel):
 
 
 class WireMessage(BaseModel):
-    """The message of an answer, or what a chunk adds to it.
+    """The message of an answer, or the delta of a chunk.
 
-    Reasoning has two names: DeepSeek's and the one of newer vLLM and Ollama.
+    Reasoning has two names: that of DeepSeek, and that of newer vLLM and Ollama.
     """
 
     content: str | None = None
@@ -76,8 +76,8 @@ class WireAnswer(BaseModel):
     usage: _Usage | None = None
 
 
-class Collected:
-    """An answer as it comes together, from one piece or from many."""
+class AnswerCollector:
+    """An answer that is assembled from one or many pieces."""
 
     def __init__(self, earlier_calls: int) -> None:
         self.text = ""
@@ -88,30 +88,30 @@ class Collected:
         self._earlier = earlier_calls
 
     @property
-    def is_broken_off(self) -> bool:
-        """Whether a stream ended before its answer did: nothing said that it was complete."""
+    def is_interrupted(self) -> bool:
+        """Whether a stream ended before its answer was complete."""
         if self._finish is None:
             return self._usage is None
-        return self._finish in INTERRUPTIONS
+        return self._finish in _INTERRUPTIONS
 
     def add(self, answer: WireAnswer) -> str:
-        """Take in a piece; return the text that it brought."""
+        """Add a piece, and return its text."""
         self._usage = answer.usage or self._usage
         if not answer.choices:
             return ""
         choice = answer.choices[0]
         self._finish = choice.finish_reason or self._finish
-        brought = ""
+        text = ""
         for message in (choice.message, choice.delta):
-            brought += message.content or ""
+            text += message.content or ""
             self.reasoning += message.reasoning_content or message.reasoning or ""
-            for place, call in enumerate(message.tool_calls or ()):
-                self._add_call(place if call.index is None else call.index, call)
-        self.text += brought
-        return brought
+            for index, call in enumerate(message.tool_calls or ()):
+                self._add_call(index if call.index is None else call.index, call)
+        self.text += text
+        return text
 
-    def _add_call(self, place: int, piece: WireCall) -> None:
-        call = self._calls.setdefault(place, FunctionCall(id="", name="", arguments=""))
+    def _add_call(self, index: int, piece: WireCall) -> None:
+        call = self._calls.setdefault(index, FunctionCall(id="", name="", arguments=""))
         call.id = call.id or piece.id or ""
         call.name += piece.function.name or ""
         arguments = piece.function.arguments or ""
@@ -120,8 +120,8 @@ class Collected:
         call.arguments += arguments
 
     def result(self) -> CreateResult:
-        """The whole answer. What was said beside calls, or reasoned, is its thought."""
-        calls = [self._calls[place] for place in sorted(self._calls)]
+        """Return the whole answer; reasoning and text next to calls become its thought."""
+        calls = [self._calls[index] for index in sorted(self._calls)]
         for number, call in enumerate(calls, self._earlier + 1):
             call.id = call.id or f"call_{number}"
         text, thoughts = self.text, [self.reasoning]
@@ -130,32 +130,34 @@ class Collected:
             thoughts.append(thought)
         if calls:
             thoughts.append(text.strip())
-        finish = FINISH_REASONS.get(self._finish or "", "unknown")
-        used = self._usage or _Usage()
+        finish = _FINISH_REASONS.get(self._finish or "", "unknown")
+        usage = self._usage or _Usage()
         return CreateResult(
             finish_reason="function_calls" if calls else finish,
             content=calls or text,
-            usage=RequestUsage(used.prompt_tokens or 0, used.completion_tokens or 0),
+            usage=RequestUsage(usage.prompt_tokens or 0, usage.completion_tokens or 0),
             cached=False,
             thought="\n\n".join(filter(None, thoughts)) or None,
         )
 
 
 def split_thought(text: str) -> tuple[str, str]:
-    """Part a text that begins with its reasoning, as local models write it, from the reasoning."""
+    """Return the reasoning at the start of a text, as local models write it, and the rest."""
     stripped = text.lstrip()
-    if not stripped.startswith(THINK):
+    if not stripped.startswith(_REASONING_START):
         return "", text
-    thought, _, rest = stripped[len(THINK) :].partition(THOUGHT_ENDS)
+    thought, _, rest = stripped[len(_REASONING_START) :].partition(_REASONING_END)
     return thought.strip(), rest.lstrip()
 
 
-def write_request(request: Request, *, reasons: bool) -> dict[str, Any]:
-    """The body of a request, without the model's name.
+def write_request(request: Request, *, send_reasoning: bool) -> dict[str, Any]:
+    """Return the body of a request, without the model's name.
 
-    `reasons` sends thoughts back in the field in which a reasoning model gave them.
+    `send_reasoning` sends reasoning back in the field in which the model returned it.
     """
-    body: dict[str, Any] = {"messages": write_messages(request.messages, reasons=reasons)}
+    body: dict[str, Any] = {
+        "messages": write_messages(request.messages, send_reasoning=send_reasoning)
+    }
     if request.tools:
         body["tools"] = [_write_tool(tool) for tool in request.tools]
         body["tool_choice"] = (
@@ -168,22 +170,22 @@ def write_request(request: Request, *, reasons: bool) -> dict[str, Any]:
     return body | dict(request.options or {})
 
 
-def write_messages(messages: Sequence[LLMMessage], *, reasons: bool) -> list[dict[str, Any]]:
-    """The conversation with one system message at most: many servers accept only one.
+def write_messages(messages: Sequence[LLMMessage], *, send_reasoning: bool) -> list[dict[str, Any]]:
+    """Return the messages with at most one system message: many servers accept only one.
 
-    Those at the beginning are joined; a later one keeps its place as a user's message.
+    Those at the start are joined; later ones become user messages.
     """
     count = next(
         (i for i, m in enumerate(messages) if not isinstance(m, SystemMessage)), len(messages)
     )
     system = "\n\n".join(cast(str, message.content) for message in messages[:count])
-    written = [{"role": "system", "content": system}] if count else []
+    result = [{"role": "system", "content": system}] if count else []
     for message in messages[count:]:
-        written += _write_message(message, reasons)
-    return written
+        result += _write_message(message, send_reasoning)
+    return result
 
 
-def _write_message(message: LLMMessage, reasons: bool) -> list[dict[str, Any]]:
+def _write_message(message: LLMMessage, send_reasoning: bool) -> list[dict[str, Any]]:
     match message:
         case FunctionExecutionResultMessage():
             return [
@@ -191,23 +193,23 @@ def _write_message(message: LLMMessage, reasons: bool) -> list[dict[str, Any]]:
                 for result in message.content
             ]
         case AssistantMessage():
-            return [_write_assistant(message, reasons)]
+            return [_write_assistant(message, send_reasoning)]
         case SystemMessage() | UserMessage():
             return [{"role": "user", "content": _text_only(message.content)}]
 
 
-def _write_assistant(message: AssistantMessage, reasons: bool) -> dict[str, Any]:
-    written: dict[str, Any]
+def _write_assistant(message: AssistantMessage, send_reasoning: bool) -> dict[str, Any]:
+    fields: dict[str, Any]
     if isinstance(message.content, str):
-        written = {"role": "assistant", "content": message.content}
-        # Once a turn has calls in it, DeepSeek's thinking mode wants the field in every answer.
-        return {**written, "reasoning_content": message.thought or ""} if reasons else written
-    written = {"role": "assistant", "content": None}
-    if reasons:
-        written["reasoning_content"] = message.thought or ""
+        fields = {"role": "assistant", "content": message.content}
+        # DeepSeek's thinking mode requires the field in all answers of a turn with calls.
+        return {**fields, "reasoning_content": message.thought or ""} if send_reasoning else fields
+    fields = {"role": "assistant", "content": None}
+    if send_reasoning:
+        fields["reasoning_content"] = message.thought or ""
     elif message.thought:
-        written["content"] = message.thought
-    written["tool_calls"] = [
+        fields["content"] = message.thought
+    fields["tool_calls"] = [
         {
             "id": call.id,
             "type": "function",
@@ -215,7 +217,7 @@ def _write_assistant(message: AssistantMessage, reasons: bool) -> dict[str, Any]
         }
         for call in message.content
     ]
-    return written
+    return fields
 
 
 def _text_only(content: object) -> str:
@@ -223,7 +225,9 @@ def _text_only(content: object) -> str:
         return content
     parts = cast(list[object], content)
     if not all(isinstance(part, str) for part in parts):
-        raise InvalidArgument("a message holds an image", hint="Send text: models get no images")
+        raise InvalidArgument(
+            "a message contains an image", hint="Send text: images are unsupported"
+        )
     return "\n".join(cast(list[str], parts))
 
 
@@ -244,6 +248,6 @@ def _write_format(json_output: JsonOutput) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": schema}
 
 
-def start_collecting(request: Request) -> Collected:
-    """An empty answer to that request."""
-    return Collected(count_calls(request.messages))
+def start_answer(request: Request) -> AnswerCollector:
+    """Return an empty answer to a request."""
+    return AnswerCollector(count_tool_calls(request.messages))

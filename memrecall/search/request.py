@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from memrecall.errors import InvalidArgument
 from memrecall.store import MessageFilter
-from memrecall.text.query import LONGEST_QUERY
+from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import MemoryRecord, Message, Role, check_range, check_text, check_time_zone
 
 Mode = Literal["keyword", "semantic", "hybrid"]
@@ -233,7 +233,7 @@ class ScoredPage:
         return DegradeReason.PARTLY_EMBEDDED if self.unembedded else None
 
 
-def check_query_text(text: str, name: str = "query_text", longest: int = LONGEST_QUERY) -> None:
+def check_query_text(text: str, name: str = "query_text", longest: int = MAX_QUERY_LENGTH) -> None:
     """Reject a query that is blank or too long."""
     check_text(name, text)
     if not text.strip():

@@ -1,4 +1,4 @@
-"""Pure functions on text, and the filter that hides leaked tool calls: no I/O."""
+"""Text analysis without I/O, and the filter that hides leaked tool calls."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load the filter when it is first asked for: a search has no use for it."""
+    """Load the leak filter on first use: searches do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from memrecall.text import leaks

@@ -1,7 +1,7 @@
-"""The words of a text that are worth showing or searching.
+"""Keywords of a text, for display and search.
 
-A word scores by how specific it is, how long it is and how often it comes up. Identifiers, paths,
-e-mail addresses and versions stay whole; Chinese is cut into words by the segmenter.
+A word is scored by how specific, long and frequent it is. Identifiers, paths, e-mail addresses and
+versions stay whole; a segmenter splits Chinese into words.
 """
 
 import math
@@ -12,19 +12,19 @@ from enum import IntEnum
 
 from memrecall.text.language import STOP_CHARS, STOP_TERMS, STOP_WORDS
 from memrecall.text.normalize import normalize_with_offsets
-from memrecall.text.tokens import LONGEST_EXTRA, SCAN, stem
+from memrecall.text.tokens import MAX_EXTRA_LENGTH, SCAN, stem
 
 
 @dataclass(frozen=True, slots=True)
 class WeightedWord:
-    """A word and how much it says about its text, from 0 to 1 (the most telling word)."""
+    """A word and its weight, which is 1 for the best word of a text."""
 
     word: str
     weight: float
 
 
 class _Kind(IntEnum):
-    """How specific a word is; the value multiplies its score."""
+    """How specific a word is, as a factor of its score."""
 
     OTHER = 1
     VERB = 2
@@ -35,18 +35,18 @@ class _Kind(IntEnum):
 
 @dataclass(slots=True)
 class _Candidate:
-    word: str  # as it was first written
+    word: str  # its first spelling
     kind: _Kind
     count: int = 1
 
     def score(self) -> float:
-        # Two Chinese characters say about as much as five Latin letters.
+        # Two Chinese characters weigh about as much as five Latin letters.
         size = len(self.word) / (2.5 if self.word.isascii() else 1)
         return self.kind * (1 + min(size, 4) / 4) * (1 + math.log2(self.count))
 
 
 def extract_keywords(text: str, limit: int = 10) -> list[WeightedWord]:
-    """The most telling words of the text, best first; of equals, the one that came first."""
+    """Return the best keywords of a text, highest weight first, ties in text order."""
     candidates: dict[str, _Candidate] = {}
     for key, word, kind in _read_words(text):
         if known := candidates.get(key):
@@ -59,7 +59,7 @@ def extract_keywords(text: str, limit: int = 10) -> list[WeightedWord]:
 
 
 def _read_words(text: str) -> Iterator[tuple[str, str, _Kind]]:
-    """Every candidate: the key that equal words share, the word as written, its kind."""
+    """Yield each candidate: the key that equal words share, its spelling, its kind."""
     plain, offsets = normalize_with_offsets(text)
     for key, kind, start, end in _scan(plain):
         if offsets is not None:
@@ -74,9 +74,9 @@ def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
         elif match.lastgroup == "lang":
             yield match.group().casefold(), _Kind.IDENTIFIER, match.start(), match.end()
         elif match.lastgroup == "chunk":
-            start = _find_root(plain, match.start(), match.group())
+            start = _find_path_start(plain, match.start(), match.group())
             end = match.end() - (2 if match.group().endswith(("'s", "'S")) else 0)
-            kind = _judge_latin(plain[start:end], _opens_sentence(plain, start))
+            kind = _classify_latin(plain[start:end], _opens_sentence(plain, start))
             if kind:
                 yield _latin_key(plain[start:end]), kind, start, end
 
@@ -98,7 +98,7 @@ _KIND_OF_TAG = {
     "t": _Kind.OTHER,  # times
     "z": _Kind.OTHER,
 }
-_NEVER_BEGIN = "我你您他她它"
+_NEVER_START = "我你您他她它"
 _NEVER_END = "在和与是的了把被对"
 
 
@@ -108,19 +108,19 @@ def _scan_chinese(run: str, start: int) -> Iterator[tuple[str, _Kind, int, int]]
     for written, pos in tag(run):
         word = written if has_word(written) else _trim_guess(written)
         kind = _KIND_OF_TAG.get(pos[:2]) or _KIND_OF_TAG.get(pos[:1])
-        if kind and not _is_empty_word(word, kind):
+        if kind and not _is_stop_word_zh(word, kind):
             begin = start + written.index(word)
             yield word, kind, begin, begin + len(word)
         start += len(written)
 
 
 def _trim_guess(word: str) -> str:
-    """A word the segmenter guessed, without neighbours it took for a part: 张三在, 我养."""
-    word = word.lstrip(_NEVER_BEGIN)
+    """Return a guessed word without characters that do not belong to it: 张三在, 我养."""
+    word = word.lstrip(_NEVER_START)
     return word.rstrip(_NEVER_END) if len(word) > 2 else word
 
 
-def _is_empty_word(word: str, kind: _Kind) -> bool:
+def _is_stop_word_zh(word: str, kind: _Kind) -> bool:
     if word in STOP_WORDS or STOP_CHARS.issuperset(word):
         return True
     return len(word) == 1 and kind < _Kind.NOUN
@@ -132,8 +132,8 @@ _PLAIN_COMPOUND = re.compile(r"[^\W\d_]+(?:['\-/][^\W\d_]+)+")  # well-known, cl
 _SENTENCE_ENDS = (".", "!", "?", "。", "！", "？", "\n")
 
 
-def _find_root(plain: str, start: int, chunk: str) -> int:
-    """Where a path begins, with its `/`, `./` or `~/`: chunks begin with a letter."""
+def _find_path_start(plain: str, start: int, chunk: str) -> int:
+    """Return the start of a path with its `/`, `./` or `~/`, which chunks do not include."""
     for root in ("~/", "../", "./"):
         if plain.endswith(root, 0, start):
             return start - len(root)
@@ -149,10 +149,10 @@ def _latin_key(word: str) -> str:
     return word.casefold() if len(_PARTS.findall(word)) > 1 and "'" not in word else stem(word)
 
 
-def _judge_latin(word: str, opens_sentence: bool) -> _Kind | None:
-    """The kind of a Latin word, or None if it says nothing."""
+def _classify_latin(word: str, opens_sentence: bool) -> _Kind | None:
+    """Return the kind of a Latin word, None for a stop word."""
     parts = _PARTS.findall(word)
-    if len(word) > LONGEST_EXTRA or _is_empty(word, parts):
+    if len(word) > MAX_EXTRA_LENGTH or _is_stop_word(word, parts):
         return None
     if word.isdigit():
         return _Kind.OTHER
@@ -163,7 +163,7 @@ def _judge_latin(word: str, opens_sentence: bool) -> _Kind | None:
     return _Kind.NOUN
 
 
-def _is_empty(word: str, parts: list[str]) -> bool:
+def _is_stop_word(word: str, parts: list[str]) -> bool:
     if stem(word) in STOP_TERMS or all(stem(part) in STOP_TERMS for part in parts):
         return True
     return all(len(part) == 1 for part in parts) and (len(parts) == 1 or word.islower())

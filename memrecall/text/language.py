@@ -1,4 +1,4 @@
-"""Words that carry grammar rather than meaning, in English and Chinese."""
+"""Language detection and stop words for English and Chinese."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -9,14 +9,14 @@ Language = Literal["en", "zh"]
 
 
 def language_of(text: str) -> Language:
-    """Chinese if any of it is: a Chinese request may be full of English names."""
+    """Return "zh" if a text has any Chinese: it may be full of English names."""
     return "zh" if any("\u4e00" <= character <= "\u9fff" for character in text) else "en"
 
 
 def language_of_most(texts: Iterable[str]) -> Language:
-    """The language of most texts; English if it is a draw."""
-    chinese = [language_of(text) == "zh" for text in texts]
-    return "zh" if sum(chinese) * 2 > len(chinese) else "en"
+    """Return the language of most texts, English on a tie."""
+    is_chinese = [language_of(text) == "zh" for text in texts]
+    return "zh" if sum(is_chinese) * 2 > len(is_chinese) else "en"
 
 
 _ENGLISH = """
@@ -43,7 +43,7 @@ _CHINESE = """
 """
 
 STOP_TERMS: frozenset[str] = frozenset(map(stem, _ENGLISH.split()))
-"""English function words as they are filed: `stem` of each."""
+"""Stems of English stop words."""
 
 STOP_CHARS: frozenset[str] = frozenset(
     "的了着过地得之所么们吗呢吧啊呀嘛啦哦喔哈嗯呃哎唉哇"
@@ -51,7 +51,7 @@ STOP_CHARS: frozenset[str] = frozenset(
     "是在有和与及或而且但又还也都就才只却则因于以从到对向给把被让由为跟同"
     "不没很太最更再已将会能可要想请个些几"
 )
-"""Chinese function characters, which alone find nearly everything."""
+"""Chinese stop characters, which occur in nearly every text."""
 
 STOP_WORDS: frozenset[str] = frozenset(_ENGLISH.split()) | frozenset(_CHINESE.split())
-"""Words that say little about a text, in their everyday spelling."""
+"""English and Chinese stop words, not stemmed."""

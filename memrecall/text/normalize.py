@@ -1,6 +1,6 @@
-"""One spelling for what people write in many: width, compatibility forms, traditional characters.
+"""Normalisation of width, compatibility forms and traditional characters.
 
-Case is left to the tokenizer, which still needs it to take `getUserName` apart.
+The tokenizer folds case: it needs the case to split `getUserName`.
 """
 
 import unicodedata
@@ -9,18 +9,18 @@ from functools import cache
 
 _FULL_WIDTH = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | {0x3000: 0x20}
 _LIGHT_PUNCTUATION = {0x2026: 0x2C, 0x2018: 0x27, 0x2019: 0x27, 0x201C: 0x22, 0x201D: 0x22}
-# Not combining themselves, but NFKC makes combining marks of them (ｶﾞ is ガ).
+# NFKC turns these into combining marks (ｶﾞ is ガ).
 _LATE_MARKS = "\u0f73\u0f75\u0f81\uff9e\uff9f"
 _HAN_BLOCKS = (range(0x3400, 0xA000), range(0xF900, 0xFB00), range(0x20000, 0x2FA20))
 
 
 @cache
 def _to_simplified() -> dict[int, int]:
-    """Traditional to simplified, character by character: finding needs no phrases."""
-    from opencc import OpenCC  # the tables load only when text is first read
+    """Return a map of single characters: search needs no conversion of phrases."""
+    from opencc import OpenCC  # loading the tables takes a moment
 
     codes = [code for block in _HAN_BLOCKS for code in block]
-    # A line each keeps the converter from reading neighbours as a phrase.
+    # One character per line, so that the converter sees no phrases.
     converted = OpenCC("t2s").convert("\n".join(map(chr, codes))).split("\n")
     pairs = zip(codes, converted, strict=True)
     table = {code: ord(out) for code, out in pairs if len(out) == 1 and ord(out) != code}
@@ -33,17 +33,20 @@ def _one_to_one() -> dict[int, int]:
 
 
 def replace_characters(text: str) -> str:
-    """The text in one width and simplified characters, each in its old place."""
+    """Return the text in half width and simplified characters, positions unchanged."""
     return text if text.isascii() else text.translate(_one_to_one())
 
 
 def normalize(text: str) -> str:
-    """The text in one width, one composition and simplified characters; case is kept."""
+    """Return the text in NFKC, half width and simplified characters, case unchanged."""
     return normalize_with_offsets(text)[0]
 
 
 def normalize_with_offsets(text: str) -> tuple[str, list[int] | None]:
-    """The normalised text, and for each of its characters where it stood (None: unmoved)."""
+    """Return the normalised text and the original position of each character.
+
+    The positions are None if none has changed.
+    """
     plain = replace_characters(text)
     if unicodedata.is_normalized("NFKC", plain):
         return plain, None
@@ -51,7 +54,7 @@ def normalize_with_offsets(text: str) -> tuple[str, list[int] | None]:
 
 
 def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
-    """NFKC one cluster (a character and its combining marks) at a time, to keep the offsets."""
+    """Apply NFKC to one cluster at a time, a character and its marks, to know the offsets."""
     pieces: list[str] = []
     offsets: list[int] = []
     for low, high in _blocks(text):
@@ -67,7 +70,7 @@ def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
 
 
 def _blocks(text: str) -> Iterator[tuple[int, int]]:
-    """Stretches of whole clusters: one odd character must not slow down a megabyte."""
+    """Yield blocks of whole clusters: one odd character must not slow down a megabyte."""
     low = 0
     while low < len(text):
         high = low + 256
@@ -87,7 +90,7 @@ def _extends(char: str) -> bool:
 
 
 def strip_accents(word: str) -> str:
-    """`café` as `cafe`, so that either spelling finds the other."""
+    """Return `cafe` for `café`, so that either spelling finds the other."""
     if word.isascii():
         return word
     decomposed = unicodedata.normalize("NFD", word)

@@ -1,8 +1,8 @@
 """The query language of lexical search: words, "phrases", AND, OR, NOT, parentheses, prefix*.
 
 Operators are upper-case. NOT binds tightest, then AND, then OR; neighbours without an operator
-mean AND. The syntax characters also work in full width, as Chinese keyboards write them. A query
-that cannot be read raises `QuerySyntaxError` with the place of the mistake.
+mean AND. The syntax characters also work in full width, as Chinese keyboards produce them. An
+invalid query raises `QuerySyntaxError` with the position of the mistake.
 """
 
 import re
@@ -15,13 +15,13 @@ from memrecall.text.normalize import normalize
 from memrecall.text.tokens import analyze
 from memrecall.text_length import truncate_text
 
-LONGEST_QUERY = 10_000
-DEEPEST_NESTING = 50
+MAX_QUERY_LENGTH = 10_000
+MAX_NESTING = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A word; like for every part of a query, where it stood does not count in comparisons."""
+    """A word; as in all parts of a query, comparisons ignore its position."""
 
     text: str
     position: int = field(default=0, compare=False)
@@ -29,7 +29,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Phrase:
-    """Words that must stand next to each other; `position` is that of the opening quote."""
+    """Adjacent words; `position` is that of the opening quote."""
 
     text: str
     position: int = field(default=0, compare=False)
@@ -37,7 +37,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """The beginning of a word, without its star."""
+    """The start of a word, without the star."""
 
     text: str
     position: int = field(default=0, compare=False)
@@ -45,21 +45,21 @@ class Prefix:
 
 @dataclass(frozen=True, slots=True)
 class QueryAnd:
-    """Everything of two or more parts; none of them is itself an `QueryAnd`."""
+    """Two or more parts that must all match; none of them is a `QueryAnd`."""
 
     parts: tuple["Query", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryOr:
-    """At least one of two or more parts; none of them is itself an `QueryOr`."""
+    """Two or more parts of which one must match; none of them is a `QueryOr`."""
 
     parts: tuple["Query", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryNot:
-    """Whatever the part does not find."""
+    """A part that must not match."""
 
     part: "Query"
 
@@ -77,7 +77,7 @@ class _Sign:
 _OPERATORS = frozenset({"AND", "OR", "NOT"})
 _END = ""  # the symbol after the last token
 _STARS = "*＊"
-# Input methods mix these up, so that any of them closes what any of them opened.
+# Input methods mix these up, so that each of them closes any other.
 _QUOTES = '"＂“”'
 _LEXER = re.compile(
     rf"(?P<space>\s+)"
@@ -91,10 +91,11 @@ _LEXER = re.compile(
 
 
 def parse_query(text: str) -> Query:
-    """The query that the text writes down."""
-    if len(text) > LONGEST_QUERY:
+    """Parse a query, or raise `QuerySyntaxError`."""
+    if len(text) > MAX_QUERY_LENGTH:
         raise QuerySyntaxError(
-            f"a query of {len(text)} characters is longer than {LONGEST_QUERY}", LONGEST_QUERY
+            f"the query has {len(text)} characters; at most {MAX_QUERY_LENGTH} are allowed",
+            MAX_QUERY_LENGTH,
         )
     tokens = list(_read_tokens(text))
     if not tokens:
@@ -103,14 +104,14 @@ def parse_query(text: str) -> Query:
 
 
 def to_text(query: Query) -> str:
-    """A text that `parse_query` reads as this query."""
+    """Return a text that `parse_query` parses to this query."""
     match query:
         case Term(text):
             return text
         case Prefix(text):
             return f"{text}*"
         case Phrase(text):
-            # A phrase with a quote in it was written in corner brackets and needs them again.
+            # A phrase that contains a quotation mark needs corner brackets.
             return f"「{text}」" if any(quote in text for quote in _QUOTES) else f'"{text}"'
         case QueryNot(part):
             is_compound = isinstance(part, QueryAnd | QueryOr)
@@ -128,7 +129,7 @@ def _enclose(query: Query) -> str:
 
 
 def positive_words(query: Query) -> list[str]:
-    """The words, phrases and prefixes (with their star) that are not under a NOT, in order."""
+    """Return the words, phrases and prefixes (with star) outside any NOT, in order."""
     match query:
         case Term(text) | Phrase(text):
             return [text]
@@ -155,7 +156,7 @@ def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
             case "word":
                 yield _read_word(value, position)
             case "stray":
-                raise QuerySyntaxError(f"the quotation mark {value} has no partner", position)
+                raise QuerySyntaxError(f"the quotation mark {value} is unmatched", position)
 
 
 def _read_phrase(text: str, position: int) -> Phrase:
@@ -183,7 +184,7 @@ def _searchable(text: str, position: int) -> str:
 
 
 class _Parser:
-    """Recursive descent, a method for each strength of binding."""
+    """A recursive descent parser with a method per precedence level."""
 
     def __init__(self, tokens: Sequence[Leaf | _Sign]) -> None:
         self._tokens = tokens
@@ -205,7 +206,7 @@ class _Parser:
 
     def _read_and(self) -> Query:
         parts = [self._read_operand()]
-        while self._take("AND") or self._sees_operand():
+        while self._take("AND") or self._is_at_operand():
             parts.append(self._read_operand())
         return _join(QueryAnd, parts)
 
@@ -219,8 +220,8 @@ class _Parser:
         return self._read_nested(token)
 
     def _read_nested(self, sign: _Sign) -> Query:
-        if self._depth == DEEPEST_NESTING:
-            raise QuerySyntaxError(f"nested deeper than {DEEPEST_NESTING} levels", sign.position)
+        if self._depth == MAX_NESTING:
+            raise QuerySyntaxError(f"nested deeper than {MAX_NESTING} levels", sign.position)
         self._depth += 1
         self._at += 1
         query = (
@@ -236,11 +237,11 @@ class _Parser:
         return query
 
     def _take(self, symbol: str) -> bool:
-        taken = _is_sign(self._tokens[self._at], symbol)
-        self._at += taken
-        return taken
+        matches = _is_sign(self._tokens[self._at], symbol)
+        self._at += matches
+        return matches
 
-    def _sees_operand(self) -> bool:
+    def _is_at_operand(self) -> bool:
         token = self._tokens[self._at]
         return not isinstance(token, _Sign) or token.symbol in ("(", "NOT")
 
@@ -264,7 +265,7 @@ def _is_sign(token: Leaf | _Sign, symbol: str) -> bool:
 
 
 def _join(kind: type[QueryAnd] | type[QueryOr], parts: list[Query]) -> Query:
-    """The parts as one query, without a layer for those that are already of its kind."""
+    """Return the parts as one query, flattening parts of the same kind."""
     if len(parts) == 1:
         return parts[0]
     layers = (part.parts if isinstance(part, kind) else (part,) for part in parts)

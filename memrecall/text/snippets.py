@@ -1,7 +1,7 @@
-"""Passages of a text around the words that were searched for, with those words marked.
+"""Passages of a text around search words, with the words marked.
 
-Three steps: find the marks, choose the passages that show the most different terms, cut them
-where a reader would.
+Three steps: find the highlights, choose the passages with the most different terms, cut them at
+word boundaries.
 """
 
 from bisect import bisect
@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.highlights import Highlight, Span, best_cut, find_marks, is_glued
+from memrecall.text.highlights import Highlight, Span, best_cut, find_highlights, is_glued
 from memrecall.text_length import ELLIPSIS
 
 
@@ -22,23 +22,23 @@ def snippets(
     before: str = "<em>",
     after: str = "</em>",
 ) -> list[str]:
-    """Up to `limit` passages around the words, the one with the most different terms first.
+    """Return up to `limit` passages, the one with the most different terms first.
 
-    A word that ends in a star marks every word it begins. Without a match, the one passage is
-    the beginning of the content. A passage is longer than `length` only if its match is.
+    A word that ends in a star matches as a prefix. Without a match, the only passage is the start
+    of the content. A passage is longer than `length` only if its match is.
     """
     if min(length, limit) < 1:
         raise InvalidArgument(f"length {length} and limit {limit} must be 1 or more")
-    marks = find_marks(content, words)
-    if not marks:
+    highlights = find_highlights(content, words)
+    if not highlights:
         return [preview(content, length)] if content.strip() else []
-    spans = _merge(marks)
-    passages = _choose_passages(content, marks, length, limit)
+    spans = _merge(highlights)
+    passages = _choose_passages(content, highlights, length, limit)
     return [_render(content, passage, spans, before, after) for passage in passages]
 
 
 def preview(content: str, length: int = 200) -> str:
-    """The beginning of the content, cut between words, with an ellipsis if it was cut."""
+    """Return the start of the content, cut between words, with an ellipsis if cut."""
     if length < 1:
         raise InvalidArgument(f"length {length} must be 1 or more")
     start = len(content) - len(content.lstrip())
@@ -46,75 +46,79 @@ def preview(content: str, length: int = 200) -> str:
     if not content[ideal:].strip():
         return content.strip()
     end = best_cut(content, range(ideal, start, -1), start)
-    if end == start:  # one endless word, which must be cut somewhere
+    if end == start:  # one very long word, which must be cut anyway
         end = ideal
         while end > start + 1 and is_glued(content[end - 1], content[end]):
             end -= 1
     return content[start:end].rstrip() + ELLIPSIS
 
 
-def _choose_passages(content: str, marks: list[Highlight], length: int, limit: int) -> list[Span]:
-    """The best passages that do not overlap, best first."""
-    chosen: list[Span] = []
+def _choose_passages(
+    content: str, highlights: list[Highlight], length: int, limit: int
+) -> list[Span]:
+    """Return the best passages that do not overlap, best first."""
+    passages: list[Span] = []
     in_order: list[Span] = []
-    room = length - length // 4  # the rest is for words around the marks
-    for terms, left in sorted(_rate_windows(marks, room)):
-        start = marks[left].start
+    window_length = length - length // 4  # the rest is for words around the highlights
+    for terms, left in sorted(_rate_windows(highlights, window_length)):
+        start = highlights[left].start
         at = bisect(in_order, start, key=lambda passage: passage[0])
         low = in_order[at - 1][1] if at else 0
         high = in_order[at][0] if at < len(in_order) else len(content)
-        if start >= low and (end := _end_window(marks, left, -terms)) <= high:
+        if start >= low and (end := _end_window(highlights, left, -terms)) <= high:
             passage = _widen(content, (start, end), (low, high), length)
             in_order.insert(at, passage)
-            chosen.append(passage)
-        if len(chosen) == limit:
+            passages.append(passage)
+        if len(passages) == limit:
             break
-    return chosen
+    return passages
 
 
-def _rate_windows(marks: list[Highlight], length: int) -> Iterator[Span]:
-    """For each mark, minus the number of different terms in the window that begins with it."""
+def _rate_windows(highlights: list[Highlight], length: int) -> Iterator[Span]:
+    """Yield, for each highlight, the negated number of terms in the window from it on."""
     counts: defaultdict[str, int] = defaultdict(int)
     right = 0
-    for left, mark in enumerate(marks):
-        while right < len(marks) and (right <= left or marks[right].end <= mark.start + length):
-            for term in marks[right].terms:
+    for left, highlight in enumerate(highlights):
+        while right < len(highlights) and (
+            right <= left or highlights[right].end <= highlight.start + length
+        ):
+            for term in highlights[right].terms:
                 counts[term] += 1
             right += 1
         yield -len(counts), left
-        for term in mark.terms:
+        for term in highlight.terms:
             counts[term] -= 1
             if not counts[term]:
                 del counts[term]
 
 
-def _end_window(marks: list[Highlight], left: int, terms: int) -> int:
-    """Where the window has shown that many terms: repetitions only take away from its context."""
+def _end_window(highlights: list[Highlight], left: int, terms: int) -> int:
+    """Return where the window has that many terms: repetitions only cost context."""
     seen: set[str] = set()
     end = 0
     while len(seen) < terms:
-        seen.update(marks[left].terms)
-        end = max(end, marks[left].end)
+        seen.update(highlights[left].terms)
+        end = max(end, highlights[left].end)
         left += 1
     return end
 
 
 def _widen(content: str, window: Span, bounds: Span, length: int) -> Span:
-    """The window with as much of its surroundings as the length and the bounds allow."""
+    """Return the window with as much context as the length and the bounds allow."""
     (start, end), (low, high) = window, bounds
     spare = max(length - (end - start), 0)
     right = min(spare - min(spare // 2, start - low), high - end)
     left = min(spare - right, start - low)
     first = low if start - left == low else best_cut(content, range(start - left, start), start)
     last = high if end + right == high else best_cut(content, range(end + right, end, -1), end)
-    shown = content[first:last]
-    return last - len(shown.lstrip()), first + len(shown.rstrip())
+    passage = content[first:last]
+    return last - len(passage.lstrip()), first + len(passage.rstrip())
 
 
-def _merge(marks: list[Highlight]) -> list[Span]:
-    """The marks as spans that neither overlap nor touch."""
+def _merge(highlights: list[Highlight]) -> list[Span]:
+    """Return the highlights as spans that neither overlap nor touch."""
     spans: list[Span] = []
-    for start, end, _ in marks:
+    for start, end, _ in highlights:
         if spans and start <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(end, spans[-1][1])
         else:

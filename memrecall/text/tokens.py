@@ -1,9 +1,9 @@
-"""What text is found by: Chinese characters, stems of Latin words, identifiers and their parts.
+"""Search terms of a text: Chinese characters, stems of Latin words, identifiers and their parts.
 
-`analyze` gives *atoms*, which have a place in the text (phrases are matched on them), and *extras*,
-which are further names for what stands there: `db_config_001` has the atoms db, config, 001 and
-itself as an extra. Bigrams of neighbouring Chinese characters are formed from the atoms by the
-index. A change of any rule here must raise `TEXT_VERSION`: stored rows are then analysed anew.
+`analyze` returns *atoms*, which have a position in the text and form phrases, and *extras*, which
+are alternative terms: `db_config_001` has the atoms db, config, 001 and itself as an extra. The
+index forms bigrams of adjacent Chinese characters. A change of any rule here must increase
+`TEXT_VERSION`, so that stored rows are analysed again.
 """
 
 import re
@@ -15,8 +15,8 @@ from itertools import pairwise
 from memrecall.text.normalize import normalize, normalize_with_offsets, strip_accents
 
 TEXT_VERSION = 1
-BREAK = "|"  # between Chinese characters that punctuation separates; no atom looks like it
-LONGEST_EXTRA = 128
+BREAK = "|"  # a pseudo-atom between Chinese characters that punctuation separates
+MAX_EXTRA_LENGTH = 128
 
 # Scripts written without spaces: Han with its extensions and marks, kana, Hangul.
 CJK = (
@@ -43,19 +43,19 @@ class Analysis:
     extras: list[str]
 
     def to_search_text(self) -> str:
-        """One line that `from_search_text` reads back: atoms, a tab, extras."""
+        """Return one line for `from_search_text`: atoms, a tab, extras."""
         return " ".join(self.atoms) + "\t" + " ".join(self.extras)
 
     @classmethod
     def from_search_text(cls, line: str) -> "Analysis":
-        """The analysis that was written as this line."""
+        """Return the analysis that was written as this line."""
         atoms, _, extras = line.partition("\t")
         return cls(atoms.split(), extras.split())
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
-    """An atom and where it stands in the original text."""
+class LocatedTerm:
+    """An atom and its position in the original text."""
 
     term: str
     start: int
@@ -63,12 +63,12 @@ class Located:
 
 
 def is_cjk(term: str) -> bool:
-    """Whether a term is a single character of a script written without spaces."""
+    """Return True if a term is a single character of a script without spaces."""
     return len(term) == 1 and _IS_CJK.match(term) is not None
 
 
 def analyze(text: str) -> Analysis:
-    """The atoms and extras of a text, in order."""
+    """Return the atoms and extras of a text, in order."""
     atoms: list[str] = []
     extras: list[str] = []
     after_stop = False
@@ -85,7 +85,7 @@ def analyze(text: str) -> Analysis:
             atoms.append(match.group().casefold())
         else:
             chunk = match.group()
-            short = len(chunk) <= LONGEST_EXTRA  # keys and tokens of kilobytes are not kept
+            short = len(chunk) <= MAX_EXTRA_LENGTH  # very long keys and tokens are not cached
             terms, more = _read_chunk(chunk) if short else _read_chunk.__wrapped__(chunk)
             atoms.extend(terms)
             extras.extend(more)
@@ -93,21 +93,21 @@ def analyze(text: str) -> Analysis:
     return Analysis(atoms, extras)
 
 
-def locate(text: str) -> Iterator[Located]:
-    """The atoms of a text with their places in it, for highlights."""
+def locate(text: str) -> Iterator[LocatedTerm]:
+    """Yield the atoms of a text with their positions, for highlights."""
     plain, offsets = normalize_with_offsets(text)
     for match in SCAN.finditer(plain):
         if match.lastgroup == "stop":
             continue
-        for term, start, end in _place(match):
+        for term, start, end in _locate_match(match):
             if offsets is None:
-                yield Located(term, start, end)
+                yield LocatedTerm(term, start, end)
             else:
                 after = offsets[end] if end < len(offsets) else len(text)
-                yield Located(term, offsets[start], max(after, offsets[start] + 1))
+                yield LocatedTerm(term, offsets[start], max(after, offsets[start] + 1))
 
 
-def _place(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
+def _locate_match(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
     if match.lastgroup == "lang":
         yield match.group().casefold(), match.start(), match.end()
         return
@@ -121,13 +121,13 @@ def _place(match: re.Match[str]) -> Iterator[tuple[str, int, int]]:
 
 @lru_cache(maxsize=50_000)
 def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The stems of a chunk's words; and as extras the whole and the parts inside its words."""
+    """Return the stems of a chunk's words, and as extras the whole and the words' parts."""
     words = _WORDS.findall(chunk)
     extras: list[str] = []
-    if len(words) > 1 and len(chunk) <= LONGEST_EXTRA:
+    if len(words) > 1 and len(chunk) <= MAX_EXTRA_LENGTH:
         extras.append(_fold(chunk))
     for word in words:
-        # Letters beyond ASCII would tear words apart: Müller is not M and ller.
+        # Splitting is for ASCII only: Müller is not M and ller.
         parts = _CAMEL.findall(word) if word.isascii() and "'" not in word else []
         if len(parts) > 1:
             extras.extend(stem(part) for part in parts)
@@ -135,7 +135,7 @@ def _read_chunk(chunk: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def last_word(text: str) -> str:
-    """The last word of a text, folded as terms are but not stemmed: what a prefix is typed as."""
+    """Return the last word of a text, folded but not stemmed, for prefix search."""
     words = _WORDS.findall(normalize(text))
     return _fold(words[-1]) if words else ""
 
@@ -153,7 +153,7 @@ def _stemmer() -> object:
 
 @lru_cache(maxsize=50_000)
 def stem(word: str) -> str:
-    """The form under which a word is filed: folded, unaccented, an English stem if it is Latin."""
+    """Return a word's search term: folded, without accents, an English stem if Latin."""
     folded = _fold(word)
     if folded.isascii() and folded.replace("'", "").isalpha():
         folded = _stemmer().stemWord(folded)  # type: ignore[attr-defined]

@@ -16,7 +16,7 @@ from memrecall.settings import Settings
 
 from ..conftest import Populate
 from ..databases import Databases
-from .stage import fill, fill_messages
+from .recall_helpers import fill, fill_messages
 
 
 def settings_of(location: str) -> Settings:

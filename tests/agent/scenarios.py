@@ -31,7 +31,7 @@ from memrecall.testing import (
     think,
 )
 
-from .stage import (
+from .recall_helpers import (
     ANN,
     ASKED,
     ASKED_ZH,

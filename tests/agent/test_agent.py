@@ -34,8 +34,8 @@ from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
 
 from ..waiting import wait_until
-from .faces import HeldClient, at_once
-from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
+from .clients import HeldClient, at_once
+from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
 
 Said = BaseAgentEvent | BaseChatMessage
 
@@ -246,7 +246,7 @@ async def test_what_was_found_before_the_cancellation_is_handed_over(library: Li
     assert handed.confidence < 0.6
 
 
-async def test_a_token_cancelled_before_asks_nobody(library: Library) -> None:
+async def test_token_cancelled_before_the_start_calls_no_model(library: Library) -> None:
     token = CancellationToken()
     token.cancel()
     async with at_once():
@@ -256,7 +256,7 @@ async def test_a_token_cancelled_before_asks_nobody(library: Library) -> None:
 
 @pytest.mark.concurrent
 @on_both_engines
-async def test_a_cancelled_task_is_cancelled(library: Library) -> None:
+async def test_cancelled_task_raises(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     before = asyncio.all_tasks()

@@ -79,7 +79,7 @@ def test_numbers_as_words_are_numbers() -> None:
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "user is fixed"), ("zh", "用户已固定")])
-def test_a_smuggled_user_is_refused(language: Language, words: str) -> None:
+def test_user_argument_is_refused(language: Language, words: str) -> None:
     def check(name: str) -> None:
         written = json.dumps({"query": "x", name: "ben"})
         with pytest.raises(InvalidArgument, match=words):

@@ -25,8 +25,8 @@ from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from ..model.openai_server import serve, text
-from .faces import blocks, hand_off_found, user
-from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
+from .clients import blocks, hand_off_found, user
+from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
 
 
 def memory_of(library: Library, *steps: Any) -> RecallMemory:
@@ -37,7 +37,7 @@ async def context_of(*messages: LLMMessage) -> UnboundedChatCompletionContext:
     return UnboundedChatCompletionContext(list(messages))
 
 
-def test_it_is_a_memory() -> None:
+def test_recall_memory_implements_the_protocol() -> None:
     assert issubclass(RecallMemory, Memory)
     assert not RecallMemory.__abstractmethods__
 
@@ -61,7 +61,9 @@ async def test_query(library: Library) -> None:
 
 
 @pytest.mark.parametrize("mime_type", [MemoryMimeType.TEXT, "text/plain", "text/markdown"])
-async def test_query_takes_a_content(library: Library, mime_type: MemoryMimeType | str) -> None:
+async def test_query_accepts_memory_content(
+    library: Library, mime_type: MemoryMimeType | str
+) -> None:
     asked = MemoryContent(content=ASKED_ZH, mime_type=mime_type)
     client = ScriptedClient([search("数据库配置"), hand_off("l1")])
     (result,) = (await RecallMemory(library, LIN, model_client=client).query(asked)).results
@@ -77,7 +79,7 @@ async def test_arguments_cannot_name_another_user(library: Library) -> None:
 
 
 @on_both_engines
-async def test_what_is_added_is_found(library: Library) -> None:
+async def test_added_memory_is_found(library: Library) -> None:
     memory = memory_of(library, search("jasmine tea", limit=1), hand_off_found)
     about = {"source": "form", "page": 3}
     await memory.add(
@@ -93,7 +95,7 @@ async def test_what_is_added_is_found(library: Library) -> None:
 
 
 @pytest.mark.parametrize("content", [{"茶": "茉莉花"}, '{"茶": "茉莉花"}'])
-async def test_json_is_kept_as_it_reads(library: Library, content: Any) -> None:
+async def test_json_content_is_stored_as_text(library: Library, content: Any) -> None:
     memory = RecallMemory(library, LIN)
     await memory.add(MemoryContent(content=content, mime_type=MemoryMimeType.JSON))
     page = await library.search(LIN, SearchRequest("茉莉花", kind="memory"))
@@ -110,7 +112,7 @@ NOT_TEXT = (
 )
 
 
-async def test_what_is_not_text_is_refused(library: Library) -> None:
+async def test_binary_content_is_refused(library: Library) -> None:
     memory = RecallMemory(library, ANN)
 
     async def check(content: MemoryContent) -> None:
@@ -122,7 +124,7 @@ async def test_what_is_not_text_is_refused(library: Library) -> None:
     await check_each_async(NOT_TEXT, check)
 
 
-async def test_text_that_cannot_be_kept_is_refused(library: Library) -> None:
+async def test_unstorable_text_is_refused(library: Library) -> None:
     async def check(text: str) -> None:
         content = MemoryContent(content=text, mime_type="text/plain")
         with pytest.raises((MemrecallError, ValueError)):
@@ -147,7 +149,7 @@ async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library)
 # A parent's context
 
 
-async def test_a_context_gets_one_message(library: Library) -> None:
+async def test_update_context_adds_one_message(library: Library) -> None:
     memory = memory_of(library, search(), hand_off("a1"))
     context = await context_of(SystemMessage(content="s"), user())
     updated = await memory.update_context(context)
@@ -172,7 +174,7 @@ NOTHING_NEEDED: dict[str, list[LLMMessage]] = {
 }
 
 
-async def test_a_context_that_needs_nothing_gets_nothing(library: Library) -> None:
+async def test_update_context_adds_nothing_without_need(library: Library) -> None:
     async def check(name: str) -> None:
         context = await context_of(*NOTHING_NEEDED[name])
         updated = await memory_of(library).update_context(context)
@@ -182,7 +184,7 @@ async def test_a_context_that_needs_nothing_gets_nothing(library: Library) -> No
     await check_each_async(NOTHING_NEEDED, check)
 
 
-async def test_nothing_found_is_said_and_adds_no_result(library: Library) -> None:
+async def test_update_context_reports_no_result(library: Library) -> None:
     context = await context_of(user())
     updated = await memory_of(library, search(), hand_off()).update_context(context)
     assert updated.memories.results == []
@@ -190,7 +192,7 @@ async def test_nothing_found_is_said_and_adds_no_result(library: Library) -> Non
     assert "Nothing relevant was found" in block
 
 
-async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Library) -> None:
+async def test_update_context_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     context = await context_of(user())
     updated = await memory_of(library).update_context(context)
@@ -199,7 +201,7 @@ async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Lib
     assert "do not conclude that there are none" in block
 
 
-async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(library: Library) -> None:
+async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
     memory = RecallMemory(library, ANN, model_client=client)
     context = await context_of(user())
@@ -213,7 +215,7 @@ async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(library
     assert len(blocks(await context.get_messages())) == 2
 
 
-async def test_the_block_is_within_its_size(library: Library) -> None:
+async def test_block_size_is_limited(library: Library) -> None:
     client = ScriptedClient([search("jasmine tea", limit=1), hand_off_found])
     memory = RecallMemory(library, ANN, model_client=client, block_characters=700)
     await memory.add(MemoryContent(content="jasmine tea " * 500, mime_type="text/plain"))
@@ -224,7 +226,7 @@ async def test_the_block_is_within_its_size(library: Library) -> None:
     assert len(block) <= 700
 
 
-async def test_a_parent_with_a_memory(library: Library) -> None:
+async def test_parent_agent_with_recall_memory(library: Library) -> None:
     parent = ScriptedClient([say("Port 5433."), say("You are welcome.")])
     memory = memory_of(library, search(), hand_off("a1"))
     agent = AssistantAgent(

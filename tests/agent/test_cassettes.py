@@ -12,8 +12,8 @@ from memrecall.memory import Library
 from memrecall.model.cassette import ReplayClient
 
 from ..cases import check_each, check_each_async
+from .recall_helpers import on_both_engines
 from .scenarios import FOLDER, SCENARIOS, run, trace_text
-from .stage import on_both_engines
 
 AGAIN = "run `make cassettes` if the change is meant"
 

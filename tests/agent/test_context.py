@@ -37,8 +37,8 @@ from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
-from .faces import HeldClient, at_once, blocks, user
-from .stage import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
+from .clients import HeldClient, at_once, blocks, user
+from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
@@ -177,7 +177,7 @@ async def test_no_recall_without_words(library: Library) -> None:
         assert await context.get_messages() == said
 
 
-async def test_the_block_goes_when_the_topic_changes(library: Library) -> None:
+async def test_block_is_removed_when_the_topic_changes(library: Library) -> None:
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await filled(context, user())
     assert len(blocks(await context.get_messages())) == 1
@@ -400,7 +400,7 @@ async def test_what_the_parent_has_does_not_come_back_beside_a_hit(library: Libr
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
 
 
-async def test_blocks_of_earlier_turns_are_not_shown_to_the_recall_agent(library: Library) -> None:
+async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library) -> None:
     recall = scripted("a1")
     stale = user(f"{BLOCK_START}\nsomething stale\n{BLOCK_END}", source="memrecall")
     context = await filled(MemoryContext(library, ANN, model_client=recall), stale, user())
@@ -426,7 +426,7 @@ async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
 
 
 @on_both_engines
-async def test_a_disabled_user_is_told_and_does_not_fail_the_parent(library: Library) -> None:
+async def test_update_context_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     parent = ScriptedClient([say("Sorry.")])
     context = MemoryContext(library, ANN)

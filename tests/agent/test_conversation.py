@@ -12,7 +12,7 @@ from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient
 from memrecall.text.language import language_of
 
-from .stage import ANN, hand_off, on_both_engines, play, search
+from .recall_helpers import ANN, hand_off, on_both_engines, play, search
 
 
 @pytest.mark.parametrize(

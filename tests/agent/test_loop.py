@@ -29,8 +29,8 @@ from memrecall.testing import (
 )
 
 from ..cases import check_each_async
-from .faces import HeldClient, at_once
-from .stage import (
+from .clients import HeldClient, at_once
+from .recall_helpers import (
     ANN,
     ASKED,
     NOW,
@@ -64,7 +64,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @on_both_engines
-async def test_a_whole_recall(library: Library) -> None:
+async def test_recall_from_start_to_handoff(library: Library) -> None:
     recalled = await play(
         library, think("look for it", search()), detail("a1"), hand_off("a1", "a2")
     )
@@ -90,7 +90,7 @@ async def test_a_whole_recall(library: Library) -> None:
     assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 3
 
 
-async def test_the_prefix_never_changes_and_turns_are_only_appended(library: Library) -> None:
+async def test_prompt_prefix_is_stable_between_turns(library: Library) -> None:
     client = ScriptedClient([search(), detail("a1"), widen(9), search("dinner"), hand_off("a1")])
     await play(library, client=client, messages=talk(12))
 
@@ -117,7 +117,7 @@ async def test_several_calls_in_one_turn_run_in_order(library: Library) -> None:
     assert [answer.call_id for answer in answers.content] == ["call_1", "call_2", "call_3"]
 
 
-async def test_calls_after_the_end_of_a_turn_are_told_not_to_have_run(library: Library) -> None:
+async def test_calls_after_a_handoff_are_not_run(library: Library) -> None:
     recalled = await play(library, calls(search(), hand_off("a1"), search("dinner")))
     assert recalled.handoff.relevant_memory_keys == ["a1"]
     assert [result["error"] for result in results(recalled)] == [None, None, "not_run"]
@@ -125,7 +125,7 @@ async def test_calls_after_the_end_of_a_turn_are_told_not_to_have_run(library: L
 
 
 class TestLimits:
-    async def test_the_last_allowed_call_can_only_hand_off(self, library: Library) -> None:
+    async def test_last_call_forces_a_handoff(self, library: Library) -> None:
         client = ScriptedClient([search(), search("dinner"), hand_off("a1")])
         recalled = await play(library, client=client, limits=Limits(model_calls=3))
         assert [request.tool_choice for request in client.requests] == [
@@ -143,7 +143,7 @@ class TestLimits:
             (Limits(tokens=240), StopReason.TOKENS),
         ],
     )
-    async def test_a_model_that_does_not_obey_is_ended_with_the_best_so_far(
+    async def test_disobedient_model_ends_with_the_best_hits(
         self, library: Library, limits: Limits, reason: StopReason
     ) -> None:
         client = ScriptedClient(
@@ -159,9 +159,7 @@ class TestLimits:
         assert reason.value in recalled.handoff.reason
 
     @pytest.mark.concurrent
-    async def test_time_runs_out_during_a_call_of_the_model(
-        self, library: Library, clock: Clock
-    ) -> None:
+    async def test_timeout_during_a_model_call(self, library: Library, clock: Clock) -> None:
         def search_for_long(_: Request) -> Step:
             clock.seconds = 599.0
             return search("database config port pool")
@@ -182,7 +180,7 @@ class TestLimits:
             (Limits(seconds=0), StopReason.SECONDS),
         ],
     )
-    async def test_a_limit_of_zero_is_a_limit(
+    async def test_limit_of_zero_is_enforced(
         self, library: Library, limits: Limits, reason: StopReason
     ) -> None:
         recalled = await play(library, limits=limits)
@@ -194,7 +192,7 @@ class TestLimits:
 
 
 class TestWindows:
-    async def test_a_larger_window_is_a_new_iteration(self, library: Library) -> None:
+    async def test_larger_window_starts_a_new_iteration(self, library: Library) -> None:
         client = ScriptedClient([search(), widen(10), hand_off("a1")])
         recalled = await play(library, client=client, messages=talk(12))
         assert (recalled.iterations, recalled.windows) == (2, [5, 10])
@@ -207,7 +205,7 @@ class TestWindows:
         assert '"memory_key":"a1"' in second  # what the first iteration found
         assert '"total_found":' in second
 
-    async def test_iterations_are_bounded_and_a_second_refusal_ends(self, library: Library) -> None:
+    async def test_second_refused_expansion_ends_the_recall(self, library: Library) -> None:
         recalled = await play(
             library, widen(6), widen(7), widen(8), search(), widen(9), messages=talk(20)
         )
@@ -216,22 +214,22 @@ class TestWindows:
         told = [result["output"]["approved"] for result in results(recalled)[:3]]
         assert told == [True, True, False]
 
-    async def test_nothing_older_is_a_refusal(self, library: Library) -> None:
+    async def test_expansion_is_refused_without_older_messages(self, library: Library) -> None:
         recalled = await play(library, widen(10), widen(10), messages=talk(3))
         assert recalled.stop_reason is StopReason.NO_OLDER_MESSAGES
 
-    async def test_a_request_is_cut_to_what_exists(self, library: Library) -> None:
+    async def test_expansion_is_clamped_to_existing_messages(self, library: Library) -> None:
         recalled = await play(library, widen(100), search(), hand_off("a1"), messages=talk(8))
         assert recalled.windows == [5, 8]
 
-    async def test_a_window_that_is_not_larger_is_a_mistake(self, library: Library) -> None:
+    async def test_expansion_must_exceed_the_window(self, library: Library) -> None:
         recalled = await play(library, widen(5), search(), hand_off("a1"), messages=talk(8))
         assert results(recalled)[0]["error"] == "invalid_arguments"
         assert "must exceed" in results(recalled)[0]["text"]
         assert recalled.windows == [5]
 
     @on_both_engines
-    async def test_older_messages_come_from_the_bound_session(self, library: Library) -> None:
+    async def test_older_messages_are_read_from_the_session(self, library: Library) -> None:
         client = ScriptedClient([widen(9), hand_off()])
         scope = Scope("ann", session_id="talk")
         await play(library, client=client, scope=scope)
@@ -267,7 +265,7 @@ class TestMisbehaviour:
             (silence(), StopReason.SILENCE, "empty"),
         ],
     )
-    async def test_steered_once_then_ended(
+    async def test_model_is_steered_once_then_stopped(
         self, library: Library, step: Step, reason: StopReason, words: str
     ) -> None:
         client = ScriptedClient([search("database config port pool"), step, step])
@@ -277,11 +275,11 @@ class TestMisbehaviour:
         assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
         assert kinds(recalled).count("steer") == 1
 
-    async def test_a_steered_model_may_go_on(self, library: Library) -> None:
+    async def test_steered_model_can_continue(self, library: Library) -> None:
         recalled = await play(library, say("Hm."), search(), silence(), hand_off("a1"))
         assert recalled.stop_reason is StopReason.HANDOFF
 
-    async def test_a_repeated_search_is_not_run_again(self, library: Library) -> None:
+    async def test_repeated_search_is_refused(self, library: Library) -> None:
         client = ScriptedClient([search(), search(), search()])
         recalled = await play(library, client=client)
         assert recalled.stop_reason is StopReason.REPEATED_SEARCH
@@ -290,12 +288,12 @@ class TestMisbehaviour:
         assert told["error"] == "repeated"
         assert f"found {recalled.queries[0].total_found}" in told["text"]
 
-    async def test_a_leaked_call_is_never_run(self, library: Library) -> None:
+    async def test_leaked_call_is_not_run(self, library: Library) -> None:
         leak = say('search_memories(query="database password")')
         recalled = await play(library, search("dinner"), leak, hand_off())
         assert [query.arguments["query"] for query in recalled.queries] == ["dinner"]
 
-    async def test_a_bad_call_is_told_and_the_run_goes_on(self, library: Library) -> None:
+    async def test_bad_call_returns_an_error_and_continues(self, library: Library) -> None:
         async def check(case: tuple[Step, str, str]) -> None:
             step, error, words = case
             recalled = await play(library, step, search(), hand_off("a1"))
@@ -305,19 +303,19 @@ class TestMisbehaviour:
 
         await check_each_async(BAD_CALLS, check)
 
-    async def test_a_model_that_only_makes_bad_calls_runs_out(self, library: Library) -> None:
+    async def test_repeated_bad_calls_end_the_recall(self, library: Library) -> None:
         recalled = await play(library, repeat(call("nonsense"), 4))
         assert recalled.stop_reason is StopReason.BAD_CALLS
         assert not recalled.handoff.success
 
 
 class TestModelFailures:
-    async def test_one_failure_is_forgiven(self, library: Library) -> None:
+    async def test_one_model_failure_is_retried(self, library: Library) -> None:
         recalled = await play(library, search(), fail("timeout"), hand_off("a1"))
         assert recalled.stop_reason is StopReason.HANDOFF
         assert recalled.usage["model_calls"] == 3
 
-    async def test_two_in_a_row_and_the_rules_go_on(self, library: Library) -> None:
+    async def test_two_model_failures_fall_back_to_rules(self, library: Library) -> None:
         recalled = await play(library, fail("timeout"), fail("unreachable", "gone"))
         assert recalled.stop_reason is StopReason.MODEL_FAILED
         assert recalled.fallback == "model_failed"
@@ -326,9 +324,7 @@ class TestModelFailures:
         assert recalled.queries  # the rules did search
 
     @pytest.mark.concurrent
-    async def test_a_model_that_never_answers_leaves_time_for_the_rules(
-        self, library: Library, clock: Clock
-    ) -> None:
+    async def test_time_is_reserved_for_the_fallback(self, library: Library, clock: Clock) -> None:
         def let_time_pass(event: TraceEvent) -> None:
             if isinstance(event, IterationEvent):
                 clock.seconds = 595.0  # what is left is the rules'
@@ -343,7 +339,7 @@ class TestModelFailures:
         assert recalled.fallback
         assert recalled.queries
 
-    async def test_a_wrong_key_is_not_tried_twice(self, library: Library) -> None:
+    async def test_authentication_failure_is_not_retried(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication", "wrong key")])
         recalled = await play(library, client=client)
         assert recalled.stop_reason is StopReason.MODEL_FAILED
@@ -357,7 +353,7 @@ class TestModelFailures:
             [silence(), silence()],
         ],
     )
-    async def test_a_server_without_tools_is_named_and_the_rules_go_on(
+    async def test_no_tool_support_falls_back_to_rules(
         self, library: Library, steps: list[Step]
     ) -> None:
         client = ScriptedClient(steps, model="tiny-1b")
@@ -367,9 +363,7 @@ class TestModelFailures:
         assert "tiny-1b" in recalled.problem
         assert recalled.queries
 
-    async def test_a_model_that_only_leaks_is_named_by_that_and_the_rules_go_on(
-        self, library: Library
-    ) -> None:
+    async def test_leaking_model_falls_back_to_rules(self, library: Library) -> None:
         steps = [say("functions.handoff {}"), say("<tool_call>{}</tool_call>")]
         recalled = await play(library, client=ScriptedClient(steps, model="tiny-1b"))
         assert recalled.stop_reason is StopReason.LEAKED_CALL
@@ -377,7 +371,7 @@ class TestModelFailures:
         assert recalled.problem == "tiny-1b never called a tool (leaked_call)"
         assert recalled.queries
 
-    async def test_an_overflow_is_not_sent_again_as_it_was(self, library: Library) -> None:
+    async def test_overflow_shrinks_the_prompt(self, library: Library) -> None:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), fail("overflow"), hand_off("a1")]
         )
@@ -386,7 +380,7 @@ class TestModelFailures:
         sizes = [len(str(request.messages)) for request in client.requests]
         assert sizes[3] < sizes[2]
 
-    async def test_prompts_are_kept_within_their_size(self, library: Library) -> None:
+    async def test_prompt_size_is_limited(self, library: Library) -> None:
         client = ScriptedClient(
             [search(limit=10), search("dinner", limit=10), detail("a1"), hand_off("a1")]
         )
@@ -395,7 +389,7 @@ class TestModelFailures:
         assert max(sent) < 8_000
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 
-    async def test_what_a_foreign_client_raises_does_not_escape(self, library: Library) -> None:
+    async def test_errors_of_third_party_clients_are_converted(self, library: Library) -> None:
         def explode(_: object) -> object:
             raise RuntimeError("boom")
 
@@ -405,7 +399,7 @@ class TestModelFailures:
 
 class TestCancellation:
     @pytest.mark.concurrent
-    async def test_a_cancelled_token_gives_a_result_at_once(self, library: Library) -> None:
+    async def test_cancelled_token_returns_a_result(self, library: Library) -> None:
         token = CancellationToken()
         client = HeldClient(search("database config port pool"), hand_off("a1"), free=1)
         recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
@@ -417,7 +411,7 @@ class TestCancellation:
         assert recalled.stop_reason is StopReason.CANCELLED
         assert recalled.handoff.relevant_memory_keys[:1] == ["a1"]
 
-    async def test_a_token_cancelled_before_asks_nobody(self, library: Library) -> None:
+    async def test_token_cancelled_before_the_start_calls_no_model(self, library: Library) -> None:
         token = CancellationToken()
         token.cancel()
         recaller = Recaller(library, ANN, ScriptedClient([]))
@@ -426,7 +420,7 @@ class TestCancellation:
 
     @pytest.mark.concurrent
     @on_both_engines
-    async def test_a_cancelled_task_is_cancelled(self, library: Library) -> None:
+    async def test_cancelled_task_raises(self, library: Library) -> None:
         client = HeldClient(hand_off())
         recaller = Recaller(library, ANN, client)
         task = asyncio.create_task(recaller.recall(ASKED, cancellation_token=CancellationToken()))
@@ -439,7 +433,7 @@ class TestCancellation:
 
 
 @pytest.mark.concurrent
-async def test_recalls_at_once_do_not_mix(library: Library) -> None:
+async def test_concurrent_recalls_are_independent(library: Library) -> None:
     def slow(key: str) -> ScriptedClient:
         return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
 
@@ -448,7 +442,7 @@ async def test_recalls_at_once_do_not_mix(library: Library) -> None:
 
 
 @on_both_engines
-async def test_nothing_stored_ends_at_once(library: Library) -> None:
+async def test_nothing_stored_ends_immediately(library: Library) -> None:
     recalled = await play(library, scope=Scope("nobody"))
     assert recalled.stop_reason is StopReason.NOTHING_STORED
     assert recalled.usage["model_calls"] == 0
@@ -457,13 +451,13 @@ async def test_nothing_stored_ends_at_once(library: Library) -> None:
 
 
 @on_both_engines
-async def test_a_disabled_user_is_not_recalled_for(library: Library) -> None:
+async def test_disabled_user_raises(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", enabled=False)
     with pytest.raises(Disabled):
         await play(library)
 
 
-async def test_keys_not_seen_in_this_recall_are_dropped_and_lower_the_confidence(
+async def test_unseen_keys_lower_the_confidence(
     library: Library,
 ) -> None:
     recalled = await play(
@@ -476,7 +470,7 @@ async def test_keys_not_seen_in_this_recall_are_dropped_and_lower_the_confidence
 
 
 @on_both_engines
-async def test_the_trace_is_stored_with_its_user(library: Library) -> None:
+async def test_trace_is_stored(library: Library) -> None:
     recalled = await play(library, search(), hand_off("a1"))
     stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
     assert stored.body["handoff"]["relevant_memory_keys"] == ["a1"]

@@ -14,7 +14,7 @@ from memrecall.testing import ScriptedClient, open_library
 from memrecall.types import Keyword, NewMemory, NewMessage, Origin, Role
 
 from ..model.openai_server import ModelServer, serve, tool_call
-from .stage import ASKED, ASKED_ZH, LIN, hand_off, search, talk
+from .recall_helpers import ASKED, ASKED_ZH, LIN, hand_off, search, talk
 
 LARGEST_HEAD: dict[Language, int] = {"en": 6_000, "zh": 4_500}
 LARGEST_RESULT = 3_000

@@ -17,7 +17,7 @@ from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
-from .stage import ASKED_ZH, LIN, NOW
+from .recall_helpers import ASKED_ZH, LIN, NOW
 
 pytestmark = pytest.mark.concurrent
 

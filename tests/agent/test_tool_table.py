@@ -17,7 +17,7 @@ from memrecall.agent.tools.models import TextAnswer, ToolInput, ToolOutput
 from memrecall.agent.tools.table import TOOLS, function_schemas, tools_for
 from memrecall.chat.options import ChatOptions
 from memrecall.chat.recalls import TurnRecalls
-from memrecall.chat.tools import Toolbox
+from memrecall.chat.tools import TurnTools
 from memrecall.errors import Disabled, InvalidArgument
 from memrecall.memory import Library
 from memrecall.model import prompts
@@ -25,7 +25,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.server.mcp.server import describe_tool, make_context
 from memrecall.server.rpc.methods import dispatcher
 
-from .stage import ANN, play
+from .recall_helpers import ANN, play
 
 SNAPSHOT = json.loads(Path(__file__).with_name("tool_schemas.json").read_text("utf-8"))
 PROMPTS = Path(__file__).parents[2] / "prompts"
@@ -234,7 +234,7 @@ class TestSixthTool:
     async def test_recall_loop(self, library: Library, sixth_tool: str) -> None:
         from memrecall.testing import call
 
-        from .stage import hand_off, results
+        from .recall_helpers import hand_off, results
 
         names = [schema["name"] for schema in function_schemas(Interface.RECALL, "zh")]
         assert names[-1] == sixth_tool
@@ -262,7 +262,7 @@ class TestSixthTool:
 
         recalls = TurnRecalls(Recaller(library, ANN), [], ChatOptions(), "en")
         answers = {"is_mentioned": TextAnswer(content="no")} if is_group else None
-        toolbox = Toolbox(recalls, "en", answers)
+        toolbox = TurnTools(recalls, "en", answers)
         assert sixth_tool in [schema["name"] for schema in toolbox.schemas]
         call = FunctionCall(id="1", name=sixth_tool, arguments='{"text": "tea"}')
         result = await toolbox.run(call)

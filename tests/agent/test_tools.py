@@ -17,7 +17,7 @@ from memrecall.scope import Permission, Scope
 from memrecall.testing import ScriptedClient, call, calls, say
 from memrecall.types import NewMemory, Origin
 
-from .stage import (
+from .recall_helpers import (
     ANN,
     ASKED,
     ASKED_ZH,

@@ -204,7 +204,7 @@ async def test_interrupted_answer_is_an_error(
     server.play(Reply(chunks=tuple(json.dumps(chunk) for chunk in said)))
     played = await ask(lite, ours(server))
     assert played.end.as_dict()["code"] == "UNAVAILABLE"
-    assert "broke its answer off" in played.end.as_dict()["message"]
+    assert "interrupted its answer" in played.end.as_dict()["message"]
     assert [m.content for m in await stored(lite, LIN)] == [ASKED]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from memrecall.agent import RecalledMemory
 from memrecall.chat import SingleChat
-from memrecall.chat.recalls import tell_events
+from memrecall.chat.recalls import memory_events
 from memrecall.errors import InvalidArgument, ModelFailed
 from memrecall.memory import Library
 from memrecall.testing import (
@@ -106,7 +106,7 @@ class TestAnswer:
             )
             for number, content in enumerate(contents)
         ]
-        first, short, last = (e["text"] for e in tell_events(memories, "What is my code?"))
+        first, short, last = (e["text"] for e in memory_events(memories, "What is my code?"))
         assert first.startswith("…")
         assert first.endswith("My code is 4711-QX.")
         assert short == contents[1]
@@ -305,7 +305,7 @@ class TestLog:
             events = json.loads(result.content)["events"]
             assert f"results {len(events)}, characters out {len(result.content)}" in line
         assert unknown.startswith("an unknown tool (called) returned")
-        assert ", in vain" in unknown
+        assert ", failed" in unknown
         assert (ASKED_EN in forged, "offsite" in real) == (wished, wished)
 
 

@@ -98,7 +98,7 @@ def test_json_is_one_object_with_the_answer_and_the_events(shell: Shell, chat: P
     ]
 
 
-def test_line_by_line_until_the_input_ends(
+def test_chat_reads_lines_until_end_of_input(
     shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = "My cat is called Momo.\n\nWhat is my cat called?\n"
@@ -112,7 +112,7 @@ def test_line_by_line_until_the_input_ends(
     assert ["answer" in json.loads(line) for line in again.out.splitlines()] == [True, True]
 
 
-def test_a_talk_goes_on_after_a_failure(
+def test_chat_continues_after_failed_turn(
     shell: Shell, db: Path, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script(fail("unreachable", "no route"), say("Hello."))
@@ -123,15 +123,13 @@ def test_a_talk_goes_on_after_a_failure(
     assert done.out.endswith("Hello.\n")
 
 
-def test_one_message_that_fails_is_the_commands_failure(
-    shell: Shell, db: Path, script: Any
-) -> None:
+def test_failed_single_message_fails_command(shell: Shell, db: Path, script: Any) -> None:
     script(fail("unreachable", "no route"))
     done = shell("chat", "hi", "--user", "lin", "--db", db)
     assert (done.code, done.err) == (2, "error: no route [UNAVAILABLE]\n")
 
 
-def test_leaks_and_degraded_answers_are_told(shell: Shell, db: Path, script: Any) -> None:
+def test_leaks_and_degraded_answers_are_reported(shell: Shell, db: Path, script: Any) -> None:
     script(say(f"Well. {DSML}"), say(DSML))
     done = shell("chat", "hi", "--user", "lin", "--db", db)
     assert "Well." in done.out
@@ -140,14 +138,14 @@ def test_leaks_and_degraded_answers_are_told(shell: Shell, db: Path, script: Any
     assert "function_calls" not in done.out
 
 
-def test_words_cannot_move_the_cursor(shell: Shell, db: Path, script: Any) -> None:
+def test_answer_text_cannot_move_cursor(shell: Shell, db: Path, script: Any) -> None:
     script(say("a\x1b[2Jb [red]c[/red]"))
     done = shell("chat", "hi", "--user", "lin", "--db", db)
     assert "\x1b" not in done.out
     assert "[red]c[/red]" in done.out
 
 
-def test_a_group_is_played_from_its_file(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_group_file_runs_members_in_order(shell: Shell, db: Path, tmp_path: Path) -> None:
     done = shell("chat", "--group", group_file(tmp_path), "--db", db)
     assert (done.code, done.err) == (0, "")
     lines = done.out.splitlines()
@@ -161,7 +159,7 @@ def test_a_group_is_played_from_its_file(shell: Shell, db: Path, tmp_path: Path)
     assert len(said) == 3
 
 
-def test_a_group_as_json(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_group_json_lists_posts_and_turns(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = group_file(tmp_path, answers=["bot"])
     done = shell("chat", "--group", file, "--db", db, "--json").json
     assert done["group_id"] == "team"
@@ -175,7 +173,7 @@ def test_a_group_as_json(shell: Shell, db: Path, tmp_path: Path) -> None:
     assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
 
 
-def test_a_wrong_group_file_names_the_place(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_invalid_group_file_names_field(shell: Shell, db: Path, tmp_path: Path) -> None:
     cases: list[tuple[dict[str, Any], str]] = [
         ({"members": []}, "members"),
         ({"members": [{"name": "Ann"}]}, "members.0.member_id"),
@@ -275,7 +273,7 @@ def _take_terminal() -> None:
 
 
 @pytest.mark.concurrent
-def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> None:
+def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
         person.type("hello\n")
@@ -286,7 +284,7 @@ def test_on_a_terminal_it_asks_and_ends_at_the_end_of_input(tmp_path: Path) -> N
 
 
 @pytest.mark.concurrent
-def test_on_a_terminal_lines_are_edited_and_brought_back(tmp_path: Path, shell: Shell) -> None:
+def test_terminal_edits_lines_and_offers_history(tmp_path: Path, shell: Shell) -> None:
     """In any script; also what was said in the session before."""
     left, up, back = "\x1b[D", "\x1b[A", "\x7f"
     with Terminal(tmp_path, "--user", "lin") as person:
@@ -312,7 +310,7 @@ def leaking() -> Reply:
 
 
 @pytest.mark.concurrent
-def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
+def test_terminal_keeps_log_out_of_answers(tmp_path: Path) -> None:
     with serve() as server:
         server.play(
             leaking(), stream([{"content": "Lisbon."}]), leaking(), stream([{"content": "x"}])
@@ -333,7 +331,7 @@ def test_on_a_terminal_no_log_line_stands_in_an_answer(tmp_path: Path) -> None:
 
 
 @pytest.mark.concurrent
-def test_ctrl_c_ends_an_answer_and_then_the_talk(tmp_path: Path) -> None:
+def test_ctrl_c_stops_answer_then_chat(tmp_path: Path) -> None:
     with serve() as server:
         server.play(
             replace(stream([{"content": "late"}]), seconds=60.0), stream([{"content": "Hi."}])
@@ -372,16 +370,14 @@ except KeyboardInterrupt:
 
 
 @pytest.mark.concurrent
-def test_ctrl_c_is_seen_before_the_editor_waits_for_a_key() -> None:
+def test_ctrl_c_interrupts_prompt_before_first_key() -> None:
     with Terminal.of(INTERRUPTED) as person:
         person.wait_for("you: ")
         person.wait_for("stopped")
         assert person.ends_with(0)
 
 
-def test_a_group_played_again_has_nothing_new_to_answer(
-    shell: Shell, db: Path, tmp_path: Path
-) -> None:
+def test_repeated_group_file_skips_answered_members(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = group_file(tmp_path, answers=["bot", "deep"])
     assert shell("chat", "--group", file, "--db", db).code == 0
     again = shell("chat", "--group", file, "--db", db)
@@ -392,7 +388,7 @@ def test_a_group_played_again_has_nothing_new_to_answer(
     assert told["turns"][0]["answer"] is None
 
 
-def test_a_person_talks_on_in_a_group(
+def test_group_continues_as_member(
     shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = group_file(tmp_path, messages=GROUP["messages"][:1], answers=["bot"])
@@ -416,7 +412,7 @@ def test_a_person_talks_on_in_a_group(
         (("--group", "FILE", "--as", "stranger"), "stranger"),
     ],
 )
-def test_only_a_member_talks_in_a_group(
+def test_group_rejects_unknown_speaker(
     shell: Shell, db: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     file = str(group_file(tmp_path))

@@ -41,7 +41,7 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
     return db
 
 
-def test_search_prints_one_object_with_the_promised_fields(shell: Shell, chat: Path) -> None:
+def test_search_json_has_documented_fields(shell: Shell, chat: Path) -> None:
     done = shell("search", "number7", "--user", "lin", "--db", chat, "--json")
     assert done.code == 0
     assert {"total_found", "results", "message"} <= done.json.keys()
@@ -80,7 +80,7 @@ def test_search_filters(shell: Shell, chat: Path, mode: str) -> None:
     check_each(FILTERS, check)
 
 
-def test_search_for_people(shell: Shell, chat: Path) -> None:
+def test_search_text_output(shell: Shell, chat: Path) -> None:
     done = shell(
         "search", '"数据库" AND number3', "--syntax", "query", "--user", "lin", "--db", chat
     )
@@ -98,14 +98,14 @@ def test_search_pages_by_cursor(shell: Shell, chat: Path) -> None:
     assert len(keys) == len(set(keys)) == 10
 
 
-def test_an_unknown_user_is_an_empty_result_that_says_so(shell: Shell, chat: Path) -> None:
+def test_unknown_user_returns_empty_result_with_note(shell: Shell, chat: Path) -> None:
     for command in (["search", "x"], ["messages"]):
         done = shell(*command, "--user", "nobody", "--db", chat, "--json")
         assert done.code == 0
         assert "'nobody' is not known" in done.json["message"]
 
 
-def test_messages_come_latest_first_with_the_fields_of_the_api(shell: Shell, chat: Path) -> None:
+def test_messages_are_newest_first_with_api_fields(shell: Shell, chat: Path) -> None:
     done = shell("messages", "--user", "lin", "--db", chat, "--limit", "5", "--json").json
     assert [item["message_id"] for item in done["items"]] == ["m11", "m10", "m09", "m08", "m07"]
     assert done["items"][0].keys() >= CHAT_MESSAGE
@@ -119,7 +119,7 @@ def test_messages_come_latest_first_with_the_fields_of_the_api(shell: Shell, cha
     assert [item["message_id"] for item in some.json["items"]] == ["m05", "m03", "m01"]
 
 
-def test_neighbors_come_earliest_first_around_their_anchor(shell: Shell, chat: Path) -> None:
+def test_neighbors_are_oldest_first_around_message(shell: Shell, chat: Path) -> None:
     base = ["neighbors", "m06", "--user", "lin", "--db", chat, "--json"]
     assert [i["message_id"] for i in shell(*base).json["items"]] == [f"m{n:02}" for n in range(7)]
     around = shell(*base, "--before", "1", "--after", "2").json["items"]
@@ -156,7 +156,7 @@ def test_stats_count(shell: Shell, chat: Path) -> None:
     assert shell("stats", "--db", chat, "--user", "maya", "--json").json["messages"] == 1
 
 
-def test_another_embedder_names_reindex_which_mends_it(
+def test_changed_embedder_error_names_reindex(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("memrecall.embedding.local.HashEmbedder.model", "hash-new", raising=True)
@@ -176,7 +176,7 @@ def test_another_embedder_names_reindex_which_mends_it(
     assert shell("search", "数据库", "--user", "lin", "--db", chat).code == 0
 
 
-def test_reindex_goes_on_where_it_was_stopped(
+def test_reindex_resumes_after_interruption(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.embedding.local import HashEmbedder
@@ -200,7 +200,7 @@ def test_reindex_goes_on_where_it_was_stopped(
     assert shell("reindex", "--db", chat, "--json").json["embedded"] == 5
 
 
-def test_reindex_analyses_text_of_an_older_version_anew(shell: Shell, chat: Path) -> None:
+def test_reindex_updates_text_of_older_version(shell: Shell, chat: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(chat) as raw:
@@ -215,7 +215,7 @@ def test_reindex_analyses_text_of_an_older_version_anew(shell: Shell, chat: Path
     assert shell("doctor", "--db", chat, "--quick").code == 0
 
 
-def test_doctor_shows_what_is_in_force(
+def test_doctor_shows_settings_in_effect(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MEMRECALL_API_KEY", "sk-very-secret")
@@ -242,7 +242,7 @@ class _Refusing(BaseHTTPRequestHandler):
 
 
 @pytest.mark.concurrent
-def test_doctor_asks_whether_the_model_answers(
+def test_doctor_checks_model_endpoint(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = HTTPServer(("127.0.0.1", 0), _Refusing)
@@ -264,7 +264,7 @@ def test_doctor_asks_whether_the_model_answers(
     assert f"m at {address}: no answer" in " ".join(dead.out.split())
 
 
-def test_only_what_can_go_on_says_so(
+def test_only_resumable_commands_offer_to_continue(
     shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stop(work: Coroutine[Any, Any, Any]) -> None:
@@ -369,7 +369,7 @@ def test_a_database_that_cannot_be_opened_is_named(shell: Shell, tmp_path: Path)
     check_each(cases, check)
 
 
-def test_a_newer_schema_is_refused_untouched(shell: Shell, chat: Path) -> None:
+def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:
     import sqlite3
 
     with sqlite3.connect(chat) as raw:
@@ -380,7 +380,7 @@ def test_a_newer_schema_is_refused_untouched(shell: Shell, chat: Path) -> None:
     assert "schema 99" in done.err
 
 
-def test_the_default_database_lies_in_the_users_data_folder(shell: Shell, tmp_path: Path) -> None:
+def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:
     nothing = shell("search", "x", "--user", "lin")
     assert nothing.code == 2
     assert "there is no database" in nothing.err
@@ -397,7 +397,7 @@ def test_control_characters_in_stored_text_do_not_reach_the_terminal(
     assert "[bold]tea" in done.out
 
 
-def test_emoji_that_are_joined_stay_one(shell: Shell, db: Path) -> None:
+def test_joined_emoji_are_preserved(shell: Shell, db: Path) -> None:
     shell("add", "family 👩‍👩‍👧‍👦", "--user", "lin", "--db", db)
     assert "👩‍👩‍👧‍👦" in shell("search", "family", "--user", "lin", "--db", db).out
 
@@ -434,7 +434,7 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
 
 
 @pytest.mark.concurrent
-def test_help_loads_nothing_but_the_parser_and_what_draws_it() -> None:
+def test_help_loads_only_parser_and_rich() -> None:
     loaded = set(python("-c", HELP).splitlines()[-1].split())
     assert "typer" in loaded
     assert not loaded & (HEAVY - {"typer", "rich"})

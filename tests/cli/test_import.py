@@ -29,7 +29,7 @@ def write(folder: Path, *lines: str) -> Path:
     return file
 
 
-def test_all_good_lines_exit_with_0(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_import_of_valid_lines_exits_0(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, *map(line, range(2_500)))
     done = shell("import", file, "--db", db, "--json")
     assert done.code == 0
@@ -63,7 +63,9 @@ BAD = [
 ]
 
 
-def test_a_bad_line_is_named_and_the_others_go_in(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_import_reports_invalid_line_and_stores_others(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
 
     numbers = itertools.count(10)
 
@@ -79,14 +81,16 @@ def test_a_bad_line_is_named_and_the_others_go_in(shell: Shell, db: Path, tmp_pa
     check_each(BAD, check)
 
 
-def test_a_bad_line_is_shown_to_a_person_too(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_import_prints_invalid_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
     done = shell("import", write(tmp_path, line(1), "{"), "--db", db)
     assert done.code == 1
     assert done.out == "1 message of 1 user imported\n"
     assert done.err.startswith("line 2: not JSON")
 
 
-def test_strict_imports_nothing_when_a_line_is_bad(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_strict_import_stores_nothing_with_invalid_line(
+    shell: Shell, db: Path, tmp_path: Path
+) -> None:
     file = write(tmp_path, *map(line, range(1_500)), "{")
     done = shell("import", file, "--db", db, "--strict", "--json")
     assert done.code == 2
@@ -98,7 +102,7 @@ def test_strict_imports_nothing_when_a_line_is_bad(shell: Shell, db: Path, tmp_p
     assert shell("stats", "--db", db, "--json").json["messages"] == 0
 
 
-def test_a_conflicting_line_is_the_later_one(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_conflicting_line_is_the_later_one(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, line(1), line(2), line(1, content="other"), line(1), line(3))
     done = shell("import", file, "--db", db, "--json")
     assert [fault["line"] for fault in done.json["bad"]] == [3]
@@ -115,7 +119,7 @@ def test_lines_for_a_disabled_user_are_bad_lines(shell: Shell, db: Path, tmp_pat
     assert done.json["stored"] == 1
 
 
-def test_user_fills_in_for_lines_that_name_none(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_user_option_is_default_for_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, line(1, user_id=None), line(2))
     assert shell("import", file, "--db", db, "--user", "maya").code == 0
     assert len(shell("messages", "--user", "maya", "--db", db, "--json").json["items"]) == 1
@@ -137,7 +141,7 @@ def test_every_accepted_field_is_stored(shell: Shell, db: Path, tmp_path: Path) 
     assert {name: item[name] for name in more} == more
 
 
-def test_a_byte_order_mark_and_blank_lines_do_no_harm(
+def test_import_ignores_byte_order_mark_and_blank_lines(
     shell: Shell, db: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "chat.jsonl"
@@ -145,14 +149,14 @@ def test_a_byte_order_mark_and_blank_lines_do_no_harm(
     assert shell("import", file, "--db", db, "--json").json["stored"] == 2
 
 
-def test_a_missing_file_leaves_no_database_behind(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_missing_import_file_creates_no_database(shell: Shell, db: Path, tmp_path: Path) -> None:
     done = shell("import", tmp_path / "nowhere.jsonl", "--db", db)
     assert done.code == 2
     assert "nowhere.jsonl" in done.err
     assert not db.exists()
 
 
-def test_repeats_are_welcome_in_a_session_that_has_ended(
+def test_repeated_import_into_ended_session_succeeds(
     shell: Shell, db: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path, line(1, session_id="s"), line(2, session_id="s"))
@@ -165,7 +169,7 @@ def test_repeats_are_welcome_in_a_session_that_has_ended(
     assert "has ended" in done.json["bad"][0]["reason"]
 
 
-def test_importing_again_embeds_what_a_killed_import_left(
+def test_repeated_import_embeds_pending_rows(
     shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write(tmp_path, *map(line, range(700)))
@@ -177,7 +181,7 @@ def test_importing_again_embeds_what_a_killed_import_left(
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
 
 
-def test_an_interrupted_import_says_how_to_go_on(
+def test_interrupted_import_says_how_to_continue(
     shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.memory import Library

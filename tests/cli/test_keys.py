@@ -12,7 +12,7 @@ from tests.cases import check_each
 from .conftest import Shell
 
 
-def test_a_key_is_printed_alone_and_once(shell: Shell, db: Path) -> None:
+def test_new_key_is_printed_once(shell: Shell, db: Path) -> None:
     made = shell("keys", "create", "--user", "u_12345", "--name", "phone", "--db", db)
     assert made.code == 0
     key = made.out.strip()
@@ -25,7 +25,7 @@ def test_a_key_is_printed_alone_and_once(shell: Shell, db: Path) -> None:
     assert key.split("_", 2)[2] not in listed.out
 
 
-def test_json_says_all_of_it(shell: Shell, db: Path) -> None:
+def test_key_json_has_all_fields(shell: Shell, db: Path) -> None:
     made = shell(
         *("keys", "create", "--user", "a", "--user", "b", "--agent", "helper", "--read-only"),
         *("--allow-sensitive", "--allow-knowledge", "--operator", "--expires", "30d"),
@@ -42,7 +42,7 @@ def test_json_says_all_of_it(shell: Shell, db: Path) -> None:
     assert listed == {"items": [made], "next_after": None}
 
 
-def test_a_revoked_key_is_listed_as_such(shell: Shell, db: Path) -> None:
+def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
     made = shell("keys", "create", "--all-users", "--db", db, "--json").json
     assert made["users"] is None
     assert (
@@ -57,7 +57,7 @@ def test_a_revoked_key_is_listed_as_such(shell: Shell, db: Path) -> None:
     assert "there is no key 0123456789abcdef" in unknown.err
 
 
-def test_a_whole_key_can_be_revoked_and_is_never_repeated(shell: Shell, db: Path) -> None:
+def test_revoke_accepts_whole_key_without_printing_it(shell: Shell, db: Path) -> None:
     made = shell("keys", "create", "--all-users", "--db", db, "--json").json
     secret = made["key"].split("_", 2)[2]
     for wrong in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
@@ -68,7 +68,7 @@ def test_a_whole_key_can_be_revoked_and_is_never_repeated(shell: Shell, db: Path
     assert f"key {made['key_id']} is revoked" in done.out
 
 
-def test_a_new_key_says_its_id_and_what_it_changes(shell: Shell, db: Path) -> None:
+def test_new_key_explains_id_and_effects(shell: Shell, db: Path) -> None:
     assert shell("add", "likes tea", "--user", "ann", "--db", db).code == 0
     first = shell("keys", "create", "--user", "ann", "--user", "annn", "--db", db)
     second = shell("keys", "create", "--user", "ann", "--db", db)
@@ -82,7 +82,7 @@ def test_a_new_key_says_its_id_and_what_it_changes(shell: Shell, db: Path) -> No
     assert "nothing is stored" not in second.err
 
 
-def test_keys_are_listed_in_the_order_they_were_made(shell: Shell, db: Path) -> None:
+def test_keys_are_listed_oldest_first(shell: Shell, db: Path) -> None:
     for name in ("one", "two", "three", "four"):
         shell("keys", "create", "--all-users", "--name", name, "--db", db)
     lines = shell("keys", "list", "--db", db).out.splitlines()
@@ -90,14 +90,14 @@ def test_keys_are_listed_in_the_order_they_were_made(shell: Shell, db: Path) -> 
     assert datetime.now(UTC).strftime("  %Y-%m-%d ") in lines[0]
 
 
-def test_an_operators_key_needs_no_user(shell: Shell, db: Path) -> None:
+def test_operator_key_needs_no_user(shell: Shell, db: Path) -> None:
     made = shell("keys", "create", "--operator", "--db", db, "--json").json
     assert made["users"] == []
     assert made["permissions"] == ["operator"]
     assert "no user; read and write; operator" in shell("keys", "list", "--db", db).out
 
 
-def test_what_cannot_be_a_key_is_refused(shell: Shell, db: Path) -> None:
+def test_invalid_key_options_are_rejected(shell: Shell, db: Path) -> None:
     cases: list[tuple[list[str], str]] = [
         ([], "the key would open nothing"),
         (["--user", "a", "--all-users"], "are mutually exclusive"),
@@ -119,7 +119,7 @@ def test_what_cannot_be_a_key_is_refused(shell: Shell, db: Path) -> None:
     check_each(cases, check)
 
 
-def test_spans_of_time() -> None:
+def test_expiry_durations() -> None:
     for text, span in [
         ("90m", timedelta(minutes=90)),
         ("12h", timedelta(hours=12)),
@@ -135,7 +135,7 @@ def test_spans_of_time() -> None:
         read_expiry("999999w")
 
 
-def test_many_keys_are_listed_in_parts(shell: Shell, db: Path) -> None:
+def test_keys_are_paged(shell: Shell, db: Path) -> None:
     for _ in range(3):
         shell("keys", "create", "--user", "a", "--db", db)
     first = shell("keys", "list", "--limit", 2, "--db", db, "--json").json

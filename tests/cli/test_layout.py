@@ -38,7 +38,7 @@ def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
     assert all(cell_len(line) <= width for line in closed)
 
 
-def test_what_no_line_can_hold_is_broken() -> None:
+def test_long_words_are_broken() -> None:
     assert plain(fold(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
 
 
@@ -46,7 +46,7 @@ def test_lines_are_kept_and_so_are_blank_ones() -> None:
     assert plain(fold(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
 
 
-def test_a_margin_does_not_colour_what_stands_beside_it() -> None:
+def test_margin_style_does_not_spread() -> None:
     first, second = indent([Text("one", "green"), Text("two")], 4, Text("1", "bold"))
     assert (first.plain, second.plain) == ("1   one", "    two")
     assert [(span.start, span.end, span.style) for span in first.spans] == [

@@ -31,7 +31,7 @@ def key_of(shell: Shell, db: Path, text: str) -> str:
 
 
 class TestMemories:
-    def test_adding_finds_facts_and_says_what_they_replace(self, shell: Shell, ann: Path) -> None:
+    def test_add_extracts_facts_and_shows_replaced_memory(self, shell: Shell, ann: Path) -> None:
         done = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
         assert done.code == 0
         assert done.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
@@ -124,7 +124,7 @@ def test_the_graph(shell: Shell, ann: Path) -> None:
 
 
 class TestSweep:
-    def test_it_says_what_would_go_and_asks(
+    def test_sweep_previews_and_asks(
         self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for _ in range(2):
@@ -140,7 +140,7 @@ class TestSweep:
         assert shell(*base).out.endswith("1 memory deleted\n")
         assert len(listed(shell, ann)) == 3
 
-    def test_for_programs_nothing_goes_without_yes(self, shell: Shell, ann: Path) -> None:
+    def test_sweep_json_deletes_only_with_yes(self, shell: Shell, ann: Path) -> None:
         base = ("sweep", "--user", "ann", "--most", 1, "--db", ann, "--json")
         told = shell(*base).json
         assert (told["dry_run"], told["found"], told["removed"]) == (True, 1, 0)
@@ -149,7 +149,7 @@ class TestSweep:
         assert (done["dry_run"], done["removed"]) == (False, 1)
         assert len(listed(shell, ann)) == 1
 
-    def test_of_everybody(self, shell: Shell, ann: Path) -> None:
+    def test_sweep_all_users(self, shell: Shell, ann: Path) -> None:
         shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
         told = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
         assert (told["users"], told["removed"]) == (2, 3)

@@ -117,7 +117,7 @@ def test_now_hides_what_was_said_later(shell: Shell, chat: Path) -> None:
     assert "lin-1" not in early["keys_seen"]
 
 
-def test_what_was_never_said_ends_in_a_question(shell: Shell, chat: Path) -> None:
+def test_unanswerable_request_ends_in_question(shell: Shell, chat: Path) -> None:
     for user, asked in (
         ("lin", "我的护照什么时候到期？"),
         ("maya", "When does my passport expire?"),
@@ -161,7 +161,7 @@ def test_sensitive_memories_need_a_permission(shell: Shell, chat: Path, script: 
     assert (allowed["withheld"], allowed["memories"][0]["memory_key"]) == (0, "code")
 
 
-def test_an_agent_sees_what_it_has_to_do_with(shell: Shell, chat: Path) -> None:
+def test_agent_option_restricts_recall(shell: Shell, chat: Path) -> None:
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--json"]
     assert "lin-1" in shell(*base, "--agent", "default").json["keys_seen"]
     assert shell(*base, "--agent", "other").json["keys_seen"] == []
@@ -217,9 +217,7 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
 ]
 
 
-def test_what_is_wrong_with_a_conversation_is_said_with_its_line(
-    shell: Shell, chat: Path, tmp_path: Path
-) -> None:
+def test_invalid_conversation_error_names_line(shell: Shell, chat: Path, tmp_path: Path) -> None:
 
     def check(case: tuple[str | bytes, str]) -> None:
         text, said = case
@@ -263,7 +261,7 @@ def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
     check_each(WRONG, check)
 
 
-def test_a_database_that_is_not_there_is_not_made(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     done = shell("recall", "x", "--user", "lin", "--db", db, "--record", tape)
     assert done.code == 2
@@ -305,9 +303,7 @@ def test_a_replay_needs_no_model(
     assert "│ " + PEANUTS in shell(*base, "--replay", tape).out
 
 
-def test_a_cassette_that_does_not_fit_is_named_with_call_and_part(
-    shell: Shell, chat: Path, tmp_path: Path
-) -> None:
+def test_replay_difference_names_call_and_part(shell: Shell, chat: Path, tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
     shell(*base, "--record", tape)
@@ -328,7 +324,7 @@ def test_a_cassette_that_does_not_fit_is_named_with_call_and_part(
     assert (error["details"]["call"], error["details"]["part"]) == (2, "tools")
 
 
-def test_a_replay_that_ends_early_is_a_difference(shell: Shell, chat: Path, tmp_path: Path) -> None:
+def test_incomplete_replay_is_an_error(shell: Shell, chat: Path, tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
     shell(*base, "--record", tape)
@@ -348,7 +344,7 @@ def test_a_replay_keeps_the_recorded_time(shell: Shell, chat: Path, tmp_path: Pa
     assert "was recorded with now = 2026-04-21T09:00:00Z" in other.err
 
 
-def test_a_recording_is_not_lost_by_another(shell: Shell, chat: Path, tmp_path: Path) -> None:
+def test_record_does_not_overwrite_cassette(shell: Shell, chat: Path, tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--record", tape]
     assert shell(*base).code == 0
@@ -420,9 +416,7 @@ def test_a_larger_window_is_a_new_iteration(
     assert "window 5 → 8" in done.out
 
 
-def test_a_model_that_fails_is_replaced_by_the_rules_and_said_so(
-    shell: Shell, chat: Path, script: Any
-) -> None:
+def test_failed_model_falls_back_to_rules(shell: Shell, chat: Path, script: Any) -> None:
     script(fail("authentication", "the key [sk] is wrong"))
     done = shell("recall", "Who has the spare key?", "--user", "maya", "--db", chat)
     assert done.code == 0
@@ -433,7 +427,7 @@ def test_a_model_that_fails_is_replaced_by_the_rules_and_said_so(
     assert "model_failed, window 5" in done.out
 
 
-def test_a_limit_hands_off_what_was_found_unjudged(shell: Shell, chat: Path, script: Any) -> None:
+def test_limit_hands_off_unjudged_results(shell: Shell, chat: Path, script: Any) -> None:
     script(look_for(GARAGE), say("a"), say("b"))
     done = shell("recall", "garage", "--user", "maya", "--db", chat)
     assert done.code == 0
@@ -441,9 +435,7 @@ def test_a_limit_hands_off_what_was_found_unjudged(shell: Shell, chat: Path, scr
     assert "not judged" in done.out
 
 
-def test_a_search_that_could_not_be_made_is_exit_code_1(
-    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failed_search_exits_1(shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from memrecall.errors import StorageError
     from memrecall.memory import Library
 
@@ -456,7 +448,7 @@ def test_a_search_that_could_not_be_made_is_exit_code_1(
     assert "storage: " in done.out
 
 
-def test_a_long_memory_is_cut_where_it_is_drawn(shell: Shell, chat: Path, script: Any) -> None:
+def test_long_memory_is_truncated_in_output(shell: Shell, chat: Path, script: Any) -> None:
     shell("add", "garage " + "长" * 3_000, "--user", "maya", "--db", chat, "--key", "long")
     script(look_for("garage"), finish("long"))
     done = shell("recall", "garage", "--user", "maya", "--db", chat)
@@ -465,7 +457,7 @@ def test_a_long_memory_is_cut_where_it_is_drawn(shell: Shell, chat: Path, script
     assert max(map(cell_len, done.out.splitlines())) <= 80
 
 
-def test_times_are_those_of_the_user(shell: Shell, chat: Path, script: Any) -> None:
+def test_times_are_in_user_time_zone(shell: Shell, chat: Path, script: Any) -> None:
     script(look_for("花生"), finish("lin-1"))
     shell("users", "zone", "lin", "Asia/Shanghai", "--db", chat)
     done = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW)
@@ -473,7 +465,7 @@ def test_times_are_those_of_the_user(shell: Shell, chat: Path, script: Any) -> N
     assert "2026-03-02 17:00  lin-1" in done.out
 
 
-def test_ctrl_c_ends_it_in_one_line(shell: Shell, chat: Path, script: Any) -> None:
+def test_ctrl_c_prints_one_line(shell: Shell, chat: Path, script: Any) -> None:
     def interrupt(request: object) -> Any:
         raise KeyboardInterrupt
 
@@ -512,7 +504,7 @@ def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.concurrent
-def test_a_reader_that_has_seen_enough_is_no_error(chat: Path) -> None:
+def test_closed_pipe_is_not_an_error(chat: Path) -> None:
     command = ["-c", "from memrecall.cli import main; main()", "recall", "花生过敏"]
     running = subprocess.Popen(
         [sys.executable, *command, "--user", "lin", "--db", str(chat)],

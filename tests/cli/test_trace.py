@@ -59,7 +59,7 @@ def recall(shell: Shell, chat: Path, user: str, asked: str, *more: str) -> Any:
 @pytest.mark.parametrize(
     ("user", "asked"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
 )
-def test_a_kept_trace_is_drawn_as_it_was_when_it_ran(
+def test_stored_trace_prints_like_live_recall(
     shell: Shell, chat: Path, tmp_path: Path, user: str, asked: str
 ) -> None:
     live = recall(shell, chat, user, asked).out
@@ -74,16 +74,14 @@ def test_a_kept_trace_is_drawn_as_it_was_when_it_ran(
     assert json.loads(shell("trace", "show", "--file", file, "--json").out) == kept.json
 
 
-def test_what_recall_prints_as_json_is_what_is_kept(shell: Shell, chat: Path) -> None:
+def test_recall_json_equals_stored_trace(shell: Shell, chat: Path) -> None:
     printed = recall(shell, chat, "lin", "花生过敏", "--json").json
     kept = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
     assert kept == printed
 
 
 @pytest.mark.usefixtures("script")
-def test_what_is_left_of_a_very_large_trace_can_be_drawn(
-    shell: Shell, chat: Path, tmp_path: Path
-) -> None:
+def test_truncated_large_trace_can_be_shown(shell: Shell, chat: Path, tmp_path: Path) -> None:
     kept = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
     kept["trace"]["events"] = kept["trace"]["events"][4:]
     for event in kept["trace"]["events"]:
@@ -97,7 +95,7 @@ def test_what_is_left_of_a_very_large_trace_can_be_drawn(
 
 
 @pytest.mark.usefixtures("script")
-def test_brief_draws_a_call_in_one_line(shell: Shell, chat: Path) -> None:
+def test_brief_prints_call_in_one_line(shell: Shell, chat: Path) -> None:
     full = recall(shell, chat, "lin", "我对花生过敏吗？").out
     brief = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--brief").out
     assert "│ 我对花生过敏。" in brief
@@ -125,14 +123,14 @@ def test_traces_are_listed_latest_first_and_by_pages(shell: Shell, chat: Path) -
     assert "--cursor" in drawn[2]
 
 
-def test_an_empty_list_says_so(shell: Shell, chat: Path) -> None:
+def test_empty_trace_list_prints_none(shell: Shell, chat: Path) -> None:
     assert shell("trace", "list", "--user", "lin", "--db", chat).out == "none\n"
     done = shell("trace", "show", "--last", "--user", "lin", "--db", chat)
     assert done.code == 2
     assert "no recall of user 'lin' is stored" in done.err
 
 
-def test_traces_of_others_are_not_seen(shell: Shell, chat: Path) -> None:
+def test_traces_of_other_users_are_hidden(shell: Shell, chat: Path) -> None:
     recall(shell, chat, "lin", "花生过敏")
     trace_id = shell("trace", "list", "--user", "lin", "--db", chat, "--json").json["items"][0]
     name = trace_id["trace_id"]
@@ -149,7 +147,9 @@ def test_a_trace_of_a_disabled_user_can_still_be_read(shell: Shell, chat: Path) 
     assert shell("trace", "show", "--last", "--user", "lin", "--db", chat).code == 0
 
 
-def test_no_days_keep_no_traces(shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zero_trace_days_stores_no_traces(
+    shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MEMRECALL_TRACE_DAYS", "0")
     recall(shell, chat, "lin", "花生过敏")
     assert shell("trace", "list", "--user", "lin", "--db", chat, "--json").json["items"] == []
@@ -198,7 +198,7 @@ def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
     check_each(WRONG, check)
 
 
-def test_a_file_that_is_no_result_is_refused(shell: Shell, tmp_path: Path) -> None:
+def test_show_rejects_file_without_result(shell: Shell, tmp_path: Path) -> None:
     cases: list[str] = [
         "",
         "not json",

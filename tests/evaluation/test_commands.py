@@ -26,7 +26,7 @@ def blind(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "retrieved": []}
 
 
-def test_compare_says_what_changed(bench: Bench) -> None:
+def test_compare_json_lists_changes_and_losses(bench: Bench) -> None:
     bench.run("a")
     bench.run("b")
     rewrite(bench, "b", lambda row: blind(row) if row["query_id"] in ("q1", "q4") else row)
@@ -41,7 +41,7 @@ def test_compare_says_what_changed(bench: Bench) -> None:
     assert done.json["worst"][0]["query"] == QUERIES[0]["query"]
 
 
-def test_compare_reads_well(bench: Bench) -> None:
+def test_compare_text_output(bench: Bench) -> None:
     bench.run("a")
     bench.run("b")
     rewrite(bench, "b", blind)
@@ -80,7 +80,7 @@ def test_runs_over_different_questions_are_not_compared(bench: Bench) -> None:
         assert words in done.err
 
 
-def test_a_report_is_one_file_that_needs_nothing_else(bench: Bench) -> None:
+def test_report_is_standalone_html(bench: Bench) -> None:
     bench.run("a")
     bench.run("b", "recall")
     page = bench.folder / "report.html"
@@ -97,7 +97,7 @@ def test_a_report_is_one_file_that_needs_nothing_else(bench: Bench) -> None:
     assert page.read_text("utf-8").count("<svg") == 4
 
 
-def test_a_report_escapes_what_others_wrote(bench: Bench) -> None:
+def test_report_escapes_html(bench: Bench) -> None:
     write_lines(bench.queries, [{**QUERIES[0], "category": "<script>alert(1)</script>"}])
     bench.run("a")
     page = bench.folder / "report.html"
@@ -150,7 +150,7 @@ def test_a_run_passes_against_its_own_baseline(many: Bench, mode: str) -> None:
     assert groups == {(name, kind) for name in names for kind in ("overall", "odd", "even")}
 
 
-def test_a_run_that_fell_is_told_by_the_exit_code(many: Bench) -> None:
+def test_check_exits_1_on_regression(many: Bench) -> None:
     many.run("run")
     file = many.folder / "baseline.json"
     many.shell("eval", "baseline", many.folder / "run", "--out", file)
@@ -172,7 +172,7 @@ def test_a_small_category_alone_does_not_fail(bench: Bench) -> None:
     assert [change["category"] for change in done.json["changes"]] == ["overall"]
 
 
-def test_baselines_that_do_not_fit_are_refused(bench: Bench) -> None:
+def test_mismatched_baselines_are_rejected(bench: Bench) -> None:
     bench.run("run")
     file = bench.folder / "baseline.json"
     bench.shell("eval", "baseline", bench.folder / "run", "--out", file)
@@ -197,7 +197,7 @@ def test_baselines_that_do_not_fit_are_refused(bench: Bench) -> None:
     assert "cannot read" in check("run")
 
 
-def test_an_incomplete_run_is_no_baseline(bench: Bench) -> None:
+def test_incomplete_run_cannot_be_baseline(bench: Bench) -> None:
     bench.run("run")
     summary = bench.file("run", "summary.json")
     told = json.loads(summary.read_bytes())
@@ -206,7 +206,7 @@ def test_an_incomplete_run_is_no_baseline(bench: Bench) -> None:
     assert (done.code, "is not complete" in done.err) == (2, True)
 
 
-def test_a_damaged_run_says_so(bench: Bench) -> None:
+def test_damaged_run_is_reported(bench: Bench) -> None:
     cases: list[tuple[str, str, str]] = [
         ("summary.json", "{", "summary.json cannot be read"),
         ("summary.json", '{"format": 7}', "has another format"),
@@ -231,7 +231,7 @@ def test_a_damaged_run_says_so(bench: Bench) -> None:
     check_each(cases, check)
 
 
-def test_better_depends_on_the_figure() -> None:
+def test_is_better_depends_on_metric() -> None:
     def change(metric: str, after: float) -> Change:
         return Change(metric, "overall", 9, 1.0, after, -0.1, 0.1)
 
@@ -241,6 +241,6 @@ def test_better_depends_on_the_figure() -> None:
     assert not change("ece", 0.5).is_significant
 
 
-def test_answers_survive_their_line() -> None:
+def test_question_result_round_trips_through_line() -> None:
     answer = QuestionResult("q", "c", (("k", 0.5), ("j", None)), probabilities=(0.1, 0.2))
     assert QuestionResult.from_dict(json.loads(answer.to_line())) == answer

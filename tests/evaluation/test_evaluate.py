@@ -47,7 +47,7 @@ async def test_a_run_in_one_call(library: Library, tmp_path: Path) -> None:
     assert repr(run) == "<Run run: search, 7 questions answered>"
 
 
-async def test_other_settings_ask_what_is_stored_already(library: Library, tmp_path: Path) -> None:
+async def test_second_run_reuses_imported_corpus(library: Library, tmp_path: Path) -> None:
     corpus, asked = files(tmp_path)
     both = await evaluate(library, corpus, asked, tmp_path / "both")
     words = await evaluate(
@@ -60,7 +60,7 @@ async def test_other_settings_ask_what_is_stored_already(library: Library, tmp_p
         await evaluate(library, corpus, asked, tmp_path / "anew")
 
 
-async def test_what_is_stored_must_be_the_corpus(library: Library, tmp_path: Path) -> None:
+async def test_stored_corpus_must_match(library: Library, tmp_path: Path) -> None:
     corpus, asked = files(tmp_path)
     with pytest.raises(
         InvalidArgument, match="holds 0 messages and 0 memories, the corpus 8 and 1"
@@ -82,7 +82,7 @@ async def test_an_unknown_mode_is_refused(library: Library, tmp_path: Path) -> N
         await evaluate(library, *files(tmp_path), tmp_path / "run", mode="guess")  # type: ignore[arg-type]
 
 
-def test_the_command_line_chooses_how_a_search_finds(bench: Bench) -> None:
+def test_retrieval_option_is_checked(bench: Bench) -> None:
     assert bench.run("words", "search", "--retrieval", "keyword").code == 0
     plan = json.loads(bench.file("words", "summary.json").read_bytes())["plan"]
     assert plan["retrieval"] == "keyword"
@@ -114,7 +114,9 @@ async def test_a_run_is_a_table_with_intervals_and_a_plot(
     assert "svg" in read.tags
 
 
-async def test_a_comparison_names_what_got_worse(runs: tuple[EvaluationRun, EvaluationRun]) -> None:
+async def test_comparison_display_lists_largest_losses(
+    runs: tuple[EvaluationRun, EvaluationRun],
+) -> None:
     first, second = runs
     lost_one = (replace(second.answers[0], retrieved=()), *second.answers[1:])
     worse = EvaluationRun(second.name, second.state, second.questions, lost_one, second.seconds)
@@ -153,7 +155,7 @@ async def test_figures_are_images_that_need_nothing_else(
         assert repr(figure) == f"<Figure {figure.name}: {figure.heading}>"
 
 
-async def test_nothing_that_was_asked_is_html(library: Library, tmp_path: Path) -> None:
+async def test_questions_are_escaped_in_displays(library: Library, tmp_path: Path) -> None:
     asked = [
         {**QUERIES[0], "query": f"我对海鲜过敏吗 {EVIL}", "category": EVIL, "evidence": ["m2"]}
     ]

@@ -35,7 +35,7 @@ def recalled(key: str, keys: list[str], confidence: float) -> QuestionResult:
     return QuestionResult(key, "fact", tuple((k, None) for k in keys), recalled=outcome)
 
 
-def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None:
+def test_handoffs_are_compared_with_best_search_cut(bench: Bench) -> None:
     bench.run("search")
     bench.run("recall", "recall")
     runs = (bench.folder / "search", bench.folder / "recall")
@@ -55,7 +55,7 @@ def test_a_recall_is_held_against_the_best_cut_of_a_search(bench: Bench) -> None
     assert "handed_off" not in backwards.json
 
 
-def test_parts_of_a_recall_can_be_switched_off(bench: Bench) -> None:
+def test_recall_parts_can_be_disabled(bench: Bench) -> None:
     lines = read_lines(bench.queries)
     talk = "\n".join(["Hello!", "Hi."] * 3 + ["I had such good tea today."])
     write_lines(bench.queries, [*lines, {**lines[3], "query_id": "q8", "query": talk}])
@@ -92,7 +92,7 @@ def test_adversarial_questions_have_no_answer() -> None:
     assert table.counts(ROWS)[table.all_names.index("recall@10")] == 3
 
 
-def test_the_trade_off_goes_through_every_threshold() -> None:
+def test_abstention_curve_covers_every_threshold() -> None:
     asked = [question("q1", ["a"]), question("q2", ["b"]), question("q3", [])]
     answers = [recalled("q1", ["a"], 0.9), recalled("q2", ["b"], 0.3), recalled("q3", [], 0.4)]
     pairs = list(zip(asked, answers, strict=True))

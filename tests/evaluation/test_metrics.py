@@ -80,7 +80,7 @@ def test_only_unanswerable_questions_have_no_evidence_figures() -> None:
     assert told["results@0.5"]["value"] == 1.0
 
 
-def test_what_a_threshold_keeps() -> None:
+def test_threshold_metrics() -> None:
     asked = [question(1, ["a", "b"]), question(2, ["c"])]
     answers = [found(1, ["a", "b", "x"], [0.9, 0.4, 0.6]), found(2, ["x", "c"], [0.3, 0.2])]
     told = values(asked, answers)
@@ -163,7 +163,7 @@ def test_a_paired_interval_sees_what_two_intervals_hide() -> None:
     assert high[0] == pytest.approx(0.05)
 
 
-def test_a_figure_without_meaning_has_no_interval() -> None:
+def test_undefined_metric_has_no_interval() -> None:
     empty = MetricTable.of({"score": (np.zeros(3), np.zeros(3))}, {})
     low, high = intervals(empty, np.arange(3))
     assert np.isnan([low[0], high[0]]).all()
@@ -222,7 +222,7 @@ def test_the_order_of_the_questions_does_not_matter(
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=40))
-def test_a_perfect_prophet_has_no_calibration_error(told: list[tuple[float, bool]]) -> None:
+def test_perfect_predictions_have_no_calibration_error(told: list[tuple[float, bool]]) -> None:
     true = np.array([float(came) for _, came in told])
     assert calibration_error(true, true) == 0.0
     predicted = np.array([said for said, _ in told])

@@ -121,7 +121,9 @@ def test_ctrl_c_during_the_last_question_closes_the_database_cleanly(
 
 
 @MODES
-def test_a_stopped_run_goes_on(bench: Bench, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_continues(
+    bench: Bench, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bench.run("whole", mode)
     stop_after(3, monkeypatch)
     stopped = bench.run("run", mode)
@@ -167,7 +169,7 @@ def prepare_environment(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.concurrent
 @pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL], ids=["int", "kill"])
-def test_a_killed_process_leaves_a_folder_to_go_on_with(many: Bench, sign: signal.Signals) -> None:
+def test_killed_run_can_be_continued(many: Bench, sign: signal.Signals) -> None:
     files = ("--corpus", many.corpus, "--queries", many.queries, "--mode", "search")
     code = 130 if sign is signal.SIGINT else -sign
     with subprocess.Popen(
@@ -204,12 +206,12 @@ main()
 """
 
 
-def test_a_complete_run_asks_nothing(bench: Bench) -> None:
+def test_complete_run_asks_no_questions(bench: Bench) -> None:
     assert bench.run("run").json["asked"] == len(QUERIES)
     assert bench.run("run").json["asked"] == 0
 
 
-def test_half_a_line_is_asked_again(bench: Bench) -> None:
+def test_incomplete_result_line_is_asked_again(bench: Bench) -> None:
     bench.run("run")
     whole = bench.file("run", "results.jsonl").read_bytes()
     bench.file("run", "results.jsonl").write_bytes(whole[: len(whole) // 2])
@@ -218,7 +220,9 @@ def test_half_a_line_is_asked_again(bench: Bench) -> None:
     assert len(read_lines(bench.file("run", "timings.jsonl"))) == len(QUERIES)
 
 
-def test_a_stopped_import_is_repeated(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_corpus_import_is_repeated(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from memrecall.memory import Library
 
     async def interrupted(*_: Any, **__: Any) -> None:
@@ -287,7 +291,7 @@ def test_recorded_recalls_replay(bench: Bench) -> None:
     assert "q4.jsonl" in bench.run("missing", "recall", "--replay", tapes).err
 
 
-def test_arguments_that_cannot_be_meant(bench: Bench) -> None:
+def test_contradictory_run_options_are_rejected(bench: Bench) -> None:
     assert "unknown mode 'guess'. Use search or recall" in bench.run("run", "guess").err
     both = ("--record", bench.folder / "a", "--replay", bench.folder / "b")
     assert "are mutually exclusive" in bench.run("run", "recall", *both).err
@@ -361,7 +365,7 @@ def test_two_runs_do_not_write_into_one_folder(bench: Bench) -> None:
     assert bench.run("run").code == 0
 
 
-def test_a_killed_run_is_told_as_it_is(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_run_is_listed_as_incomplete(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     bench.run("runs/killed")
     summary = bench.folder / "runs" / "killed" / "summary.json"
     state = json.loads(summary.read_bytes())

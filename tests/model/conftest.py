@@ -11,7 +11,7 @@ from .openai_server import ModelServer, serve
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelServer]:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setattr(clients, "PAUSES", (0.01, 0.01))
+    monkeypatch.setattr(clients, "_PAUSES", (0.01, 0.01))
     with serve() as running:
         yield running
 

@@ -284,17 +284,17 @@ CALL = (
 
 
 BROKEN = (
-    ("[1]\n", "line 1 is no line of a cassette"),
-    (CALL.replace('"cassette": 1', '"cassette": 7'), "a cassette of version 7"),
-    (CALL + "{oops\n", "line 2 is no line of a cassette"),
-    ('{"call": 1}\n', "line 1 is no line of a cassette: digests"),
-    (CALL.replace('"failure"', '"other"'), "line 1 is no line of a cassette"),
+    ("[1]\n", "line 1 is not a cassette line"),
+    (CALL.replace('"cassette": 1', '"cassette": 7'), "cassette version 7"),
+    (CALL + "{oops\n", "line 2 is not a cassette line"),
+    ('{"call": 1}\n', "line 1 is not a cassette line: digests"),
+    (CALL.replace('"failure"', '"other"'), "line 1 is not a cassette line"),
     (
         '{"call": 1, "digests": {}, "kept": 0, "messages": [], "tools": [], "options": {}}\n',
         "either a response or a failure",
     ),
     (CALL.replace('"call": 1', '"call": 2'), "has the calls [2]"),
-    (CALL.replace(", " + HEADER, ""), "does not tell the model"),
+    (CALL.replace(", " + HEADER, ""), "the first call has no header"),
 )
 
 
@@ -371,8 +371,8 @@ async def test_long_histories_are_not_read_anew_every_time(
         read.append(message)
         return real(message)
 
-    real = canonical.plain_message
-    monkeypatch.setattr(canonical, "plain_message", plain_message)
+    real = canonical.public_message
+    monkeypatch.setattr(canonical, "public_message", plain_message)
     client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
     messages: list[LLMMessage] = [user("长" * 2000)]
     for i in range(100):

@@ -302,7 +302,7 @@ async def test_nobody_waits_as_long_as_a_server_likes(
 async def test_a_server_that_hangs(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
-    monkeypatch.setattr(clients, "PAUSES", (3600.0,))  # who tries again waits for that long
+    monkeypatch.setattr(clients, "_PAUSES", (3600.0,))  # who tries again waits for that long
     server.play(Reply(seconds=LIMIT))
     client = ServerClient("tiny", base_url=server.url, timeout=0.2)
     async with asyncio.timeout(LIMIT):

@@ -107,7 +107,7 @@ async def test_a_prompt_without_a_rule_is_named() -> None:
     client = RuleClient({"judge": says("yes")})
     with pytest.raises(ModelFailed, match=r"no rule for the prompt 'recall'.*rules for: judge"):
         await client.create([SYSTEM, ASK])
-    with pytest.raises(ModelFailed, match="without a prompt that it knows"):
+    with pytest.raises(ModelFailed, match="no prompt that the offline client knows"):
         await client.create([ASK])
 
 

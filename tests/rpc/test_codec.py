@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.server.rpc import Code
 
-from .speaking import NOBODY, RESERVED, SPECIFIED, ask
+from .rpc_helpers import NOBODY, RESERVED, SPECIFIED, ask
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5)
 VALUES = st.recursive(

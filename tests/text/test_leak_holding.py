@@ -9,18 +9,18 @@ import pytest
 
 from memrecall.text import LeakFilter, filter_leaks
 from memrecall.text.leaks.automaton import OTHER, AutomatonState
-from memrecall.text.leaks.candidates import LONGEST_FORM
-from memrecall.text.leaks.formats import ANSWERS, Kind, StartPosition
+from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
+from memrecall.text.leaks.formats import ANSWERS, FormatKind, StartPosition
 from memrecall.text.leaks.json_calls import (
     ARGUMENT_KEYS,
     CALL_KEYS,
     LIST_KEYS,
-    LONGEST_JSON,
+    MAX_JSON_LENGTH,
     NAME_KEYS,
     OTHER_KEYS,
 )
-from memrecall.text.leaks.markdown import LONGEST_SPAN
-from memrecall.text.leaks.matchers import Form, formats_for
+from memrecall.text.leaks.markdown import MAX_SPAN_LENGTH
+from memrecall.text.leaks.matchers import FormatEntry, get_formats
 from tests.cases import check_each
 from tests.text.leak_cases import CASES, TOOLS
 from tests.text.leak_samples import MADE_SAMPLES
@@ -47,25 +47,25 @@ KEPT_CASES = [case.text for case in CASES if case.reasoning == "keep"]
 known_endings: dict[int, list[str]] = {}  # by state: those live as long as the formats
 
 
-def shortest_endings(state: AutomatonState[Form]) -> list[str]:
+def shortest_endings(state: AutomatonState[FormatEntry]) -> list[str]:
     """The fewest characters that complete a form, and the fewest that complete a call."""
     if id(state) not in known_endings:
         known_endings[id(state)] = list(find_endings(state))
     return known_endings[id(state)]
 
 
-def find_endings(state: AutomatonState[Form]) -> Iterator[str]:
+def find_endings(state: AutomatonState[FormatEntry]) -> Iterator[str]:
     todo, seen, is_first = deque([(state, "")]), {id(state)}, True
     while todo and len(seen) < MOST_STATES:
         reached, ending = todo.popleft()
-        if reached.done is not None:
-            is_call = reached.done.row.kind is Kind.CALL
+        if reached.matched is not None:
+            is_call = reached.matched.row.kind is FormatKind.CALL
             if is_first or is_call:
                 yield ending
             if is_call:
                 return
             is_first = False
-        if reached.over:
+        if reached.is_settled:
             continue
         for char in [*sorted(reached.characters), OTHER]:
             after = reached[char]
@@ -77,12 +77,14 @@ def find_endings(state: AutomatonState[Form]) -> Iterator[str]:
 def endings(held: str) -> Iterator[str]:
     """Texts that may complete what has begun."""
     yield from (*LINE_ENDS, ANSWER)
-    formats = formats_for(tuple(sorted(TOOLS)), "keep")
-    for watch, place in itertools.product(map(formats.prose, [None, *ANSWERS]), StartPosition):
-        state = watch.starts[place]
+    formats = get_formats(tuple(sorted(TOOLS)), "keep")
+    for watch, start_position in itertools.product(
+        map(formats.prose, [None, *ANSWERS]), StartPosition
+    ):
+        state = watch.starts[start_position]
         for char in held:
             state = state[char]
-        for found in [] if state.over else shortest_endings(state):
+        for found in [] if state.is_settled else shortest_endings(state):
             yield found
             yield found + CALL.removeprefix('"')
             yield found + ANSWER
@@ -193,11 +195,11 @@ def test_what_is_held_back() -> None:
 
 
 LONG_FORMS: list[tuple[str, int]] = [
-    ("<tool_call" + " " * 9_999, LONGEST_FORM),
-    ("{" + "\n" * 9_999, LONGEST_FORM),
-    ('{"arguments": "' + "x" * 9_999, LONGEST_JSON),
-    ('{"arguments": ' + "[" * 9_999, LONGEST_JSON),
-    ("`" + '<tool_call>{"' * 999, LONGEST_SPAN),
+    ("<tool_call" + " " * 9_999, MAX_FORMAT_LENGTH),
+    ("{" + "\n" * 9_999, MAX_FORMAT_LENGTH),
+    ('{"arguments": "' + "x" * 9_999, MAX_JSON_LENGTH),
+    ('{"arguments": ' + "[" * 9_999, MAX_JSON_LENGTH),
+    ("`" + '<tool_call>{"' * 999, MAX_SPAN_LENGTH),
     ("<" * 9_999, 1),
     ("x " + "`" * 9_999, 0),
 ]

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.text import filter_leaks
-from memrecall.text.leaks.automaton import OTHER, Automaton, AutomatonState, write_search
-from memrecall.text.leaks.formats import CALLS, Kind, Row, StartPosition
-from memrecall.text.leaks.matchers import formats_for, macros_for
-from memrecall.text.leaks.patterns import one_of, parse
+from memrecall.text.leaks.automaton import OTHER, Automaton, AutomatonState, compile_search
+from memrecall.text.leaks.formats import CALLS, FormatKind, FormatRow, StartPosition
+from memrecall.text.leaks.matchers import expand_macros, get_formats
+from memrecall.text.leaks.patterns import parse, parse_words
 from tests.cases import check_each
 from tests.text.leak_cases import TOOLS, read_cases
 
@@ -52,27 +52,27 @@ def first_match(pattern: str, text: str) -> int | None:
 def test_it_stops_at_the_shortest_match(pattern: str, text: str) -> None:
     _, state = automaton_of(pattern)
     length = 0
-    while not state.over and length < len(text):
+    while not state.is_settled and length < len(text):
         state = state[text[length]]
         length += 1
-    assert (length if state.done else None) == first_match(pattern, text)
+    assert (length if state.matched else None) == first_match(pattern, text)
 
 
 @given(patterns(), st.text(alphabet=LETTERS, max_size=6), st.text(alphabet=LETTERS, max_size=6))
 def test_a_text_that_can_still_match_is_not_given_up(pattern: str, text: str, rest: str) -> None:
     _, state = automaton_of(pattern)
     if first_match(pattern, text) is None and re.fullmatch(pattern, text + rest):
-        assert run(state, text).alive
+        assert run(state, text).can_match
 
 
 @given(patterns(), st.text(alphabet=LETTERS + "x", max_size=12))
 def test_the_search_misses_no_place_where_a_match_can_begin(pattern: str, text: str) -> None:
     _, state = automaton_of(pattern)
-    if state[OTHER].alive:
+    if state[OTHER].can_match:
         with pytest.raises(ValueError, match="any character"):
-            write_search(state, state)
+            compile_search(state, state)
         return
-    search = write_search(state, state)
+    search = compile_search(state, state)
     for at in range(len(text)):
         if may_become_a_match(state, text[at:]):
             assert search.match(text, at)
@@ -81,46 +81,46 @@ def test_the_search_misses_no_place_where_a_match_can_begin(pattern: str, text: 
 def may_become_a_match(state: AutomatonState[str], text: str) -> bool:
     for char in text:
         state = state[char]
-        if state.over:
+        if state.is_settled:
             break
-    return state.alive
+    return state.can_match
 
 
 def test_the_first_of_the_table_wins() -> None:
     _, state = automaton_of("a(b|c)", "ab")
-    assert run(state, "ab").done == "a(b|c)"
+    assert run(state, "ab").matched == "a(b|c)"
 
 
 def test_a_mark_says_from_where_on_an_end_is_a_cut() -> None:
     _, state = automaton_of("ab§cd")
-    assert [run(state, "abcd"[:n]).cut for n in range(4)] == [None, None, "ab§cd", "ab§cd"]
+    assert [run(state, "abcd"[:n]).truncated for n in range(4)] == [None, None, "ab§cd", "ab§cd"]
 
 
 def test_letters_match_in_both_cases_unless_exact() -> None:
     automaton: Automaton[str] = Automaton()
     state = automaton.start([automaton.add(parse("aB", {}), "any")])
-    assert run(state, "Ab").done == "any"
+    assert run(state, "Ab").matched == "any"
     exact: Automaton[str] = Automaton()
     state = exact.start([exact.add(parse("aB", {}, exact=True), "exact")])
-    assert run(state, "Ab").done is None
+    assert run(state, "Ab").matched is None
 
 
 def test_macros_and_words() -> None:
     automaton: Automaton[str] = Automaton()
-    macros = {"T": one_of(("a|b", "c"))}
+    macros = {"T": parse_words(("a|b", "c"))}
     state = automaton.start([automaton.add(parse(r"<\T>", macros), "named")])
-    assert run(state, "<a|b>").done == "named"
-    assert not run(state, "<a>").alive
+    assert run(state, "<a|b>").matched == "named"
+    assert not run(state, "<a>").can_match
 
 
 @pytest.mark.parametrize(
     ("pattern", "words"),
     [
-        ("(a", "ends too early"),
+        ("(a", "is incomplete"),
         ("a)", "unbalanced"),
-        ("[a", "ends too early"),
+        ("[a", "is incomplete"),
         ("a(b§)", "inside a group"),
-        ("a\\", "ends too early"),
+        ("a\\", "is incomplete"),
     ],
 )
 def test_a_bad_pattern_is_an_error(pattern: str, words: str) -> None:
@@ -129,37 +129,37 @@ def test_a_bad_pattern_is_an_error(pattern: str, words: str) -> None:
 
 
 def test_no_form_can_begin_with_white_space_or_match_nothing() -> None:
-    watch = formats_for(("search_memory",), "strip").prose()
-    for place in StartPosition:
-        assert not watch.starts[place].over
-        assert not any(watch.starts[place][space].alive for space in " \t\n\r\u3000")
+    watch = get_formats(("search_memory",), "strip").prose()
+    for start_position in StartPosition:
+        assert not watch.starts[start_position].is_settled
+        assert not any(watch.starts[start_position][space].can_match for space in " \t\n\r\u3000")
 
 
-def shortest_example(row: Row) -> str:
+def shortest_example(row: FormatRow) -> str:
     """The fewest characters that a row matches, or that it is cut off in if it never does."""
-    automaton: Automaton[Row] = Automaton()
-    macros = macros_for(TOOLS)
+    automaton: Automaton[FormatRow] = Automaton()
+    macros = expand_macros(TOOLS)
     start = automaton.start([automaton.add(parse(row.pattern, macros, exact=row.exact), row)])
-    todo, seen, cut = deque([(start, "")]), {id(start)}, ""
+    todo, seen, truncated = deque([(start, "")]), {id(start)}, ""
     while todo:
         state, text = todo.popleft()
-        if state.done is not None:
+        if state.matched is not None:
             return text
-        cut = cut or (text if state.cut is not None else "")
+        truncated = truncated or (text if state.truncated is not None else "")
         for char in sorted(state.characters):
-            if state[char].alive and id(state[char]) not in seen:
+            if state[char].can_match and id(state[char]) not in seen:
                 seen.add(id(state[char]))
                 todo.append((state[char], text + char))
-    return cut
+    return truncated
 
 
 def test_every_row_hides_what_it_matches() -> None:
-    def check(row: Row) -> None:
+    def check(row: FormatRow) -> None:
         example = shortest_example(row)
         assert example
-        if row.kind is Kind.JSON:
+        if row.kind is FormatKind.JSON:
             example += 'name": "search_memory", "arguments": {}}'
-        before = BEFORE[row.place]
+        before = BEFORE[row.start_position]
         visible, leaks = filter_leaks(before + example, TOOLS)
         assert visible == before
         assert leaks[0].position == len(before)

@@ -18,7 +18,7 @@ from benchmarks.leaks import (
     stream,
 )
 from memrecall.text import LeakFilter
-from memrecall.text.leaks.json_calls import LONGEST_JSON
+from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from memrecall.text.leaks.matchers import Reasoning
 from tests.cases import check_each
 from tests.counting import Characters, count_calls, counted
@@ -26,7 +26,7 @@ from tests.counting import Characters, count_calls, counted
 BUSY = 2.0  # how much a busy machine may disturb a ratio of CPU times
 TRIES = 3  # a busy machine disturbs some of them
 SAMPLE = 16_000
-PART = LONGEST_JSON  # characters: no more is ever held back
+PART = MAX_JSON_LENGTH  # characters: no more is ever held back
 TEXTS = read_ordinary()
 # Calls of functions for four characters, at most; some have more marks a line than any document.
 CALLS = {"English prose": 6, "list of spans": 20, "stray backticks": 20}

@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.text import LeakFilter, filter_leaks
-from memrecall.text.leaks.candidates import LONGEST_FORM
-from memrecall.text.leaks.json_calls import LONGEST_JSON
+from memrecall.text.leaks.buffer import MAX_FORMAT_LENGTH
+from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH
 from memrecall.text.leaks.matchers import Reasoning
 from tests.text.leak_cases import CASES, TOOLS
 
@@ -195,7 +195,7 @@ def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Re
     leaks = LeakFilter(tools, reasoning=mode)
     for chunk in chunks:
         leaks.feed(chunk)
-        assert len(leaks.held) <= max(LONGEST_FORM, LONGEST_JSON)
+        assert len(leaks.held) <= max(MAX_FORMAT_LENGTH, MAX_JSON_LENGTH)
     leaks.close()
     assert leaks.held == ""
 

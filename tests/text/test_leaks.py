@@ -111,11 +111,13 @@ def check_sizes(case: Case, sizes: Iterable[int]) -> None:
 
 def test_lines_before_a_call_change_nothing_about_it() -> None:
     def check(case: Case) -> None:
-        alone = stream(case.filter(), [case.text])[1]
+        is_standalone = stream(case.filter(), [case.text])[1]
         for before in ("第一行。\n", "First line.\n\n", "`code` and\n> "):
             visible, leaks = stream(case.filter(), [before, case.text])
             assert visible == before + case.visible
-            assert leaks == [replace(leak, position=leak.position + len(before)) for leak in alone]
+            assert leaks == [
+                replace(leak, position=leak.position + len(before)) for leak in is_standalone
+            ]
 
     check_each([case for case in CASES if case.leak and not case.at_start], check, label)
 
@@ -157,13 +159,15 @@ class TestFilter:
         leaks = LeakFilter(TOOLS)
         leaks.close()
         assert leaks.close() == ""
-        with pytest.raises(ValueError, match="each answer needs a new one"):
+        with pytest.raises(ValueError, match="create a new one for each answer"):
             leaks.feed("more")
 
     def test_mistakes_of_the_caller_are_told(self) -> None:
-        with pytest.raises(InvalidArgument, match="a list of names, not the text 'search_memory'"):
+        with pytest.raises(
+            InvalidArgument, match="a list of names, not the string 'search_memory'"
+        ):
             LeakFilter("search_memory")
-        with pytest.raises(InvalidArgument, match="not False"):
+        with pytest.raises(InvalidArgument, match="reasoning False is unknown"):
             LeakFilter(TOOLS, reasoning=cast("Reasoning", False))
 
     def test_filters_do_not_know_of_each_other(self) -> None:

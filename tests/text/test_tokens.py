@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memrecall.text.tokens import BREAK, LONGEST_EXTRA, Analysis, analyze, is_cjk, locate, stem
+from memrecall.text.tokens import BREAK, MAX_EXTRA_LENGTH, Analysis, analyze, is_cjk, locate, stem
 from tests.cases import check_each
 
 _PIECES = st.sampled_from(
@@ -111,7 +111,7 @@ def test_a_stem_has_neither_case_accent_nor_apostrophe() -> None:
 
 
 def test_an_endless_chunk_is_no_extra() -> None:
-    assert analyze("a-" * LONGEST_EXTRA + "a").extras == []
+    assert analyze("a-" * MAX_EXTRA_LENGTH + "a").extras == []
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ class ToolInput(BaseModel):
 
 
 class StrictInput(ToolInput):
-    """Arguments whose types are not converted, for clients that send JSON."""
+    """Arguments without type conversion, for clients that send JSON."""
 
     model_config = ConfigDict(strict=True)
 

@@ -319,7 +319,7 @@ def _entry(tool: Tool) -> ToolEntry:
 
 
 async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseModel) -> BaseModel:
-    """Run a recall tool with a state of its own; raises typed errors of memrecall."""
+    """Run a recall tool with a new state; raises the typed errors of memrecall."""
     version = await library.store.feed(scope.user_id).version()
     if version is not None:
         await library.store.require_active(version, scope)

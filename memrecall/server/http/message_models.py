@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from memrecall.search.request import LARGEST_PAGE, LARGEST_TOP_K, PAGE_SIZE, TOP_K
 from memrecall.store import MessageFilter
-from memrecall.text.query import LONGEST_QUERY
+from memrecall.text.query import MAX_QUERY_LENGTH
 from memrecall.types import ID_LENGTH, Id, Moment, Name, NewMessage, Role
 
 MAX_BATCH = 1_000
@@ -53,7 +53,7 @@ Cursor = Annotated[
 Since = Annotated[Moment, Field(description="Start of the time range (inclusive).")]
 Until = Annotated[Moment, Field(description="End of the time range (exclusive).")]
 Whole = Field(strict=True)  # JSON says 5, not "5" and not 5.0
-QueryText = Annotated[str, Field(min_length=1, max_length=LONGEST_QUERY, pattern=r"\S")]
+QueryText = Annotated[str, Field(min_length=1, max_length=MAX_QUERY_LENGTH, pattern=r"\S")]
 
 
 def require_exactly_one(**types: str) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def make_context(
     caches: Caches | None = None,
     limiter: Limiter = nullcontext,
 ) -> ToolContext:
-    """Return the context of one caller, whose recalls are limited by `limiter`."""
+    """Return the context of one caller; `limiter` limits its recalls."""
     options = RecallOptions(keep_traces_days=library.settings.trace_days)
     recaller = Recaller(library, scope, model_client, options, caches=caches)
 

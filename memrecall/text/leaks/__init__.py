@@ -1,6 +1,6 @@
-"""Tool calls that models write as text, kept from the reader of a stream.
+"""A streaming filter that hides tool calls which models write as text.
 
-`formats.py` is the table of forms, `filter.py` the engine that reads a text by it.
+`formats.py` is the table of formats, `engine.py` the scanner that applies it.
 """
 
 from memrecall.text.leaks.filter import LeakFilter, filter_leaks

@@ -1,8 +1,8 @@
-"""Many patterns matched at once, a character at a time, with no way back.
+"""An automaton that matches many patterns at once, one character at a time.
 
 The patterns become one nondeterministic automaton; sets of its nodes become states when a text
-first reaches them. A state knows all that the filter asks: whether a pattern is complete, whether
-any still can be, and whether a text that ends here was cut off inside one.
+first reaches them. A state knows whether a pattern matches, whether any still can, and whether a
+text that ends here is a truncated match.
 """
 
 import re
@@ -10,31 +10,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from memrecall.text.leaks.patterns import Chars, Choice, CutMark, Node, Repeat, Sequence
+from memrecall.text.leaks.patterns import Chars, Choice, Node, Repeat, Sequence, TruncationMark
 
-OTHER = ""  # stands for every character that no pattern names
+OTHER = ""  # any character that no pattern names
 _END = r"\Z"
 
 T = TypeVar("T")
 
 
 class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
-    """Where a text has got to; indexing it with a character is the next step."""
+    """The state after a text; indexing it with a character returns the next state."""
 
-    __slots__ = ("_automaton", "_nodes", "alive", "cut", "done", "over")
+    __slots__ = ("_automaton", "_nodes", "can_match", "is_settled", "matched", "truncated")
 
     def __init__(self, automaton: "Automaton[T]", nodes: frozenset[int]) -> None:
         super().__init__()
         self._automaton = automaton
         self._nodes = nodes
-        self.done: T | None = automaton.first_of(nodes, automaton.ends)
-        """The first pattern that is complete here."""
-        self.cut: T | None = automaton.first_of(nodes, automaton.marked)
-        """The first pattern that a text ending here was cut off in."""
-        self.alive = self.done is not None or bool(nodes)
-        """Whether a pattern is complete or can still be."""
-        self.over = self.done is not None or not nodes
-        """Whether there is no next step: a pattern is complete, or none can be."""
+        self.matched: T | None = automaton.first_pattern(nodes, automaton.final_nodes)
+        """The first pattern that matches here."""
+        self.truncated: T | None = automaton.first_pattern(nodes, automaton.truncation_nodes)
+        """The first pattern of which a text that ends here is a truncated match."""
+        self.can_match = self.matched is not None or bool(nodes)
+        """Whether a pattern matches or still can."""
+        self.is_settled = self.matched is not None or not nodes
+        """Whether no next state matters: a pattern matches, or none can."""
 
     def __missing__(self, char: str) -> "AutomatonState[T]":
         if char not in self._automaton.alphabet:
@@ -45,80 +45,80 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
 
     @property
     def characters(self) -> set[str]:
-        """The characters that patterns name: all others lead where `OTHER` does."""
+        """The characters that patterns name; all others behave like `OTHER`."""
         return self._automaton.alphabet - {OTHER}
 
 
 @dataclass(slots=True)
 class Automaton(Generic[T]):
-    """The patterns, in the order of their precedence."""
+    """Patterns in the order of their precedence."""
 
     alphabet: set[str] = field(default_factory=lambda: {OTHER})
-    ends: dict[int, int] = field(default_factory=dict)  # node -> pattern
-    marked: dict[int, int] = field(default_factory=dict)
+    final_nodes: dict[int, int] = field(default_factory=dict)  # node -> pattern
+    truncation_nodes: dict[int, int] = field(default_factory=dict)
     _tags: list[T] = field(default_factory=list)
-    _moves: list[list[tuple[Chars, int]]] = field(default_factory=list)
-    _leaps: list[list[int]] = field(default_factory=list)  # without a character
+    _transitions: list[list[tuple[Chars, int]]] = field(default_factory=list)
+    _epsilon_moves: list[list[int]] = field(default_factory=list)  # transitions without a character
     _states: dict[frozenset[int], AutomatonState[T]] = field(default_factory=dict)
-    _is_marked: bool = False
+    _in_truncation: bool = False
 
     def add(self, node: Node, tag: T) -> int:
-        """Add a pattern; the node that it starts from."""
+        """Add a pattern and return its start node."""
         number = len(self._tags)
         self._tags.append(tag)
-        self._is_marked = False
+        self._in_truncation = False
         start = self._new_node()
-        self.ends[self._build(node, start)] = number
+        self.final_nodes[self._build(node, start)] = number
         return start
 
     def start(self, starts: Iterable[int]) -> AutomatonState[T]:
-        """The state of a text of which nothing was read, for some of the patterns."""
-        return self.state(self._reach(starts))
+        """Return the initial state for some start nodes."""
+        return self.state(self._epsilon_closure(starts))
 
     def state(self, nodes: frozenset[int]) -> AutomatonState[T]:
-        """The state for a set of nodes: always the same one."""
+        """Return the one state of a set of nodes."""
         if nodes not in self._states:
             self._states[nodes] = AutomatonState(self, nodes)
         return self._states[nodes]
 
     def step(self, nodes: frozenset[int], char: str) -> frozenset[int]:
-        """The nodes that a character leads to."""
-        return self._reach(
+        """Return the nodes that a character leads to."""
+        return self._epsilon_closure(
             target
             for node in nodes
-            for chars, target in self._moves[node]
+            for chars, target in self._transitions[node]
             if (char in chars.members) != chars.negated
         )
 
-    def first_of(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
-        """The tag of the first pattern in the table that some nodes belong to."""
-        found = [patterns[node] for node in nodes if node in patterns]
-        return self._tags[min(found)] if found else None
+    def first_pattern(self, nodes: frozenset[int], patterns: Mapping[int, int]) -> T | None:
+        """Return the tag of the first pattern that the nodes belong to, if any."""
+        numbers = [patterns[node] for node in nodes if node in patterns]
+        return self._tags[min(numbers)] if numbers else None
 
-    def _reach(self, nodes: Iterable[int]) -> frozenset[int]:
+    def _epsilon_closure(self, nodes: Iterable[int]) -> frozenset[int]:
         reached = set(nodes)
         todo = list(reached)
         while todo:
-            for target in self._leaps[todo.pop()]:
+            for target in self._epsilon_moves[todo.pop()]:
                 if target not in reached:
                     reached.add(target)
                     todo.append(target)
         return frozenset(reached)
 
     def _new_node(self) -> int:
-        self._moves.append([])
-        self._leaps.append([])
-        node = len(self._moves) - 1
-        if self._is_marked:
-            self.marked[node] = len(self._tags) - 1
+        self._transitions.append([])
+        self._epsilon_moves.append([])
+        node = len(self._transitions) - 1
+        if self._in_truncation:
+            self.truncation_nodes[node] = len(self._tags) - 1
         return node
 
     def _build(self, node: Node, start: int) -> int:
-        """Add a tree from a node on; the node where it ends."""
+        """Add a tree from a start node, and return its end node."""
         match node:
             case Chars():
                 end = self._new_node()
-                self._moves[start].append((node, end))
+                self._transitions[start].append((node, end))
                 self.alphabet |= node.members
                 return end
             case Sequence(parts):
@@ -130,8 +130,8 @@ class Automaton(Generic[T]):
                 return self._join(ends)
             case Repeat():
                 return self._build_repeat(node, start)
-            case CutMark():
-                self._is_marked = True
+            case TruncationMark():
+                self._in_truncation = True
                 return self._join([start])
 
     def _build_repeat(self, node: Repeat, start: int) -> int:
@@ -139,7 +139,7 @@ class Automaton(Generic[T]):
             start = self._build(node.part, start)
         if node.high is None:
             loop = self._join([start])
-            self._leaps[self._build(node.part, loop)].append(loop)
+            self._epsilon_moves[self._build(node.part, loop)].append(loop)
             return self._join([loop])
         ends = [start]
         for _ in range(node.high - node.low):
@@ -149,66 +149,64 @@ class Automaton(Generic[T]):
     def _join(self, ends: Iterable[int]) -> int:
         joined = self._new_node()
         for end in ends:
-            self._leaps[end].append(joined)
+            self._epsilon_moves[end].append(joined)
         return joined
 
 
-DEPTH = 3  # characters that `write_search` looks at: enough to pass over nearly all prose
-
-
+_LOOKAHEAD = 3  # characters of a match that a search checks: enough to skip nearly all prose
 SENTENCE_ENDS = ".!?。！？…:：\n"
 
 
-def write_search(
+def compile_search(
     anywhere: AutomatonState[T], word: AutomatonState[T], sentence: AutomatonState[T] | None = None
 ) -> re.Pattern[str]:
-    """An expression that finds the next place where a match can begin.
+    """Return an expression that finds the next position where a match can begin.
 
-    It matches the first characters of what may become a match, as many as are there. `word` is the
-    state where no word goes on before, `sentence` the one where none has begun; near the beginning
-    of a text, of which more may stand before it, it finds both.
+    It matches the first characters of a possible match, as many as there are. `word` is the state
+    at the start of a word, `sentence` the one at the start of a sentence; at the start of a text,
+    of which more may precede, it finds both.
     """
     branches = _branches(anywhere, word)
     ends = f"[{SENTENCE_ENDS}]"
-    for char, after in _more_branches(word, word if sentence is None else sentence):
-        begins = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
-        branches.append(f"{char}(?:{begins}){after}")
+    for char, after in _extra_branches(word, word if sentence is None else sentence):
+        starts = "|".join(rf"(?<={before}{char})" for before in (ends, f"{ends} ", r"\A", r"\A "))
+        branches.append(f"{char}(?:{starts}){after}")
     return re.compile("|".join(branches), re.DOTALL)
 
 
-def write_stops(
+def compile_stops(
     stops: str,
     anywhere: AutomatonState[T],
     word: AutomatonState[T],
     sentence: AutomatonState[T],
     line: AutomatonState[T],
 ) -> re.Pattern[str]:
-    """An expression for the same that finds some stops, too, and is faster in prose.
+    """Return a similar expression that also finds some stops, and is faster in prose.
 
-    What may begin a sentence is found from the end of the one before it on. In the `stops`, which
-    are an expression, "OPENINGS" stands for what may begin on a line.
+    A match at the start of a sentence is found from the end of the previous one. In the expression
+    `stops`, "OPENINGS" is replaced by what may begin on a line.
     """
-    openings = "|".join(f"{char}{after}" for char, after in _more_branches(word, sentence))
+    openings = "|".join(f"{char}{after}" for char, after in _extra_branches(word, sentence))
     ends = [re.escape(end) for end in SENTENCE_ENDS if end != "\n"]
     sentences = [rf"{end} ?(?:{openings}|\Z)" for end in ends]
-    openings = "|".join(f"{char}{after}" for char, after in _more_branches(None, line))
+    openings = "|".join(f"{char}{after}" for char, after in _extra_branches(None, line))
     stops = stops.replace("OPENINGS", openings)
     return re.compile("|".join([stops, *_branches(anywhere, word), *sentences]), re.DOTALL)
 
 
 def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]:
-    """An expression for each character that a match can begin with.
+    """Return an expression for each character that a match can begin with.
 
-    Where all begin with a character, and not with a set of them, `re` leaps over all others.
+    Alternatives that begin with single characters, not sets, let `re` skip all others.
     """
-    if word[OTHER].alive:
-        raise ValueError("a pattern that may begin with any character cannot be searched for")
+    if word[OTHER].can_match:
+        raise ValueError("a pattern may not begin with any character; name its first character")
     known: dict[tuple[int, int], str | None] = {}
     branches = []
     for first in sorted(anywhere.characters):
         char = re.escape(first)
-        after = _openings(anywhere[first], DEPTH - 1, known)
-        after_word = _openings(word[first], DEPTH - 1, known)
+        after = _prefixes(anywhere[first], _LOOKAHEAD - 1, known)
+        after_word = _prefixes(word[first], _LOOKAHEAD - 1, known)
         if after is not None:
             branches.append(f"{char}{after}")
         if after_word is not None and after_word != after:
@@ -216,39 +214,39 @@ def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]
     return branches
 
 
-def _more_branches(
+def _extra_branches(
     less: AutomatonState[T] | None, more: AutomatonState[T]
 ) -> list[tuple[str, str]]:
-    """The characters that matches of one state begin with and those of another do not."""
+    """Return the first characters of matches in `more` that `less` does not have."""
     known: dict[tuple[int, int], str | None] = {}
     branches = []
     for first in sorted(more.characters):
-        after = _openings(more[first], DEPTH - 1, known)
-        known_after = None if less is None else _openings(less[first], DEPTH - 1, known)
+        after = _prefixes(more[first], _LOOKAHEAD - 1, known)
+        known_after = None if less is None else _prefixes(less[first], _LOOKAHEAD - 1, known)
         if after is not None and after != known_after:
             branches.append((re.escape(first), after))
     return branches
 
 
-def _openings(
+def _prefixes(
     state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
 ) -> str | None:
-    """An expression for what may follow, or for the end of the text; `None`: nothing may."""
+    """Return an expression for what may follow or the end of the text, None if nothing may."""
     if (id(state), depth) not in known:
-        known[id(state), depth] = _write_openings(state, depth, known)
+        known[id(state), depth] = _compile_prefixes(state, depth, known)
     return known[id(state), depth]
 
 
-def _write_openings(
+def _compile_prefixes(
     state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
 ) -> str | None:
-    if not state.alive:
+    if not state.can_match:
         return None
-    if state.over or depth == 0 or state[OTHER].alive:
+    if state.is_settled or depth == 0 or state[OTHER].can_match:
         return ""
     following: dict[str, str] = {}
     for char in sorted(state.characters):
-        rest = _openings(state[char], depth - 1, known)
+        rest = _prefixes(state[char], depth - 1, known)
         if rest is not None:
             following[rest] = following.get(rest, "") + char
     options = [f"[{re.escape(chars)}]{rest}" for rest, chars in following.items()]

@@ -1,4 +1,4 @@
-"""The engine: reads what has come of a text, and tells what of it may be seen."""
+"""The scanner that decides which parts of a text are visible."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -6,8 +6,8 @@ from enum import Enum
 
 from memrecall.errors import InvalidArgument
 from memrecall.text.leaks.automaton import SENTENCE_ENDS
-from memrecall.text.leaks.candidates import LeakCandidate
-from memrecall.text.leaks.formats import TAG_TOLD, Kind, StartPosition, Thought
+from memrecall.text.leaks.buffer import LeakCandidate, TextBuffer
+from memrecall.text.leaks.formats import TAG_MENTION, FormatKind, ReasoningFormat, StartPosition
 from memrecall.text.leaks.json_calls import CallVerdict
 from memrecall.text.leaks.markdown import (
     FENCE,
@@ -15,348 +15,360 @@ from memrecall.text.leaks.markdown import (
     CodeSpan,
     Fence,
     Indentation,
-    count_marks,
-    is_indent,
+    delimiter_length,
+    may_be_indent,
 )
-from memrecall.text.leaks.matchers import Form, Reasoning, Watch, formats_for
-from memrecall.text.leaks.reports import Hidden
-from memrecall.text.leaks.window import TextWindow
+from memrecall.text.leaks.matchers import FormatEntry, FormatSet, Reasoning, get_formats
+from memrecall.text.leaks.reports import HiddenText
 
-LONGEST_DOUBT = 32_768  # characters: what goes on for so long without an answer is a thought
+_MAX_AMBIGUOUS_LENGTH = 32_768  # after so many characters without an answer it is reasoning
 _NEWLINE = re.compile(r"\n")
 
 
-def behind_end(found: re.Match[str]) -> int:
-    """Where that begins which was found: behind the end of a sentence, if it is found with it."""
-    start, text = found.start(), found[0]
+def sentence_start(match: re.Match[str]) -> int:
+    """Return the start of a match, after the end of a sentence that it may include."""
+    start, text = match.start(), match[0]
     if text[0] not in SENTENCE_ENDS or text == "\n":
         return start
     return start + (2 if text[1:2] == " " else 1)
 
 
-class Mode(Enum):
-    """What the text is in at the place that was reached."""
+class ScanMode(Enum):
+    """What the text is at the current position."""
 
     PROSE = "prose"
-    MARKS = "marks"  # a run of backticks or tildes, which may open code
-    SPAN = "span"  # what may be code between backticks
+    DELIMITER = "marks"  # a run of backticks or tildes that may open code
+    SPAN = "span"  # possible code between backticks
     FENCE = "fence"
     INDENTED = "indented"  # a line of code
-    DOUBT = "doubt"  # what is a thought if its answer follows, and prose if not
-    THOUGHT = "thought"
-    CALLED = "called"  # what follows a call
+    POSSIBLE_REASONING = "doubt"  # reasoning if its answer follows, otherwise prose
+    REASONING = "thought"
+    AFTER_CALL = "called"  # what follows a call
 
 
-class Reader:
-    """Reads a text piece by piece, in the mode that the place it has reached is in."""
+class LeakScanner:
+    """A state machine over a text that arrives in pieces."""
 
     def __init__(self, tool_names: Iterable[str] = (), *, reasoning: Reasoning = "keep") -> None:
         if isinstance(tool_names, str):
-            raise InvalidArgument(f"tool_names is a list of names, not the text {tool_names!r}")
-        self._formats = formats_for(tuple(sorted(set(tool_names) - {""})), reasoning)
-        self._watch = self._formats.prose()
-        self._window = TextWindow()
-        self._wakes: Callable[[str], re.Match[str] | None] | None = None
-        self._mode = Mode.PROSE
-        self._fresh = True  # nothing was read of the line
-        self._blank = True  # nothing was read of the answer
+            raise InvalidArgument(
+                f"tool_names must be a list of names, not the string {tool_names!r}; "
+                f"pass [{tool_names!r}]"
+            )
+        self._catalog = get_formats(tuple(sorted(set(tool_names) - {""})), reasoning)
+        self._formats = self._catalog.prose()
+        self._buffer = TextBuffer()
+        self._fast_search: Callable[[str], re.Match[str] | None] | None = None
+        self._mode = ScanMode.PROSE
+        self._at_line_start = True  # nothing of the line was read
+        self._at_answer_start = True  # nothing of the answer was read
         self._indentation = Indentation()
-        self._place = StartPosition.START  # of the marks in work
+        self._delimiter_position = StartPosition.START  # where the delimiter begins
         self._candidate: LeakCandidate | None = None
         self._span: CodeSpan | None = None
         self._fence: Fence | None = None
-        self._thought: Thought | None = None
-        self._doubts = True  # whether a thought may be doubtful: no longer once none was at the end
-        self._tags_told = False  # whether the text spoke of the tags around thoughts
-        self._weighed: Hidden | None = None  # a call in a thought that may yet end
-        self._hidden: list[Hidden] = []
-        self._data_end = 0  # JSON that begins before it is known to be data
+        self._reasoning: ReasoningFormat | None = None
+        self._accepts_ambiguous = True  # whether ambiguous text may be reasoning
+        self._mentions_tags = False  # whether the text mentioned reasoning tags
+        self._pending_call: HiddenText | None = None  # a call in reasoning that may still end
+        self._hidden_texts: list[HiddenText] = []
+        self._data_end = 0  # JSON before this position is data
         if reasoning == "open":
-            self._mode, self._thought = Mode.THOUGHT, self._formats.opened
+            self._mode, self._reasoning = ScanMode.REASONING, self._catalog.initial_reasoning
 
-    def _work(self, chunk: str) -> str:
-        window = self._window
-        window.text += chunk
-        while self._step():
+    def _process(self, chunk: str) -> str:
+        buffer = self._buffer
+        buffer.text += chunk
+        while self._read_next():
             pass
-        cut = window.trim()
+        trimmed = buffer.trim()
         if self._candidate is not None:
-            self._candidate.move(cut)
+            self._candidate.move(trimmed)
         if self._span is not None:
-            self._span.move(cut)
-        self._wakes = None if window.held or window.last else self._waking()
-        return window.take_pieces()
+            self._span.move(trimmed)
+        self._fast_search = None if buffer.held or buffer.is_final else self._select_fast_search()
+        return buffer.take_pieces()
 
-    def _waking(self) -> Callable[[str], re.Match[str] | None] | None:
-        """What finds the pieces that need work, where others can be shown as they come."""
+    def _select_fast_search(self) -> Callable[[str], re.Match[str] | None] | None:
+        """Return the search for text that needs processing, if other text can pass through."""
         if self._in_line:
             return self._search.search
-        in_line = self._fence is not None and not self._fence.at_line
-        if in_line or self._mode is Mode.INDENTED:
+        in_line = self._fence is not None and not self._fence.at_line_start
+        if in_line or self._mode is ScanMode.INDENTED:
             return _NEWLINE.search
         return None
 
-    def _step(self) -> bool:
-        """Read on in the present mode; whether there is something left to read."""
+    def _read_next(self) -> bool:
+        """Continue in the current mode; return True if there is more to read."""
         match self._mode:
-            case Mode.PROSE:
+            case ScanMode.PROSE:
                 return self._read_prose()
-            case Mode.MARKS:
-                return self._read_marks()
-            case Mode.SPAN if self._span is not None:
+            case ScanMode.DELIMITER:
+                return self._read_delimiter()
+            case ScanMode.SPAN if self._span is not None:
                 return self._read_span(self._span)
-            case Mode.FENCE if self._fence is not None:
+            case ScanMode.FENCE if self._fence is not None:
                 return self._read_fence(self._fence)
-            case Mode.INDENTED:
+            case ScanMode.INDENTED:
                 return self._read_indented()
-            case Mode.DOUBT if self._thought is not None:
-                return self._read_doubt(self._thought)
-            case Mode.THOUGHT if self._thought is not None:
-                return self._read_thought(self._thought)
-        return self._read_called(self._hidden[-1])
+            case ScanMode.POSSIBLE_REASONING if self._reasoning is not None:
+                return self._read_possible_reasoning(self._reasoning)
+            case ScanMode.REASONING if self._reasoning is not None:
+                return self._read_reasoning(self._reasoning)
+        return self._read_after_call(self._hidden_texts[-1])
 
     def _read_prose(self) -> bool:
-        window = self._window
-        candidate = self._candidate or self._seek()
-        if self._mode is not Mode.PROSE:
+        buffer = self._buffer
+        candidate = self._candidate or self._find_candidate()
+        if self._mode is not ScanMode.PROSE:
             return True
         if candidate is None:
-            window.show(len(window.text))
+            buffer.show(len(buffer.text))
             return False
-        verdict = candidate.read(window.text, window.last)
+        verdict = candidate.read(buffer.text, buffer.is_final)
         self._candidate = candidate if verdict is CallVerdict.OPEN else None
-        if verdict is CallVerdict.NO or (verdict is CallVerdict.YES and self._is_prose(candidate)):
+        if verdict is CallVerdict.NO or (
+            verdict is CallVerdict.YES and self._is_ordinary_prose(candidate)
+        ):
             self._reject(candidate)
             return True
-        window.show(candidate.start)
-        return self._take(candidate)
+        buffer.show(candidate.start)
+        return self._accept(candidate)
 
-    def _seek(self) -> LeakCandidate | None:
-        """The next place where a form could begin, or where code could."""
-        window = self._window
+    def _find_candidate(self) -> LeakCandidate | None:
+        """Return the next position where a format could begin, or switch to code."""
+        buffer = self._buffer
         while True:
-            if self._fresh:
+            if self._at_line_start:
                 candidate = self._begin_line()
                 if candidate is not None or not self._in_line:
                     return candidate
-            found = self._search.search(window.text, window.at)
-            if found is None:
-                window.at = len(window.text)
+            match = self._search.search(buffer.text, buffer.position)
+            if match is None:
+                buffer.position = len(buffer.text)
                 return None
-            window.at = found.start()
-            start = behind_end(found)
-            if start == len(window.text):
-                return None  # a sentence may begin there
-            if start > window.at:
-                window.at = start
-                return self._begin(self._watch, start, StartPosition.SENTENCE)
-            if found[0] == "`":
-                self._mode, self._place = Mode.MARKS, StartPosition.WORD
+            buffer.position = match.start()
+            start = sentence_start(match)
+            if start == len(buffer.text):
+                return None  # a sentence may begin here
+            if start > buffer.position:
+                buffer.position = start
+                return self._start_candidate(self._formats, start, StartPosition.SENTENCE)
+            if match[0] == "`":
+                self._mode, self._delimiter_position = ScanMode.DELIMITER, StartPosition.WORD
                 return None
-            if found[0] == "\n" and not window.last and is_indent(window.text[window.at :]):
+            if match[0] != "\n":
+                start_position = buffer.start_position_at(buffer.position)
+                return self._start_candidate(self._formats, buffer.position, start_position)
+            if not buffer.is_final and may_be_indent(buffer.text[buffer.position :]):
                 return None
-            if found[0] != "\n":
-                return self._begin(self._watch, window.at, window.place_at(window.at))
-            window.at += 1
-            self._fresh = True
+            buffer.position += 1
+            self._at_line_start = True
 
     def _begin_line(self) -> LeakCandidate | None:
-        """Read the indentation; what begins with the first word of a line, if that has come."""
-        window = self._window
-        if (indent := INDENT.match(window.text, window.at)) and indent[0]:
+        """Read the indentation; return the candidate at the first word of the line."""
+        buffer = self._buffer
+        if (indent := INDENT.match(buffer.text, buffer.position)) and indent[0]:
             self._indentation.read(indent[0])
-            window.at = indent.end()
-        if window.at == len(window.text):
+            buffer.position = indent.end()
+        if buffer.position == len(buffer.text):
             return None
-        place = StartPosition.START if self._blank else StartPosition.LINE
-        self._fresh = self._blank = False
-        char = window.text[window.at]
-        if self._indentation.begin_line(char) and place is StartPosition.LINE:
-            self._mode = Mode.INDENTED
-        elif self._watch.starts[place][char].alive:
-            return self._begin(self._watch, window.at, place)
+        start_position = StartPosition.START if self._at_answer_start else StartPosition.LINE
+        self._at_line_start = self._at_answer_start = False
+        char = buffer.text[buffer.position]
+        if self._indentation.begin_line(char) and start_position is StartPosition.LINE:
+            self._mode = ScanMode.INDENTED
+        elif self._formats.starts[start_position][char].can_match:
+            return self._start_candidate(self._formats, buffer.position, start_position)
         elif char in "`~":
-            self._mode, self._place = Mode.MARKS, place
+            self._mode, self._delimiter_position = ScanMode.DELIMITER, start_position
         return None
 
     @property
     def _in_line(self) -> bool:
-        """Whether the text goes on inside a line of prose."""
-        return self._mode is Mode.PROSE and not self._fresh
+        """Whether the position is inside a line of prose."""
+        return self._mode is ScanMode.PROSE and not self._at_line_start
 
     @property
     def _search(self) -> re.Pattern[str]:
-        return self._watch.search[self._indentation.lines]
+        return self._formats.search[self._indentation.lines]
 
-    def _begin(self, watch: Watch, at: int, place: StartPosition) -> LeakCandidate:
-        is_data = self._window.base + at < self._data_end
-        names = None if is_data else self._formats.names
-        return LeakCandidate(at, place, watch.starts[place], names)
+    def _start_candidate(
+        self, formats: FormatSet, position: int, start_position: StartPosition
+    ) -> LeakCandidate:
+        is_data = self._buffer.base + position < self._data_end
+        names = None if is_data else self._catalog.names
+        return LeakCandidate(position, start_position, formats.starts[start_position], names)
 
     def _reject(self, candidate: LeakCandidate) -> None:
-        """Go on behind a place where no form was."""
-        window = self._window
-        if candidate.was_json:
-            self._data_end = max(self._data_end, window.base + candidate.reach)
-        if TAG_TOLD.match(window.text, candidate.start):
-            self._tags_told = True
-        mark = window.text[candidate.start]
-        if mark == "`" or (mark == "~" and candidate.place >= StartPosition.LINE):
-            self._mode, self._place = Mode.MARKS, candidate.place
+        """Continue after a candidate that matches no format."""
+        buffer = self._buffer
+        if candidate.is_json:
+            self._data_end = max(self._data_end, buffer.base + candidate.end)
+        if TAG_MENTION.match(buffer.text, candidate.start):
+            self._mentions_tags = True
+        mark = buffer.text[candidate.start]
+        if mark == "`" or (mark == "~" and candidate.start_position >= StartPosition.LINE):
+            self._mode, self._delimiter_position = ScanMode.DELIMITER, candidate.start_position
         else:
-            window.at = candidate.start + 1
+            buffer.position = candidate.start + 1
 
-    def _is_prose(self, candidate: LeakCandidate) -> bool:
-        """Whether a thought's beginning or end is none, for all that stands before it."""
-        thought = candidate.form.thought if candidate.form else None
-        if thought is None:
+    def _is_ordinary_prose(self, candidate: LeakCandidate) -> bool:
+        """Return True if a reasoning marker is ordinary prose in this context."""
+        reasoning = candidate.entry.reasoning if candidate.entry else None
+        if reasoning is None:
             return False
-        if candidate.form is not None and candidate.form.row.kind is Kind.THOUGHT:
-            return thought.doubtful and not self._doubts
-        in_sentence = candidate.place is StartPosition.WORD
-        before = self._window.look_back(candidate.start)
-        return self._tags_told or (in_sentence and before.endswith(" "))
+        if candidate.entry is not None and candidate.entry.row.kind is FormatKind.REASONING:
+            return reasoning.is_ambiguous and not self._accepts_ambiguous
+        in_sentence = candidate.start_position is StartPosition.WORD
+        last_piece = self._buffer.look_back(candidate.start)
+        return self._mentions_tags or (in_sentence and last_piece.endswith(" "))
 
-    def _take(self, candidate: LeakCandidate) -> bool:
-        """Do what a form asks for; false if it is not complete."""
-        form, window = candidate.form, self._window
-        if candidate.verdict is not CallVerdict.YES or form is None:
+    def _accept(self, candidate: LeakCandidate) -> bool:
+        """Apply the format that matches; return False if the match is incomplete."""
+        entry, buffer = candidate.entry, self._buffer
+        if candidate.verdict is not CallVerdict.YES or entry is None:
             return False
         self._candidate = None
-        if form.row.kind in (Kind.CALL, Kind.JSON):
-            self._hidden.append(self._hide_from(candidate, form))
-            self._mode = Mode.CALLED
+        if entry.row.kind in (FormatKind.CALL, FormatKind.JSON):
+            self._hidden_texts.append(self._new_hidden_text(candidate, entry))
+            self._mode = ScanMode.AFTER_CALL
             return True
-        if form.row.kind is Kind.THOUGHT and form.thought is not None:
-            return self._take_thought(candidate, form.thought)
-        window.skip(candidate.reach)
-        self._mode, self._fresh, self._blank = Mode.PROSE, True, True
+        if entry.row.kind is FormatKind.REASONING and entry.reasoning is not None:
+            return self._start_reasoning(candidate, entry.reasoning)
+        buffer.skip(candidate.end)
+        self._mode, self._at_line_start, self._at_answer_start = ScanMode.PROSE, True, True
         self._indentation = Indentation()
-        if form.answer is not None:
-            self._watch = self._formats.prose(form.answer)
+        if entry.answer is not None:
+            self._formats = self._catalog.prose(entry.answer)
         return True
 
-    def _take_thought(self, candidate: LeakCandidate, thought: Thought) -> bool:
-        self._thought = thought
-        if thought.doubtful:
-            self._mode = Mode.DOUBT
-            self._window.at = candidate.reach
+    def _start_reasoning(self, candidate: LeakCandidate, reasoning: ReasoningFormat) -> bool:
+        self._reasoning = reasoning
+        if reasoning.is_ambiguous:
+            self._mode = ScanMode.POSSIBLE_REASONING
+            self._buffer.position = candidate.end
         else:
-            self._mode = Mode.THOUGHT
-            self._window.skip(candidate.reach - 1)  # the last sign may be the first of its end
+            self._mode = ScanMode.REASONING
+            self._buffer.skip(candidate.end - 1)  # its last character may begin the end marker
         return True
 
-    def _read_marks(self) -> bool:
-        """Tell what a run of marks opens."""
-        window = self._window
-        start, mark = window.at, window.text[window.at]
-        end = start + count_marks(window.text, start)
-        if end == len(window.text) and not window.last:
-            window.show(end)
+    def _read_delimiter(self) -> bool:
+        """Decide what a run of backticks or tildes opens."""
+        buffer = self._buffer
+        start, mark = buffer.position, buffer.text[buffer.position]
+        end = start + delimiter_length(buffer.text, start)
+        if end == len(buffer.text) and not buffer.is_final:
+            buffer.show(end)
             return False
-        window.at = end
-        may_be_fence = self._place >= StartPosition.LINE and end - start >= FENCE
+        buffer.position = end
+        may_be_fence = self._delimiter_position >= StartPosition.LINE and end - start >= FENCE
         if mark == "`":
-            self._mode, self._span = Mode.SPAN, CodeSpan(end, end - start, may_be_fence, looked=end)
+            self._mode = ScanMode.SPAN
+            self._span = CodeSpan(end, end - start, may_be_fence, searched_end=end)
         elif may_be_fence:
-            self._mode, self._fence = Mode.FENCE, Fence(mark, end - start)
+            self._mode, self._fence = ScanMode.FENCE, Fence(mark, end - start)
         else:
-            self._mode = Mode.PROSE
+            self._mode = ScanMode.PROSE
         return True
 
     def _read_span(self, span: CodeSpan) -> bool:
-        window = self._window
-        end = span.decide(window.text, window.last)
+        buffer = self._buffer
+        end = span.decide(buffer.text, buffer.is_final)
         if end is None:
-            found = self._hunt(self._watch, span.hunted)
-            span.hunted = found.start if found else len(window.text)
-            window.show(span.hunted)
+            candidate = self._find_format(self._formats, span.scanned_end)
+            span.scanned_end = candidate.start if candidate else len(buffer.text)
+            buffer.show(span.scanned_end)
             return False
         self._span = self._candidate = None
-        self._mode = Mode.PROSE
+        self._mode = ScanMode.PROSE
         if isinstance(end, Fence):
-            self._mode, self._fence = Mode.FENCE, end
+            self._mode, self._fence = ScanMode.FENCE, end
         elif end > 0:
-            window.at = end
+            buffer.position = end
         return True
 
     def _read_fence(self, fence: Fence) -> bool:
-        window = self._window
-        window.at, closed = fence.read(window.text, window.at, window.last)
-        window.show(window.at if closed else len(window.text))
+        buffer = self._buffer
+        buffer.position, closed = fence.read(buffer.text, buffer.position, buffer.is_final)
+        buffer.show(buffer.position if closed else len(buffer.text))
         if closed:
-            self._mode, self._fence = Mode.PROSE, None
+            self._mode, self._fence = ScanMode.PROSE, None
         return closed
 
     def _read_indented(self) -> bool:
-        """Pass over the rest of a line of code."""
-        window = self._window
-        end = window.text.find("\n", window.at) + 1
-        window.at = end or len(window.text)
-        window.show(window.at)
+        """Show the rest of a line of code."""
+        buffer = self._buffer
+        end = buffer.text.find("\n", buffer.position) + 1
+        buffer.position = end or len(buffer.text)
+        buffer.show(buffer.position)
         if end:
-            self._mode, self._fresh = Mode.PROSE, True
+            self._mode, self._at_line_start = ScanMode.PROSE, True
         return bool(end)
 
-    def _hunt(self, watch: Watch, at: int) -> LeakCandidate | None:
-        """The next place where a form is or may still be, whatever stands around it."""
-        window = self._window
+    def _find_format(self, formats: FormatSet, position: int) -> LeakCandidate | None:
+        """Return the next candidate that matches or may match, in any context."""
+        buffer = self._buffer
         candidate = self._candidate
         while True:
             if candidate is None:
-                found = watch.hunt.search(window.text, at)
-                if found is None:
+                match = formats.anywhere_pattern.search(buffer.text, position)
+                if match is None:
                     self._candidate = None
                     return None
-                place = window.place_at(found.start())
-                candidate = self._begin(watch, found.start(), place)
-            if candidate.read(window.text, window.last) is not CallVerdict.NO:
+                start_position = buffer.start_position_at(match.start())
+                candidate = self._start_candidate(formats, match.start(), start_position)
+            if candidate.read(buffer.text, buffer.is_final) is not CallVerdict.NO:
                 self._candidate = candidate
                 return candidate
-            at = candidate.start + 1
+            position = candidate.start + 1
             candidate = None
 
-    def _read_thought(self, thought: Thought) -> bool:
-        watch = self._formats.thought(thought, called=self._weighed is not None)
-        found = self._hide_up_to(watch, self._weighed)
-        if found is None or found.verdict is CallVerdict.OPEN or found.form is None:
+    def _read_reasoning(self, reasoning: ReasoningFormat) -> bool:
+        formats = self._catalog.in_reasoning(reasoning, after_call=self._pending_call is not None)
+        candidate = self._hide_up_to(formats, self._pending_call)
+        if candidate is None or candidate.verdict is CallVerdict.OPEN or candidate.entry is None:
             return False
-        if found.form.row.kind is Kind.CALL and not thought.channels:
-            self._candidate, self._weighed = None, self._hide_from(found, found.form)
+        if candidate.entry.row.kind is FormatKind.CALL and not reasoning.has_channels:
+            self._candidate = None
+            self._pending_call = self._new_hidden_text(candidate, candidate.entry)
             return True
-        self._weighed = None
-        return self._take(found)
+        self._pending_call = None
+        return self._accept(candidate)
 
-    def _read_doubt(self, thought: Thought) -> bool:
-        """Hold back what may be a thought until its answer, or a call, says that it is one."""
-        window = self._window
-        found = self._hunt(self._formats.thought(thought, called=False), window.at)
-        window.at = found.start if found else len(window.text)
-        if found is not None and found.verdict is CallVerdict.YES:
-            window.skip(found.start)
-            return self._take(found)
-        if len(window.held) > LONGEST_DOUBT:
-            self._mode = Mode.THOUGHT
+    def _read_possible_reasoning(self, reasoning: ReasoningFormat) -> bool:
+        """Withhold possible reasoning until an answer or a call confirms it."""
+        buffer = self._buffer
+        formats = self._catalog.in_reasoning(reasoning, after_call=False)
+        candidate = self._find_format(formats, buffer.position)
+        buffer.position = candidate.start if candidate else len(buffer.text)
+        if candidate is not None and candidate.verdict is CallVerdict.YES:
+            buffer.skip(candidate.start)
+            return self._accept(candidate)
+        if len(buffer.held) > _MAX_AMBIGUOUS_LENGTH:
+            self._mode = ScanMode.REASONING
             return True
-        if window.last:
-            self._candidate, self._doubts = None, False
-            self._mode = Mode.PROSE
-            window.rewind()
-        return window.last
+        if buffer.is_final:
+            self._candidate, self._accepts_ambiguous = None, False
+            self._mode = ScanMode.PROSE
+            buffer.rewind()
+        return buffer.is_final
 
-    def _read_called(self, hidden: Hidden) -> bool:
-        found = self._hide_up_to(self._formats.called(hidden.family), hidden)
-        return found is not None and self._take(found)
+    def _read_after_call(self, hidden: HiddenText) -> bool:
+        candidate = self._hide_up_to(self._catalog.after_call(hidden.family), hidden)
+        return candidate is not None and self._accept(candidate)
 
-    def _hide_up_to(self, watch: Watch | None, hidden: Hidden | None) -> LeakCandidate | None:
-        """Hide the text up to the next place where a form is or may be."""
-        window = self._window
-        found = self._hunt(watch, window.at) if watch else None
-        text = window.skip(found.start if found else len(window.text))
+    def _hide_up_to(
+        self, formats: FormatSet | None, hidden: HiddenText | None
+    ) -> LeakCandidate | None:
+        """Hide the text up to the next candidate, and return the candidate."""
+        buffer = self._buffer
+        candidate = self._find_format(formats, buffer.position) if formats else None
+        text = buffer.skip(candidate.start if candidate else len(buffer.text))
         if hidden is not None:
-            hidden.keep(text)
-        return found
+            hidden.append(text)
+        return candidate
 
-    def _hide_from(self, candidate: LeakCandidate, form: Form) -> Hidden:
-        position = self._window.base + candidate.start
-        return Hidden(form.row.family, position, self._formats.tools)
+    def _new_hidden_text(self, candidate: LeakCandidate, entry: FormatEntry) -> HiddenText:
+        position = self._buffer.base + candidate.start
+        return HiddenText(entry.row.family, position, self._catalog.tools)

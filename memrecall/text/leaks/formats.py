@@ -1,22 +1,23 @@
-r"""The forms in which models write tool calls as text: one row each. A new family is a row here.
+r"""The table of formats in which models write tool calls as text. A new family is a new row.
 
-`patterns.py` has the language. A row matches the least that no prose has: everything from its first
-character on is hidden. `§` stands where a text that ends has been cut off inside a call. Macros:
+`patterns.py` defines the language. A row matches the shortest text that prose never contains;
+everything from its first character on is hidden. From `§` on, a text that ends is a truncated call.
+Macros:
 
-| macro | stands for |
+| macro | meaning |
 |---|---|
 | `\L` `\G` | `<` and `>`, in either width or escaped |
 | `\B` | a bar of the many in use: `|`, `｜`, `‖` … |
-| `\U` | what joins two words: `_`, `▁`, `-`, a blank, or nothing |
+| `\U` | a separator of two words: `_`, `▁`, `-`, a blank, or nothing |
 | `\Q` | a quotation mark |
 | `\N` | the name of any tool |
-| `\T` | the name of a registered tool; without one such a row matches nothing |
+| `\T` | the name of a registered tool; without tools such a row matches nothing |
 | `\W` | the words of a wrapper: `tool_call`, `function_calls`, `tool_use` … |
-| `\P` | a name space (`minimax:`, `seed:` …) or a maker's prefix |
+| `\P` | a namespace (`minimax:`, `seed:` …) or a vendor's prefix |
 | `\A` | the suffix and the attributes of a tag, if it has any |
-| `\H` | the word of a tag around thoughts |
+| `\H` | the word of a reasoning tag |
 | `\S` | a string in quotation marks |
-| `\J` | how a JSON object, a list of them, or a list of Python calls begins |
+| `\J` | the start of a JSON object, a list of them, or a list of Python calls |
 """
 
 import re
@@ -41,208 +42,220 @@ MACROS = {
 
 
 class StartPosition(IntEnum):
-    """Where a form may begin. What may begin anywhere may begin at a word, and so on."""
+    """Where a format may begin; each position includes the ones before it."""
 
     ANYWHERE = 0
-    WORD = 1  # where no Latin word goes on
-    SENTENCE = 2  # at the first word of a sentence, or behind a colon
+    WORD = 1  # not inside a Latin word
+    SENTENCE = 2  # at the first word of a sentence, or after a colon
     LINE = 3  # at the first word of a line
     START = 4  # at the first word of the answer
 
 
-class Kind(Enum):
-    """What to do about a form."""
+class FormatKind(Enum):
+    """What to do with a match."""
 
-    CALL = "call"  # it and the rest are hidden
-    JSON = "json"  # an object that may be a call: it is read on
-    THOUGHT = "thought"  # it is hidden, and what follows up to the thought's end
-    TOKEN = "token"  # it is hidden, and what follows is shown  # noqa: S105
+    CALL = "call"  # hide it and the rest
+    JSON = "json"  # read on: the object may be a call
+    REASONING = "thought"  # hide it and what follows up to the end marker
+    TOKEN = "token"  # hide it and show what follows  # noqa: S105
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """A form of text that is not for the reader. Letters match in both cases unless `exact`.
+class FormatRow:
+    """A format of text that is not for the reader; letters match in both cases unless `exact`.
 
-    One that `may_be_long` counts also if it is still open where others are given up.
+    With `may_exceed_limit` it also matches if it is incomplete at the maximum length.
     """
 
     family: str
     pattern: str
-    place: StartPosition = StartPosition.ANYWHERE
-    kind: Kind = Kind.CALL
+    start_position: StartPosition = StartPosition.ANYWHERE
+    kind: FormatKind = FormatKind.CALL
     exact: bool = False
-    may_be_long: bool = False
+    may_exceed_limit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Thought:
-    """Reasoning between two tokens: hidden `always`, or if the caller asks for it.
+class ReasoningFormat:
+    """Reasoning between two markers, hidden always or on request.
 
-    A call inside is one at once where `channels` divide the text, and elsewhere only if the
-    thought never ends: models weigh calls before they make them. One that is `doubtful` begins like
-    some prose does: it is one if an answer or a call of its channels follows.
+    With channels, a call inside counts at once; otherwise only if the reasoning never ends, because
+    models consider calls before they make them. Ambiguous reasoning begins like prose: it counts if
+    an answer or a call of its channels follows.
     """
 
     family: str
-    begins: tuple[tuple[str, StartPosition], ...]
+    starts: tuple[tuple[str, StartPosition], ...]
     end: str
-    always: bool = False
-    channels: bool = False
+    is_always_hidden: bool = False
+    has_channels: bool = False
     exact: bool = False
-    doubtful: bool = False
+    is_ambiguous: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerChannel:
-    """A channel addressed to the reader, recovered also after a call of its families.
+    """A channel addressed to the reader, shown even after a call of its families.
 
-    `alone` says whether its begin tells enough where nothing of its families stood before.
+    `is_standalone` says that its start is enough, with nothing of its families before it.
     """
 
     families: tuple[str, ...]
     begin: str
     end: str | None = None
-    place: StartPosition = StartPosition.ANYWHERE
-    alone: bool = True
+    start_position: StartPosition = StartPosition.ANYWHERE
+    is_standalone: bool = True
 
 
 _ANY, _WORD, _SENTENCE, _LINE, _START = StartPosition
 
-# Control tokens: no prose outside code has them.
+# Control tokens, which never occur in prose.
 TOKENS = (
-    Row("deepseek_dsml", r"\L ?/? ?\B{1,4} ?/?DS§ML ?\B"),
-    Row("deepseek_dsml", r"\L ?/?DSML ?/?(\W|invoke|parameter)"),
-    Row("deepseek_dsml", r"｜DSML｜ ?/?(tool|function|invoke|parameter|calls)"),
-    Row("deepseek_dsml", r"\B{1,4}DSML\B{1,4}/?(\W ?\G|(invoke|parameter)\s+name\s*=)"),
-    Row("deepseek_v3", r"\L ?/?｜{1,2} ?tool§\U(calls?|sep|outputs?)"),
-    Row(
+    FormatRow("deepseek_dsml", r"\L ?/? ?\B{1,4} ?/?DS§ML ?\B"),
+    FormatRow("deepseek_dsml", r"\L ?/?DSML ?/?(\W|invoke|parameter)"),
+    FormatRow("deepseek_dsml", r"｜DSML｜ ?/?(tool|function|invoke|parameter|calls)"),
+    FormatRow("deepseek_dsml", r"\B{1,4}DSML\B{1,4}/?(\W ?\G|(invoke|parameter)\s+name\s*=)"),
+    FormatRow("deepseek_v3", r"\L ?/?｜{1,2} ?tool§\U(calls?|sep|outputs?)"),
+    FormatRow(
         "deepseek_v3",
         r"(｜tool[_▁ ]|\Btool▁)(calls?[_▁ ](begin|end)|sep|outputs?[_▁ ](begin|end))\B",
     ),
-    Row("deepseek_v3", r"\L ?/?\B{1,2} ?tool▁§(calls?|sep|outputs?)"),
-    Row("kimi_k2", r"\L ?\|{1,2} ?tool_calls?_§(section_|argument_)?(begin|end)"),
-    Row("kimi_k2", r"functions\.\N:[0-9]+\s*\{", _WORD),
-    Row("kimi_k3", r"\L\|(open|close)\|\G§\s*(tools|call|argument)"),
-    Row("lfm2", r"\L\|tool_call_§start\|\G"),
-    Row("granite", r"\L\|tool_call§\|\G"),
-    Row("gemma4", r"\L\|tool_call§\G"),
-    Row("gemma4", r"\Ltool_call\|§\G"),
-    Row("gemma4", r"\L\|\"§\|\G"),
-    Row("gemma4", r"call:\T\{", _WORD),
-    Row("gemma4", r"call:\N\{[a-z_]+:\L(\||escape\G)", _WORD),
-    Row("llama", r"\L\|python_§(tag|start|end)\|\G"),
-    Row("internlm", r"\L\|action_§(start|end)\|\G"),
-    Row("internlm", r"\L\|(plugin|interpreter)§\|\G"),
-    Row("cohere", r"\L\|(START|END)_ACTION§\|\G"),
-    Row("apertus", r"\L\|tools_§(prefix|suffix)\|\G"),
-    Row("gigachat", r"\L\|function_call§\|\G"),
-    Row("gigachat", r"function call\L\|role_sep\|\G", _WORD),
-    Row("inkling", r"\L\|content_invoke_§tool[a-z_]*\|\G"),
-    Row("minimax_m3", r"\]\L\]mini§max\[\G\["),
-    Row("mistral", r"\[/?(END_)?TOOL_§(CALLS?|RESULTS?|USE|REQUEST)\]", exact=True),
-    Row("mistral", r"\[(ARGS|CALL_ID)\][a-zA-Z0-9]*(\[ARGS\])?\s*\{", exact=True),
-    Row("mistral", r"\T\s?\[(ARGS|CALL_ID)\]", _SENTENCE, exact=True),
-    Row("qwen_agent", r"✿(FUNCTION|ARGS|RESULT)✿", exact=True),
-    Row("functionary", r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\G\s*([^a\s]|a[^l\s])"),
-    Row(
+    FormatRow("deepseek_v3", r"\L ?/?\B{1,2} ?tool▁§(calls?|sep|outputs?)"),
+    FormatRow("kimi_k2", r"\L ?\|{1,2} ?tool_calls?_§(section_|argument_)?(begin|end)"),
+    FormatRow("kimi_k2", r"functions\.\N:[0-9]+\s*\{", _WORD),
+    FormatRow("kimi_k3", r"\L\|(open|close)\|\G§\s*(tools|call|argument)"),
+    FormatRow("lfm2", r"\L\|tool_call_§start\|\G"),
+    FormatRow("granite", r"\L\|tool_call§\|\G"),
+    FormatRow("gemma4", r"\L\|tool_call§\G"),
+    FormatRow("gemma4", r"\Ltool_call\|§\G"),
+    FormatRow("gemma4", r"\L\|\"§\|\G"),
+    FormatRow("gemma4", r"call:\T\{", _WORD),
+    FormatRow("gemma4", r"call:\N\{[a-z_]+:\L(\||escape\G)", _WORD),
+    FormatRow("llama", r"\L\|python_§(tag|start|end)\|\G"),
+    FormatRow("internlm", r"\L\|action_§(start|end)\|\G"),
+    FormatRow("internlm", r"\L\|(plugin|interpreter)§\|\G"),
+    FormatRow("cohere", r"\L\|(START|END)_ACTION§\|\G"),
+    FormatRow("apertus", r"\L\|tools_§(prefix|suffix)\|\G"),
+    FormatRow("gigachat", r"\L\|function_call§\|\G"),
+    FormatRow("gigachat", r"function call\L\|role_sep\|\G", _WORD),
+    FormatRow("inkling", r"\L\|content_invoke_§tool[a-z_]*\|\G"),
+    FormatRow("minimax_m3", r"\]\L\]mini§max\[\G\["),
+    FormatRow("mistral", r"\[/?(END_)?TOOL_§(CALLS?|RESULTS?|USE|REQUEST)\]", exact=True),
+    FormatRow("mistral", r"\[(ARGS|CALL_ID)\][a-zA-Z0-9]*(\[ARGS\])?\s*\{", exact=True),
+    FormatRow("mistral", r"\T\s?\[(ARGS|CALL_ID)\]", _SENTENCE, exact=True),
+    FormatRow("qwen_agent", r"✿(FUNCTION|ARGS|RESULT)✿", exact=True),
+    FormatRow("functionary", r"(\L\|from\|\Gassistant\s*)?\L\|recipient\|\G\s*([^a\s]|a[^l\s])"),
+    FormatRow(
         "control_token",
         r"\L ?/?\B{1,2} ?/?(tool|function|invoke)s?[_▁\- ]§[a-z]+([_▁\- ][a-z]+)* ?\B{0,2} ?\G",
     ),
-    Row("control_token", r"\L ?/?\B{1,2} ?/?(tool|function)(call|use)§[a-z_▁]* ?\B{0,2} ?\G"),
+    FormatRow("control_token", r"\L ?/?\B{1,2} ?/?(tool|function)(call|use)§[a-z_▁]* ?\B{0,2} ?\G"),
 )
 
 _START_TOKEN = r"(\L\|start\|\G(assistant)?\s*)?"  # noqa: S105
 HARMONY = (
-    Row("harmony", _START_TOKEN + r"\L\|channel\|\G§\s*commentary"),
-    Row("harmony", _START_TOKEN + r"\L\|channel\|\G\s*analysis\s*to="),
-    Row("harmony", r"\L\|start\|\Gassistant\s*to=(\T|\N\.|python|browser|container|functions)"),
-    Row("harmony", r"\L\|start\|\G\s*(functions|tools?|browser|python)(\.|\s|\L)"),
-    Row("harmony", r"\L\|constrain§\|\G"),
-    Row("harmony", r"\L\|call\|\G"),
-    Row(
+    FormatRow("harmony", _START_TOKEN + r"\L\|channel\|\G§\s*commentary"),
+    FormatRow("harmony", _START_TOKEN + r"\L\|channel\|\G\s*analysis\s*to="),
+    FormatRow(
+        "harmony", r"\L\|start\|\Gassistant\s*to=(\T|\N\.|python|browser|container|functions)"
+    ),
+    FormatRow("harmony", r"\L\|start\|\G\s*(functions|tools?|browser|python)(\.|\s|\L)"),
+    FormatRow("harmony", r"\L\|constrain§\|\G"),
+    FormatRow("harmony", r"\L\|call\|\G"),
+    FormatRow(
         "harmony_stripped",
         r"(assistant\s?)?(commentary|analysis)\s*to=§(functions|tools|browser|container)\.",
         _WORD,
     ),
-    Row("harmony_stripped", r"(assistant|commentary|analysis)\s*to=\T(\s|\L|\{)", _WORD),
-    Row("harmony_stripped", r"assistant\s?to=functions\.\N", _WORD),
-    Row("harmony_stripped", r"to=functions\.\N", _LINE),
-    Row("harmony_stripped", r"to=functions\.\T", _SENTENCE),
-    Row("harmony_stripped", r"assistant\s?commentary\s?(to=|(json\s?)?\{)", _WORD),
+    FormatRow("harmony_stripped", r"(assistant|commentary|analysis)\s*to=\T(\s|\L|\{)", _WORD),
+    FormatRow("harmony_stripped", r"assistant\s?to=functions\.\N", _WORD),
+    FormatRow("harmony_stripped", r"to=functions\.\N", _LINE),
+    FormatRow("harmony_stripped", r"to=functions\.\T", _SENTENCE),
+    FormatRow("harmony_stripped", r"assistant\s?commentary\s?(to=|(json\s?)?\{)", _WORD),
 )
 
-# Tags that prose may mention: a call only with the structure of one right behind.
+# Tags that prose may mention: a call only if the structure of one follows.
 _WRAPPER = r"\L ?\W\A\G\s*"
-_BEHIND_INVOKE = r"[^<>]*[^/<>]\G(\s*[<{\[]|[a-z0-9])"
+_AFTER_INVOKE = r"[^<>]*[^/<>]\G(\s*[<{\[]|[a-z0-9])"
 # A parameter without a value (`<param/>`) belongs to a declaration.
-_BEHIND_FUNCTION = r"\s*(\L(param|arg)[^<>]*[^/<>]\G|\L/(param|arg|function)|\{)"
+_AFTER_FUNCTION = r"\s*(\L(param|arg)[^<>]*[^/<>]\G|\L/(param|arg|function)|\{)"
 _RESULT = r"(tool|function)\U(response|result|output)s?"
 TAGS = (
-    Row("truncated_opener", r"\L(tool|function)_c§alls?\A\G\s*(\L[a-z_=]*)?[]"),
-    Row("hermes_json", _WRAPPER + r"(```[a-z]*\s*)?\J"),
-    Row("hermes_json", _WRAPPER + r"\Q(name|tool|function|arguments|parameters)\Q\s*:"),
-    Row("hermes_json", _WRAPPER + r"\N\s*\{\s*(\Q|\})"),
-    Row(
+    FormatRow("truncated_opener", r"\L(tool|function)_c§alls?\A\G\s*(\L[a-z_=]*)?[]"),
+    FormatRow("hermes_json", _WRAPPER + r"(```[a-z]*\s*)?\J"),
+    FormatRow("hermes_json", _WRAPPER + r"\Q(name|tool|function|arguments|parameters)\Q\s*:"),
+    FormatRow("hermes_json", _WRAPPER + r"\N\s*\{\s*(\Q|\})"),
+    FormatRow(
         "hermes_json",
         r"\L(tool|function|action|call|api|execute)s?\A\G\s*(\[\s*)?"
         r"\{\s*\Q(name|tool|tool_name|function|action|arguments|parameters)\Q\s*:",
     ),
-    Row("glm", _WRAPPER + r"(\N\s*)?\L(tool_sep|arg_key|arg_value)"),
-    Row("glm", _WRAPPER + r"\T\s*\L/\W"),
-    Row("glm", r"\L ?\W\A\G(\s*\n\s*)?[a-z_][a-z0-9_.\-]*(\s*\n\s*)?\L/\W"),
-    Row("glm", _WRAPPER + r"\L ?\W\A\G"),
-    Row("glm", r"\Larg_key\A\G[^<>]*\L/arg_key\A\G\s*\Larg_value"),
-    Row("malformed", r"\L ?\W\A\G(\s*\n\s*)?[a-z0-9][^<>]*\L/\W"),
-    Row("olmo3", _WRAPPER + r"(print\()?\N\("),
-    Row("xml_function", _WRAPPER + r"\L ?function"),
-    Row("invoke", _WRAPPER + r"\L ?invoke"),
-    Row("namespaced_xml", _WRAPPER + r"\L ?\Pinvoke"),
-    Row("xml_function", _WRAPPER + r"\L ?(\T|name|tool|tool_name|parameter|arguments)(\s|/|\G)"),
-    Row("xml_function", _WRAPPER + r"\L ?[a-z][a-z0-9_.\-]*\s+[a-z][a-z0-9_\-]*\s*=\s*\Q"),
-    Row("xml_function", r"\L ?\W\s[^<>]*name\s*=§\s*\Q?\N\Q?[^<>]*\G"),
-    Row("namespaced_xml", r"\L ?\P\W§\A\G(\s*(\L[^/\s]|[{\[`])|[a-z0-9]|\s*\n\s*\N\s*\L)"),
-    Row("namespaced_xml", r"\Lend_function_call§\G"),
-    Row("namespaced_xml", r"\L ?(antml|atem|minimax|seed|steptml):invoke\s[^<>]*name§\s*="),
-    Row("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name\s*=\s*\Q?\T\Q?(\s|/|\G)"),
-    Row("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name§\s*=" + _BEHIND_INVOKE),
-    Row("invoke", r"\L ?invoke\s+name\s*=[^<>]*/\G"),
-    Row("invoke", r"\L ?invoke\s[^<>]*name\s*=\s*\Q?\T\Q?\s*/\G"),
-    Row("invoke", r"\L ?invoke\s[^<>]*name§\s*=" + _BEHIND_INVOKE),
-    Row("qwen_bare", r"\L ?function\s*=§\s*\Q?\N\Q?\s*\G(\s*(\L[a-z/]|\{)|[a-z0-9])"),
-    Row("qwen_bare", r"\L ?parameter\s*=§\s*\N\s*\G(\s*\n|[^<\n]*\L/parameter)", _LINE),
-    Row("qwen_bare", r"\L ?parameter\s*=\s*\N\s*\G[^<]*\L/parameter"),
-    Row("minicpm", r"\L ?function\s?name§\s*=[^<>]*\G" + _BEHIND_FUNCTION),
-    Row("minicpm", r"\L ?function\s[^<>]*name§\s*=[^<>]*\G" + _BEHIND_FUNCTION),
-    Row("minicpm", r"\L ?function\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
-    Row("minicpm", r"\L ?param\s+name§\s*=[^<>]*\G\s*\L!\[CDATA\["),
-    Row("tool_tag", r"\L(tool_name|function_name|tool|function|action|invoke|call)\G\s*\T\s*\L"),
-    Row("tool_tag", r"\L(tool|function|action|invoke|call|execute|code|python)\G\s*\T\s*[({]"),
-    Row("tool_tag", r"\L ?(tool|action|call|execute)\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
-    Row("tool_tag", r"\L(execute_tool|use_tool|call_tool|run_tool)\G\s*(\T|\L(name|tool_name)\G)"),
-    Row("tool_tag", r"\Luse_mcp_§tool\G\s*\L(server|tool)_name\G"),
-    Row("tool_tag", r"\L\T\G\s*(\L[a-z]|\{\s*\Q)"),
-    Row("tool_tag", r"\L\T\s+[a-z_]+\s*=\s*\Q"),
-    Row("tool_tag", r"\L\T\s*(/\G|\G\s*\L/\T)"),
-    Row("tool_result", r"\L ?" + _RESULT + r"\A\G\s*(\{\s*(\Q|\})|\[\s*([{\]]|\Q)|\T)"),
-    Row("tool_result", r"\L ?" + _RESULT + r"\A\G\s*\L(result|output|tool_name|name|\T)\A\G"),
+    FormatRow("glm", _WRAPPER + r"(\N\s*)?\L(tool_sep|arg_key|arg_value)"),
+    FormatRow("glm", _WRAPPER + r"\T\s*\L/\W"),
+    FormatRow("glm", r"\L ?\W\A\G(\s*\n\s*)?[a-z_][a-z0-9_.\-]*(\s*\n\s*)?\L/\W"),
+    FormatRow("glm", _WRAPPER + r"\L ?\W\A\G"),
+    FormatRow("glm", r"\Larg_key\A\G[^<>]*\L/arg_key\A\G\s*\Larg_value"),
+    FormatRow("malformed", r"\L ?\W\A\G(\s*\n\s*)?[a-z0-9][^<>]*\L/\W"),
+    FormatRow("olmo3", _WRAPPER + r"(print\()?\N\("),
+    FormatRow("xml_function", _WRAPPER + r"\L ?function"),
+    FormatRow("invoke", _WRAPPER + r"\L ?invoke"),
+    FormatRow("namespaced_xml", _WRAPPER + r"\L ?\Pinvoke"),
+    FormatRow(
+        "xml_function", _WRAPPER + r"\L ?(\T|name|tool|tool_name|parameter|arguments)(\s|/|\G)"
+    ),
+    FormatRow("xml_function", _WRAPPER + r"\L ?[a-z][a-z0-9_.\-]*\s+[a-z][a-z0-9_\-]*\s*=\s*\Q"),
+    FormatRow("xml_function", r"\L ?\W\s[^<>]*name\s*=§\s*\Q?\N\Q?[^<>]*\G"),
+    FormatRow("namespaced_xml", r"\L ?\P\W§\A\G(\s*(\L[^/\s]|[{\[`])|[a-z0-9]|\s*\n\s*\N\s*\L)"),
+    FormatRow("namespaced_xml", r"\Lend_function_call§\G"),
+    FormatRow("namespaced_xml", r"\L ?(antml|atem|minimax|seed|steptml):invoke\s[^<>]*name§\s*="),
+    FormatRow("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name\s*=\s*\Q?\T\Q?(\s|/|\G)"),
+    FormatRow("namespaced_xml", r"\L ?\Pinvoke\s[^<>]*name§\s*=" + _AFTER_INVOKE),
+    FormatRow("invoke", r"\L ?invoke\s+name\s*=[^<>]*/\G"),
+    FormatRow("invoke", r"\L ?invoke\s[^<>]*name\s*=\s*\Q?\T\Q?\s*/\G"),
+    FormatRow("invoke", r"\L ?invoke\s[^<>]*name§\s*=" + _AFTER_INVOKE),
+    FormatRow("qwen_bare", r"\L ?function\s*=§\s*\Q?\N\Q?\s*\G(\s*(\L[a-z/]|\{)|[a-z0-9])"),
+    FormatRow("qwen_bare", r"\L ?parameter\s*=§\s*\N\s*\G(\s*\n|[^<\n]*\L/parameter)", _LINE),
+    FormatRow("qwen_bare", r"\L ?parameter\s*=\s*\N\s*\G[^<]*\L/parameter"),
+    FormatRow("minicpm", r"\L ?function\s?name§\s*=[^<>]*\G" + _AFTER_FUNCTION),
+    FormatRow("minicpm", r"\L ?function\s[^<>]*name§\s*=[^<>]*\G" + _AFTER_FUNCTION),
+    FormatRow("minicpm", r"\L ?function\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
+    FormatRow("minicpm", r"\L ?param\s+name§\s*=[^<>]*\G\s*\L!\[CDATA\["),
+    FormatRow(
+        "tool_tag", r"\L(tool_name|function_name|tool|function|action|invoke|call)\G\s*\T\s*\L"
+    ),
+    FormatRow(
+        "tool_tag", r"\L(tool|function|action|invoke|call|execute|code|python)\G\s*\T\s*[({]"
+    ),
+    FormatRow("tool_tag", r"\L ?(tool|action|call|execute)\s[^<>]*name§\s*=\s*\Q?\T\Q?(\s|/|\G)"),
+    FormatRow(
+        "tool_tag", r"\L(execute_tool|use_tool|call_tool|run_tool)\G\s*(\T|\L(name|tool_name)\G)"
+    ),
+    FormatRow("tool_tag", r"\Luse_mcp_§tool\G\s*\L(server|tool)_name\G"),
+    FormatRow("tool_tag", r"\L\T\G\s*(\L[a-z]|\{\s*\Q)"),
+    FormatRow("tool_tag", r"\L\T\s+[a-z_]+\s*=\s*\Q"),
+    FormatRow("tool_tag", r"\L\T\s*(/\G|\G\s*\L/\T)"),
+    FormatRow("tool_result", r"\L ?" + _RESULT + r"\A\G\s*(\{\s*(\Q|\})|\[\s*([{\]]|\Q)|\T)"),
+    FormatRow("tool_result", r"\L ?" + _RESULT + r"\A\G\s*\L(result|output|tool_name|name|\T)\A\G"),
 )
 
-# What is left where an opener was eaten.
+# The rest of calls whose opening tag is missing.
 CLOSERS = (
-    Row("hermes_json", r"\W\G\s*(\[\s*)?\{\s*\Q(name|tool|tool_name|function)\Q\s*:", _SENTENCE),
-    Row(
+    FormatRow(
+        "hermes_json", r"\W\G\s*(\[\s*)?\{\s*\Q(name|tool|tool_name|function)\Q\s*:", _SENTENCE
+    ),
+    FormatRow(
         "orphan_close",
         r"\L ?\P?parameter\s+name\s*=[^<>]*\G[^<>]*\L/\P?parameter\G\s*\L/\P?(invoke|function|\W)",
     ),
-    Row("orphan_close", r"\L/\P?(parameter|param|arg_value)\G\s*\L/\P?§(invoke|\W)\A\G"),
-    Row("orphan_close", r"\L/(parameter|param)\G\s*\L/function\G§\s*\L/\W"),
-    Row("orphan_close", r"\L/[a-z_]+\G\s*\L/\P?invoke\G§\s*\L/\P?\W"),
-    Row("orphan_close", r"\L/(\Pinvoke|invoke|function)\G\s*\L/\P?§\W\A\G"),
-    Row("orphan_close", r"\L/\P?(invoke|\W)\G§\s*\L/?\P?(invoke|\W)"),
-    Row("orphan_close", r"\L/\P?(invoke|\W)\G[ \t]*\n", _LINE),
+    FormatRow("orphan_close", r"\L/\P?(parameter|param|arg_value)\G\s*\L/\P?§(invoke|\W)\A\G"),
+    FormatRow("orphan_close", r"\L/(parameter|param)\G\s*\L/function\G§\s*\L/\W"),
+    FormatRow("orphan_close", r"\L/[a-z_]+\G\s*\L/\P?invoke\G§\s*\L/\P?\W"),
+    FormatRow("orphan_close", r"\L/(\Pinvoke|invoke|function)\G\s*\L/\P?§\W\A\G"),
+    FormatRow("orphan_close", r"\L/\P?(invoke|\W)\G§\s*\L/?\P?(invoke|\W)"),
+    FormatRow("orphan_close", r"\L/\P?(invoke|\W)\G[ \t]*\n", _LINE),
 )
 
-# Nothing but the name of a registered tool tells these from prose and data.
+# Formats that only the name of a registered tool distinguishes from prose and data.
 _CODE = r"(await )?(print\()?(await )?((default_api|functions|tools)\.)?"
 _REST = r"([^\"'“()]|\S)*"  # of the arguments
 _KEYWORDS = r"\(§\s*([A-Za-z_]+\s*=|\{)" + _REST
@@ -251,13 +264,13 @@ _NOTHING = r"\(§\s*"
 
 
 def _no_predicate(*words: str) -> str:
-    """What may follow a call at the beginning of a line: no words of two signs that speak of it."""
+    """Return what may follow a call at the start of a line: no predicate of a sentence."""
     firsts = "".join(word[0] for word in words)
     others = "|".join(f"{word[0]}[^{word[1]}]" for word in words)
     return rf"[ \t]*([^a-z \t:：—–{firsts}]|{others}|\T\()|[a-z]"
 
 
-# `f(x=1) returns …` is a sentence that has a call for its subject.
+# In `f(x=1) returns …` the call is the subject of a sentence.
 _END = r"(\(|\)(" + _no_predicate("返回", "会返", "用于", "表示", "可以", "能够") + "))"
 _ENDS_LINE = r"(\(|\)[ \t]*(\n|[;,]?[ \t]*\T\())"
 _ENDS_ITEM = r"(\(|\)\s*([^\](a-z\s]|\][^(]))"  # `[f()](…)` is a link
@@ -269,15 +282,21 @@ _ARGUMENTS = (
     r"((Action|Tool|Function)[ _]?)?(Input|Arguments?|Args|Parameters|参数|输入|动作输入|行动输入)"
 )
 NAMED = (
-    Row("functools", r"functools\s?(\[\s*)?\{\s*\Q", _WORD),
-    Row(
+    FormatRow("functools", r"functools\s?(\[\s*)?\{\s*\Q", _WORD),
+    FormatRow(
         "function_name",
         r"functions\.\T(\(\s*(\{|\Q|[a-z_]+\s*=|\))|\s*((json|code)\s?)?\{\s*(\Q|\}))",
         _WORD,
     ),
     *(
-        Row("pythonic", before + r"\T" + arguments + end, place, exact=True, may_be_long=True)
-        for before, arguments, end, place in (
+        FormatRow(
+            "pythonic",
+            before + r"\T" + arguments + end,
+            start_position,
+            exact=True,
+            may_exceed_limit=True,
+        )
+        for before, arguments, end, start_position in (
             (r"\[\s*", _KEYWORDS, _ENDS_ITEM, _ANY),
             (r"\[\s*", _VALUES, _ENDS_ITEM, _ANY),
             (r"\[\s*", _NOTHING, _ENDS_ITEM, _ANY),
@@ -287,84 +306,93 @@ NAMED = (
             (_CODE, _NOTHING, _END, _START),
         )
     ),
-    Row("pythonic", r"```tool_(code|calls?)\s*\n\s*" + _CODE + r"\T\(", _START),
-    Row("bare_json", r"\T\s*\{§\s*(\Q|\})", _LINE),
-    Row("bare_json", r"(function\s?)?\T\s*\n\s*```[a-z]*\s*\n\s*(\{|tool_call\()", _LINE),
-    Row("functionary", r">>>\s?\T\s*\{", _SENTENCE),
-    Row("mistral", r"\[(tool|function)_?calls?\]\s*(\[\s*\{|\{|\T\s*[{\[])"),
-    Row("pythonic", r"\[(tool|function)[ _]?calls?:\s*\T"),
-    Row("react", _LABEL + r"\T§\s*(\n\s*" + _ARGUMENTS + r"|[({\[])", _LINE),
-    Row("react", _LABEL + r"\T\s*([,，;；]\s*)?" + _ARGUMENTS + r"\s*[:：=]", _SENTENCE),
-    Row("react", r"Action:\s*```(json)?\s*(\[\s*)?\{\s*\Q(tool_name|action)\Q", _LINE),
-    Row("yaml", r"(tool|function)_calls?:\s*(-\s*)?name:\s*\Q?\T", _LINE),
-    Row("bare_json", r"(\[\s*)?\{\s*\Q", kind=Kind.JSON),
-    Row("bare_json", r"```[a-z_]*[ \t]*\n\s*(\[\s*)?\{\s*\Q", _START, kind=Kind.JSON),
+    FormatRow("pythonic", r"```tool_(code|calls?)\s*\n\s*" + _CODE + r"\T\(", _START),
+    FormatRow("bare_json", r"\T\s*\{§\s*(\Q|\})", _LINE),
+    FormatRow("bare_json", r"(function\s?)?\T\s*\n\s*```[a-z]*\s*\n\s*(\{|tool_call\()", _LINE),
+    FormatRow("functionary", r">>>\s?\T\s*\{", _SENTENCE),
+    FormatRow("mistral", r"\[(tool|function)_?calls?\]\s*(\[\s*\{|\{|\T\s*[{\[])"),
+    FormatRow("pythonic", r"\[(tool|function)[ _]?calls?:\s*\T"),
+    FormatRow("react", _LABEL + r"\T§\s*(\n\s*" + _ARGUMENTS + r"|[({\[])", _LINE),
+    FormatRow("react", _LABEL + r"\T\s*([,，;；]\s*)?" + _ARGUMENTS + r"\s*[:：=]", _SENTENCE),
+    FormatRow("react", r"Action:\s*```(json)?\s*(\[\s*)?\{\s*\Q(tool_name|action)\Q", _LINE),
+    FormatRow("yaml", r"(tool|function)_calls?:\s*(-\s*)?name:\s*\Q?\T", _LINE),
+    FormatRow("bare_json", r"(\[\s*)?\{\s*\Q", kind=FormatKind.JSON),
+    FormatRow("bare_json", r"```[a-z_]*[ \t]*\n\s*(\[\s*)?\{\s*\Q", _START, kind=FormatKind.JSON),
 )
 
 CALLS = TOKENS + HARMONY + TAGS + CLOSERS + NAMED
 
 _END_TOKEN = r"\L\|(end|return)\|\G"  # noqa: S105
 _LETTER = r"[^ -@[-`{-~\s，。；：！？、（）《》“”‘’…—]"
-_BEGUN = r"([A-Z][A-Za-z']*,? [a-z]|[^ -~\s，。；：！？、（）《》“”‘’…—])"  # a sentence
-# Behind a tag that is spoken of stands a mark, or a blank and a small letter.
-_THOUGHT_BEGINS = r"§(\s*\n|[^\s.,;:!?)\]\"'”’|，。；：！？、）》]|[ \t]+[^a-z\s|])"
-THOUGHTS = (
-    Thought(
+_SENTENCE_START = r"([A-Z][A-Za-z']*,? [a-z]|[^ -~\s，。；：！？、（）《》“”‘’…—])"  # a sentence
+# A tag that is only mentioned is followed by punctuation, or a blank and a small letter.
+_REASONING_START = r"§(\s*\n|[^\s.,;:!?)\]\"'”’|，。；：！？、）》]|[ \t]+[^a-z\s|])"
+REASONING_FORMATS = (
+    ReasoningFormat(
         "harmony",
         ((_START_TOKEN + r"\L\|channel\|\G\s*analysis\s*\L\|message\|\G", _ANY),),
         _END_TOKEN,
-        always=True,
-        channels=True,
+        is_always_hidden=True,
+        has_channels=True,
     ),
-    Thought(
+    ReasoningFormat(
         "harmony_stripped",
         (
             (r"(analysis|commentary)(\s*\n\s*)?" + _LETTER, _START),
-            (r"(analysis|commentary)\s*\n\s*" + _BEGUN, _LINE),
-            (r"(analysis|commentary)" + _BEGUN, _SENTENCE),
+            (r"(analysis|commentary)\s*\n\s*" + _SENTENCE_START, _LINE),
+            (r"(analysis|commentary)" + _SENTENCE_START, _SENTENCE),
         ),
         _END_TOKEN,
-        always=True,
-        channels=True,
+        is_always_hidden=True,
+        has_channels=True,
         exact=True,
-        doubtful=True,
+        is_ambiguous=True,
     ),
-    Thought(
+    ReasoningFormat(
         "kimi_k3",
         ((r"\L\|open\|\Gthink\L\|sep\|\G", _ANY),),
         r"\L\|close\|\Gthink\L\|sep\|\G",
-        always=True,
+        is_always_hidden=True,
     ),
-    Thought(
+    ReasoningFormat(
         "muse",
         (
             (r"\L\|start\|\Gassistant to=self\L\|message\|\G", _ANY),
             (r"to=self\L\|message\|\G", _LINE),
         ),
         r"\L\|eom\|\G",
-        always=True,
+        is_always_hidden=True,
     ),
-    Thought("inkling", ((r"\L\|content_thinking\|\G", _ANY),), r"\L\|end_message\|\G", always=True),
-    Thought(
+    ReasoningFormat(
+        "inkling",
+        ((r"\L\|content_thinking\|\G", _ANY),),
+        r"\L\|end_message\|\G",
+        is_always_hidden=True,
+    ),
+    ReasoningFormat(
         "think",
         (
-            (r"\L\H\A\G" + _THOUGHT_BEGINS, _LINE),
+            (r"\L\H\A\G" + _REASONING_START, _LINE),
             (r"\L\H\G(\s*\n|[A-Za-z])", _ANY),
             (r"\L[a-z]+:\H\G", _ANY),
         ),
         r"\L/([a-z]+:)?\H\A\G",
         exact=True,
     ),
-    Thought("mistral", ((r"\[THINK\]" + _THOUGHT_BEGINS, _ANY),), r"\[/THINK\]", exact=True),
-    Thought("gemma4", ((r"\L\|channel\Gthought", _ANY),), r"\Lchannel\|\G"),
-    Thought("cohere", ((r"\L\|START_THINKING\|\G", _ANY),), r"\L\|END_THINKING\|\G"),
-    Thought("kimi_vl", (("◁think▷", _ANY),), "◁/think▷"),
-    Thought("apertus", ((r"\L\|inner_prefix\|\G", _ANY),), r"\L\|inner_suffix\|\G"),
-    Thought("openthinker", ((r"\L\|begin_of_thought\|\G", _ANY),), r"\L\|end_of_thought\|\G"),
+    ReasoningFormat(
+        "mistral", ((r"\[THINK\]" + _REASONING_START, _ANY),), r"\[/THINK\]", exact=True
+    ),
+    ReasoningFormat("gemma4", ((r"\L\|channel\Gthought", _ANY),), r"\Lchannel\|\G"),
+    ReasoningFormat("cohere", ((r"\L\|START_THINKING\|\G", _ANY),), r"\L\|END_THINKING\|\G"),
+    ReasoningFormat("kimi_vl", (("◁think▷", _ANY),), "◁/think▷"),
+    ReasoningFormat("apertus", ((r"\L\|inner_prefix\|\G", _ANY),), r"\L\|inner_suffix\|\G"),
+    ReasoningFormat(
+        "openthinker", ((r"\L\|begin_of_thought\|\G", _ANY),), r"\L\|end_of_thought\|\G"
+    ),
 )
 
-TAG_TOLD = re.compile(r"[<＜](?:think|thinking|thought|reasoning)[>＞]|\[THINK\]", re.IGNORECASE)
-"""A tag around thoughts, where it begins none: such a text speaks of it."""
+TAG_MENTION = re.compile(r"[<＜](?:think|thinking|thought|reasoning)[>＞]|\[THINK\]", re.IGNORECASE)
+"""A reasoning tag that begins no reasoning: the text only mentions it."""
 
 _HARMONIES = ("harmony", "harmony_stripped")
 ANSWERS = (
@@ -373,8 +401,8 @@ ANSWERS = (
         _START_TOKEN + r"\L\|channel\|\G\s*final\s*(\L\|constrain\|\G\s*[a-z]*\s*)?\L\|message\|\G",
         _END_TOKEN,
     ),
-    AnswerChannel(_HARMONIES, r"assistant\s?final", alone=False),
-    AnswerChannel(_HARMONIES, r"assistantfinal", place=_START),
+    AnswerChannel(_HARMONIES, r"assistant\s?final", is_standalone=False),
+    AnswerChannel(_HARMONIES, r"assistantfinal", start_position=_START),
     AnswerChannel(
         ("kimi_k3",),
         r"\L\|open\|\Gresponse\L\|sep\|\G",

@@ -1,8 +1,8 @@
-"""JSON objects that may be calls, read a character at a time.
+"""A streaming reader of JSON objects that may be calls.
 
 An object is a call if it names a registered tool and has arguments. The keys may come in any order,
-so arguments are read over, however deep. The first key that no call has, and the first name that no
-tool has, end the reading: such an object is somebody's data.
+so arguments are skipped, however deep. An object with a key that no call has, or a name that no
+tool has, is data.
 """
 
 import re
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-LONGEST_JSON = 4096  # characters that are read before an object is taken for data
-_DEEPEST = 64
+MAX_JSON_LENGTH = 4096  # characters after which an undecided object counts as data
+_MAX_DEPTH = 64
 
 NAME_KEYS = frozenset(
     {
@@ -29,7 +29,7 @@ ARGUMENT_KEYS = frozenset(
 )
 OTHER_KEYS = frozenset({"id", "type", "index", "tool_call_id", "call_id", "role", "thought"})
 _KEYS = NAME_KEYS | CALL_KEYS | LIST_KEYS | ARGUMENT_KEYS | OTHER_KEYS
-_PREFIXES = ("functions.", "tools.", "default_api.")
+_NAMESPACES = ("functions.", "tools.", "default_api.")
 _STRING_ENDS = {quote: re.compile(rf"[{quote}\\]") for quote in "\"'“”"}
 _CLOSING = {"“": "”"}
 _SPACES = " \t\r\n"
@@ -44,23 +44,23 @@ class CallVerdict(Enum):
 
 
 class NamePrefixes(NamedTuple):
-    """The words that keys and names are held against, and all their beginnings."""
+    """The keys and names of calls, and all their prefixes."""
 
     tools: frozenset[str]
-    tool_starts: frozenset[str]
-    tool_keys: frozenset[str]  # the keys of a call, and names as keys
-    tool_key_starts: frozenset[str]
+    tool_prefixes: frozenset[str]
+    tool_keys: frozenset[str]  # the keys of a call and the tools' names
+    tool_key_prefixes: frozenset[str]
 
     @classmethod
-    def of(cls, tools: tuple[str, ...]) -> "NamePrefixes":
-        """Those of some tools."""
-        names = frozenset((p + tool).lower() for tool in tools for p in ("", *_PREFIXES))
+    def from_tools(cls, tools: tuple[str, ...]) -> "NamePrefixes":
+        """Return the keys and names for some tools."""
+        names = frozenset((p + tool).lower() for tool in tools for p in ("", *_NAMESPACES))
         keys = _KEYS | {tool.lower() for tool in tools}
-        return cls(names, _starts(names), keys, _starts(keys))
+        return cls(names, _prefixes_of(names), keys, _prefixes_of(keys))
 
 
 class Expected(Enum):
-    """What may come next."""
+    """The token that may come next."""
 
     VALUE = "value"
     KEY = "key"
@@ -70,19 +70,20 @@ class Expected(Enum):
 
 @dataclass(slots=True)
 class JsonFrame:
-    """An open object or list; `call`: whether it may be a call or a list of calls."""
+    """An open object or list."""
 
     closing: str
-    call: bool
-    named: bool = False
+    may_be_call: bool  # or a list of calls
+    has_name: bool = False
     has_arguments: bool = False
     key: str = ""
 
 
 class JsonReader:
-    """Reads one value. `whole`: it begins the answer, and a name without arguments is a call.
+    """A reader of one value.
 
-    There, and in a list, a name may also be the key of its arguments.
+    With `whole` the value begins the answer, and a name without arguments is a call. There, and in
+    a list, a name may also be the key of its arguments.
     """
 
     def __init__(self, names: NamePrefixes, *, whole: bool) -> None:
@@ -90,36 +91,40 @@ class JsonReader:
         self._whole = whole
         self._frames: list[JsonFrame] = []
         self._expected = Expected.VALUE
-        self._quote = ""  # of the string that is being read
-        self._word: str | None = None  # what was read of it, if it matters
+        self._quote = ""  # of the current string
+        self._word: str | None = None  # its text so far, if it matters
         self._escaped = False
         self.verdict = CallVerdict.OPEN
 
     @property
-    def cut_off(self) -> bool:
-        """Whether a text that ends here was going to be a call."""
-        if any(frame.named for frame in self._frames):
+    def is_truncated_call(self) -> bool:
+        """Whether a text that ends here is a truncated call."""
+        if any(frame.has_name for frame in self._frames):
             return True
         return bool(self._quote and self._word and self._expected is Expected.VALUE)
 
-    def read(self, text: str, at: int, end: int) -> int:
-        """Read on from `at` until the verdict or the end; how far it was read."""
-        while at < end and self.verdict is CallVerdict.OPEN:
-            at = self._read_string(text, at, end) if self._quote else self._read_mark(text, at)
-        return at
+    def read(self, text: str, position: int, end: int) -> int:
+        """Read from `position` to the verdict or `end`, and return where reading stopped."""
+        while position < end and self.verdict is CallVerdict.OPEN:
+            position = (
+                self._read_string(text, position, end)
+                if self._quote
+                else self._read_mark(text, position)
+            )
+        return position
 
-    def _read_mark(self, text: str, at: int) -> int:
-        char = text[at]
+    def _read_mark(self, text: str, position: int) -> int:
+        char = text[position]
         if char in _SPACES:
-            return at + 1
+            return position + 1
         if char in _STRING_ENDS and self._expected in (Expected.KEY, Expected.VALUE):
             self._begin_string(char)
         elif not self._accept(char):
             self.verdict = CallVerdict.NO
-        return at + 1
+        return position + 1
 
     def _accept(self, char: str) -> bool:
-        """Take a mark or a character of a number or word; whether it may stand here."""
+        """Process a character outside strings; return False if it is not allowed here."""
         match self._expected:
             case Expected.VALUE if char in "{[":
                 return self._open(char)
@@ -128,7 +133,7 @@ class JsonReader:
             case Expected.KEY if char == "}":
                 return self._close()
             case Expected.VALUE if self._frames and (char.isalnum() or char in "-+."):
-                return self._is_skipped  # a number, true, false or null: nothing hangs on it
+                return self._is_skipped  # numbers, true, false and null do not matter
             case Expected.COLON if char == ":":
                 self._expected = Expected.VALUE
                 return True
@@ -143,73 +148,77 @@ class JsonReader:
 
     @property
     def _is_skipped(self) -> bool:
-        """Whether the value that comes next is of no interest."""
-        return not self._top.call or self._top.key in ARGUMENT_KEYS | OTHER_KEYS
+        """Whether the next value does not matter."""
+        return not self._top.may_be_call or self._top.key in ARGUMENT_KEYS | OTHER_KEYS
 
     def _open(self, char: str) -> bool:
-        call = True
+        may_be_call = True
         if self._frames:
             key, in_list = self._top.key, self._top.closing == "]"
-            if key in self._names.tools and self._top.call and not in_list:
+            if key in self._names.tools and self._top.may_be_call and not in_list:
                 self.verdict = CallVerdict.YES if char == "{" else CallVerdict.NO
                 return True
-            call = self._top.call and (in_list or key in (CALL_KEYS if char == "{" else LIST_KEYS))
-            if self._top.call and not call and key not in ARGUMENT_KEYS:
+            may_be_call = self._top.may_be_call and (
+                in_list or key in (CALL_KEYS if char == "{" else LIST_KEYS)
+            )
+            if self._top.may_be_call and not may_be_call and key not in ARGUMENT_KEYS:
                 return False
-        self._frames.append(JsonFrame("}" if char == "{" else "]", call))
+        self._frames.append(JsonFrame("}" if char == "{" else "]", may_be_call))
         self._expected = Expected.KEY if char == "{" else Expected.VALUE
-        return len(self._frames) <= _DEEPEST
+        return len(self._frames) <= _MAX_DEPTH
 
     def _close(self) -> bool:
         frame = self._frames.pop()
-        if frame.call:  # a call would have been seen before its end
-            is_call = frame.named and self._whole
+        if frame.may_be_call:  # a call would have been recognised before its end
+            is_call = frame.has_name and self._whole
             self.verdict = CallVerdict.YES if is_call else CallVerdict.NO
         self._expected = Expected.COMMA
         return True
 
     def _begin_string(self, char: str) -> None:
         top = self._frames[-1] if self._frames else None
-        if top is None or (self._expected is Expected.VALUE and top.call and top.closing == "]"):
+        if top is None or (
+            self._expected is Expected.VALUE and top.may_be_call and top.closing == "]"
+        ):
             self.verdict = CallVerdict.NO
             return
         self._quote = _CLOSING.get(char, char)
         is_key = self._expected is Expected.KEY
-        matters = top.call and (is_key or top.key in NAME_KEYS)
-        if top.call and not is_key and not matters and not self._is_skipped:
+        matters = top.may_be_call and (is_key or top.key in NAME_KEYS)
+        if top.may_be_call and not is_key and not matters and not self._is_skipped:
             self.verdict = CallVerdict.NO
         self._word = "" if matters else None
 
-    def _read_string(self, text: str, at: int, end: int) -> int:
+    def _read_string(self, text: str, position: int, end: int) -> int:
         if self._escaped:
             self._escaped = False
-            return at + 1
+            return position + 1
         if self._word is not None:
-            return self._read_word(text[at], at)
-        found = _STRING_ENDS[self._quote].search(text, at, end)
-        if found is None:
+            return self._read_word(text[position], position)
+        match = _STRING_ENDS[self._quote].search(text, position, end)
+        if match is None:
             return end
-        if found[0] == "\\":
+        if match[0] == "\\":
             self._escaped = True
         else:
             self._end_string()
-        return found.end()
+        return match.end()
 
-    def _read_word(self, char: str, at: int) -> int:
-        """Read a character of a key or a name, of which each must be one that may follow."""
+    def _read_word(self, char: str, position: int) -> int:
+        """Read a character of a key or name, which must continue a known one."""
         if char == self._quote:
             self._end_string()
         else:
             self._word = f"{self._word}{char.lower()}"
             if self._word not in self._starts:
                 self.verdict = CallVerdict.NO
-        return at + 1
+        return position + 1
 
     @property
     def _starts(self) -> frozenset[str]:
         if self._expected is not Expected.KEY:
-            return self._names.tool_starts
-        return self._names.tool_key_starts if self._names_are_keys else _KEY_STARTS
+            return self._names.tool_prefixes
+        return self._names.tool_key_prefixes if self._names_are_keys else _KEY_PREFIXES
 
     @property
     def _names_are_keys(self) -> bool:
@@ -220,7 +229,7 @@ class JsonReader:
         word, self._word = self._word, None
         if self._expected is Expected.KEY:
             self._expected = Expected.COLON
-            if self._top.call:
+            if self._top.may_be_call:
                 self._take_key(word or "")
             return
         self._expected = Expected.COMMA
@@ -239,16 +248,16 @@ class JsonReader:
         if word not in self._names.tools:
             self.verdict = CallVerdict.NO
             return
-        self._top.named = True
+        self._top.has_name = True
         self._decide()
 
     def _decide(self) -> None:
-        if self._top.named and self._top.has_arguments:
+        if self._top.has_name and self._top.has_arguments:
             self.verdict = CallVerdict.YES
 
 
-def _starts(words: frozenset[str]) -> frozenset[str]:
+def _prefixes_of(words: frozenset[str]) -> frozenset[str]:
     return frozenset(word[:length] for word in words for length in range(len(word) + 1))
 
 
-_KEY_STARTS = _starts(_KEYS)
+_KEY_PREFIXES = _prefixes_of(_KEYS)

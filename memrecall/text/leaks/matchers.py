@@ -1,4 +1,4 @@
-"""The formats made ready to be looked for, once for each set of tools."""
+"""The formats compiled for a set of tools."""
 
 import re
 from collections.abc import Iterable, Sequence
@@ -7,159 +7,170 @@ from functools import cache, lru_cache
 from typing import Literal, get_args
 
 from memrecall.errors import InvalidArgument
-from memrecall.text.leaks.automaton import Automaton, AutomatonState, write_search, write_stops
+from memrecall.text.leaks.automaton import Automaton, AutomatonState, compile_search, compile_stops
 from memrecall.text.leaks.formats import (
     ANSWERS,
     CALLS,
     MACROS,
-    THOUGHTS,
+    REASONING_FORMATS,
     AnswerChannel,
-    Kind,
-    Row,
+    FormatKind,
+    FormatRow,
+    ReasoningFormat,
     StartPosition,
-    Thought,
 )
 from memrecall.text.leaks.json_calls import NamePrefixes
 from memrecall.text.leaks.markdown import STOPS, LineState
-from memrecall.text.leaks.patterns import Node, one_of, parse
+from memrecall.text.leaks.patterns import Node, parse, parse_words
 
 Reasoning = Literal["keep", "strip", "open"]
-"""What is done about thoughts; `open`: stripped, and the text begins inside one."""
+"""What happens to reasoning; `open` strips it, and the text begins inside it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
-    """A row, and the thought or the answer that it begins or ends."""
+class FormatEntry:
+    """A row of the table, and the reasoning or answer that it begins or ends."""
 
-    row: Row
-    thought: Thought | None = None
+    row: FormatRow
+    reasoning: ReasoningFormat | None = None
     answer: AnswerChannel | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
-    """Some of the forms, looked for together."""
+class FormatSet:
+    """Formats that are searched for together."""
 
-    starts: tuple[AutomatonState[Form], ...]  # by place
-    hunt: re.Pattern[str]  # finds where one could begin
+    starts: tuple[AutomatonState[FormatEntry], ...]  # by start position
+    anywhere_pattern: re.Pattern[str]  # finds where a format could begin
     search: dict[LineState, re.Pattern[str]]
-    """Finds that, a backtick, or the end of a line where the next one needs a look."""
+    """Finds that, a backtick, or a line end after which the next line needs processing."""
 
 
-class Formats:
-    """All forms for some tools. Watches are made when first asked for."""
+class FormatCatalog:
+    """All formats for some tools; sets of them are compiled on first use."""
 
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning) -> None:
         self.tools = tools
-        self.names = NamePrefixes.of(tools)
-        """What JSON is held against."""
-        self.thoughts = [t for t in THOUGHTS if t.always or reasoning != "keep"]
-        self._automaton: Automaton[Form] = Automaton()
-        self._macros = macros_for(tools)
-        self._watches: dict[object, Watch] = {}
-        self._calls = [self._added(Form(row)) for row in _usable(CALLS, tools)]
-        self._begins = [self._added(form) for t in self.thoughts for form in _begins(t)]
-        self._ends = {t: self._added(_end(t)) for t in self.thoughts}
-        self._answers = {a: [self._added(form) for form in _tokens(a)] for a in ANSWERS}
+        self.names = NamePrefixes.from_tools(tools)
+        """The names and keys of calls in JSON."""
+        self.reasoning_formats = [
+            f for f in REASONING_FORMATS if f.is_always_hidden or reasoning != "keep"
+        ]
+        self._automaton: Automaton[FormatEntry] = Automaton()
+        self._macros = expand_macros(tools)
+        self._format_sets: dict[object, FormatSet] = {}
+        self._calls = [self._add(FormatEntry(row)) for row in _usable(CALLS, tools)]
+        self._starts = [self._add(entry) for f in self.reasoning_formats for entry in _starts(f)]
+        self._ends = {f: self._add(_end(f)) for f in self.reasoning_formats}
+        self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
 
     @property
-    def opened(self) -> Thought:
-        """The thought that a prompt may have begun."""
-        return next(thought for thought in self.thoughts if thought.family == "think")
+    def initial_reasoning(self) -> ReasoningFormat:
+        """The reasoning format that a prompt may have opened."""
+        return next(f for f in self.reasoning_formats if f.family == "think")
 
-    def prose(self, answer: AnswerChannel | None = None) -> Watch:
-        """What is looked for in text that is shown, inside an answer's channel or not."""
-        if answer not in self._watches:
-            found = [*self._calls, *self._begins]
-            found += [tokens[0] for a, tokens in self._answers.items() if a.alone]
-            found += [end for thought, end in self._ends.items() if not thought.always]
-            found += self._answers[answer][1:] if answer else []
-            self._watches[answer] = self._watch(found)
-        return self._watches[answer]
+    def prose(self, answer: AnswerChannel | None = None) -> FormatSet:
+        """Return the formats to search for in visible text, inside an answer's channel or not."""
+        if answer not in self._format_sets:
+            members = [*self._calls, *self._starts]
+            members += [entries[0] for a, entries in self._answers.items() if a.is_standalone]
+            members += [end for f, end in self._ends.items() if not f.is_always_hidden]
+            members += self._answers[answer][1:] if answer else []
+            self._format_sets[answer] = self._make_format_set(members)
+        return self._format_sets[answer]
 
-    def thought(self, thought: Thought, *, called: bool) -> Watch:
-        """What is looked for in a thought; `called`: one that a call was found in."""
-        if (thought, called) not in self._watches:
-            found = [self._ends[thought]]
-            if thought.doubtful:
-                found += self._calls_like(thought)
-            elif not called:
-                found += [f for f in self._calls if f[0].row.kind is Kind.CALL]
-            if thought.channels:
-                found += self._answers_of(thought.family)
-            self._watches[thought, called] = self._watch(found)
-        return self._watches[thought, called]
+    def in_reasoning(self, reasoning: ReasoningFormat, *, after_call: bool) -> FormatSet:
+        """Return the formats to search for in reasoning, before or after a call in it."""
+        if (reasoning, after_call) not in self._format_sets:
+            members = [self._ends[reasoning]]
+            if reasoning.is_ambiguous:
+                members += self._calls_like(reasoning)
+            elif not after_call:
+                members += [f for f in self._calls if f[0].row.kind is FormatKind.CALL]
+            if reasoning.has_channels:
+                members += self._answer_starts(reasoning.family)
+            self._format_sets[reasoning, after_call] = self._make_format_set(members)
+        return self._format_sets[reasoning, after_call]
 
-    def called(self, family: str) -> Watch | None:
-        """What is looked for after a call: the begin of an answer, if the family has channels."""
-        found = self._answers_of(family)
-        if not found:
+    def after_call(self, family: str) -> FormatSet | None:
+        """Return the formats to search for after a call, None if the family has no channels."""
+        members = self._answer_starts(family)
+        if not members:
             return None
-        if family not in self._watches:
-            self._watches[family] = self._watch(found)
-        return self._watches[family]
+        if family not in self._format_sets:
+            self._format_sets[family] = self._make_format_set(members)
+        return self._format_sets[family]
 
-    def _calls_like(self, thought: Thought) -> list[tuple[Form, int]]:
-        """The calls in channels where a thought of these may stand, too."""
-        families = {f for a in ANSWERS if thought.family in a.families for f in a.families}
+    def _calls_like(self, reasoning: ReasoningFormat) -> list[tuple[FormatEntry, int]]:
+        """Return the calls of families that share channels with this reasoning."""
+        families = {f for a in ANSWERS if reasoning.family in a.families for f in a.families}
         return [call for call in self._calls if call[0].row.family in families]
 
-    def _answers_of(self, family: str) -> list[tuple[Form, int]]:
-        return [tokens[0] for a, tokens in self._answers.items() if family in a.families]
+    def _answer_starts(self, family: str) -> list[tuple[FormatEntry, int]]:
+        return [entries[0] for a, entries in self._answers.items() if family in a.families]
 
-    def _watch(self, found: Sequence[tuple[Form, int]]) -> Watch:
+    def _make_format_set(self, members: Sequence[tuple[FormatEntry, int]]) -> FormatSet:
         starts = [
-            self._automaton.start(node for form, node in found if form.row.place <= place)
-            for place in StartPosition
+            self._automaton.start(
+                node for form, node in members if form.row.start_position <= start_position
+            )
+            for start_position in StartPosition
         ]
         anywhere, word, sentence, line, _ = starts
         search = {
-            lines: write_stops(f"`|{stop}", anywhere, word, sentence, line)
+            lines: compile_stops(f"`|{stop}", anywhere, word, sentence, line)
             for lines, stop in STOPS.items()
         }
-        return Watch(tuple(starts), write_search(anywhere, word, sentence), search)
+        return FormatSet(tuple(starts), compile_search(anywhere, word, sentence), search)
 
-    def _added(self, form: Form) -> tuple[Form, int]:
+    def _add(self, form: FormatEntry) -> tuple[FormatEntry, int]:
         node = parse(form.row.pattern, self._macros, exact=form.row.exact)
         return form, self._automaton.add(node, form)
 
 
 @lru_cache(maxsize=64)
-def formats_for(tools: tuple[str, ...], reasoning: Reasoning) -> Formats:
-    """The formats for some tools: made once, shared by all filters."""
+def get_formats(tools: tuple[str, ...], reasoning: Reasoning) -> FormatCatalog:
+    """Return the formats for some tools, compiled once and shared by all filters."""
     if reasoning not in get_args(Reasoning):
-        raise InvalidArgument(f"reasoning is one of {get_args(Reasoning)}, not {reasoning!r}")
-    return Formats(tools, reasoning)
+        raise InvalidArgument(
+            f"reasoning {reasoning!r} is unknown; use one of {', '.join(get_args(Reasoning))}"
+        )
+    return FormatCatalog(tools, reasoning)
 
 
-def _usable(rows: Iterable[Row], tools: tuple[str, ...]) -> list[Row]:
+def _usable(rows: Iterable[FormatRow], tools: tuple[str, ...]) -> list[FormatRow]:
     return [row for row in rows if tools or r"\T" not in row.pattern]
 
 
-def _begins(thought: Thought) -> list[Form]:
+def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
     return [
-        Form(Row(thought.family, begin, place, Kind.THOUGHT, thought.exact), thought)
-        for begin, place in thought.begins
+        FormatEntry(
+            FormatRow(
+                reasoning.family, begin, start_position, FormatKind.REASONING, reasoning.exact
+            ),
+            reasoning,
+        )
+        for begin, start_position in reasoning.starts
     ]
 
 
-def _end(thought: Thought) -> Form:
-    row = Row(thought.family, thought.end, kind=Kind.TOKEN, exact=thought.exact)
-    return Form(row, thought)
+def _end(reasoning: ReasoningFormat) -> FormatEntry:
+    row = FormatRow(reasoning.family, reasoning.end, kind=FormatKind.TOKEN, exact=reasoning.exact)
+    return FormatEntry(row, reasoning)
 
 
-def _tokens(answer: AnswerChannel) -> list[Form]:
-    """The begin of an answer, and its end if it has one."""
+def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:
+    """Return the start of an answer, and its end if it has one."""
     family = answer.families[0]
-    begin = Row(family, answer.begin, answer.place, Kind.TOKEN)
-    ends = [Row(family, answer.end, kind=Kind.TOKEN)] if answer.end else []
-    return [Form(begin, answer=answer), *map(Form, ends)]
+    begin = FormatRow(family, answer.begin, answer.start_position, FormatKind.TOKEN)
+    ends = [FormatRow(family, answer.end, kind=FormatKind.TOKEN)] if answer.end else []
+    return [FormatEntry(begin, answer=answer), *map(FormatEntry, ends)]
 
 
-def macros_for(tools: tuple[str, ...]) -> dict[str, Node]:
-    """What the macros of the table stand for, with some tools registered."""
+def expand_macros(tools: tuple[str, ...]) -> dict[str, Node]:
+    """Return the nodes of the table's macros for some registered tools."""
     macros: dict[str, Node] = dict(_fixed_macros())
-    macros["T"] = one_of(tools)
+    macros["T"] = parse_words(tools)
     return macros
 
 

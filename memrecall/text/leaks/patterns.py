@@ -1,10 +1,9 @@
-"""The small pattern language of the formats, read into a tree.
+"""The pattern language of the formats, parsed into a tree.
 
-It is the part of regular expressions whose matching can stop and go on at any character: literals,
-`[sets]`, groups, `|`, `?`, `*`, `+`, `{m,n}`. There is no `\\b`, `$` or looking around: what those
-say about a text changes when more of it arrives. Escapes: `\\s` white space, `\\n` a line's end,
-a capital letter one of the caller's macros, anything else itself. `§` marks the point from which a
-text that ends is a cut-off match.
+It is the part of regular expressions whose matching can pause at any character: literals, `[sets]`,
+groups, `|`, `?`, `*`, `+`, `{m,n}`. There is no `\\b`, `$` or lookaround, whose result changes when
+more text arrives. Escapes: `\\s` white space, `\\n` a line end, a capital letter a macro of the
+caller, anything else itself. From `§` on, a text that ends is a truncated match.
 """
 
 from collections.abc import Mapping
@@ -16,7 +15,7 @@ _COUNTS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 
 @dataclass(frozen=True, slots=True)
 class Chars:
-    """One character of a set, or one that is not in it."""
+    """One character in a set, or not in it."""
 
     members: frozenset[str]
     negated: bool = False
@@ -24,21 +23,21 @@ class Chars:
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
-    """Parts one after another."""
+    """Parts in order."""
 
     parts: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One of several."""
+    """One of several options."""
 
     options: tuple["Node", ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """A part `low` to `high` times; `None` is without end."""
+    """A part `low` to `high` times; None is unlimited."""
 
     part: "Node"
     low: int
@@ -46,28 +45,28 @@ class Repeat:
 
 
 @dataclass(frozen=True, slots=True)
-class CutMark:
-    """From here on the end of the text is a cut-off match."""
+class TruncationMark:
+    """The point from which the end of the text is a truncated match."""
 
 
-Node = Chars | Sequence | Choice | Repeat | CutMark
+Node = Chars | Sequence | Choice | Repeat | TruncationMark
 
 
 def parse(pattern: str, macros: Mapping[str, Node], *, exact: bool = False) -> Node:
-    """The tree of a pattern; letters match in both cases unless it is `exact`."""
-    reader = _Reader(pattern, macros, exact)
-    node = reader.read_choice()
-    if reader.rest:
-        raise ValueError(f"unbalanced ')' in {pattern!r} at {reader.at}")
+    """Return the tree of a pattern; letters match in both cases unless `exact`."""
+    parser = _PatternParser(pattern, macros, exact)
+    node = parser.read_choice()
+    if parser.rest:
+        raise ValueError(f"unbalanced ')' in {pattern!r} at {parser.at}")
     return node
 
 
-def one_of(words: tuple[str, ...]) -> Node:
-    """A tree that matches any of some words as they are written."""
+def parse_words(words: tuple[str, ...]) -> Node:
+    """Return a tree that matches any of some words verbatim."""
     return Choice(tuple(Sequence(tuple(Chars(frozenset(c)) for c in word)) for word in words))
 
 
-class _Reader:
+class _PatternParser:
     def __init__(self, pattern: str, macros: Mapping[str, Node], exact: bool) -> None:
         self._pattern = pattern
         self._macros = macros
@@ -108,7 +107,7 @@ class _Reader:
         if char == "§":
             if self._depth:
                 raise ValueError(f"§ inside a group in {self._pattern!r}")
-            return CutMark()
+            return TruncationMark()
         if char == "\\":
             return self._read_escape()
         return Chars(self._cases(char))
@@ -148,7 +147,7 @@ class _Reader:
 
     def _take(self) -> str:
         if not self.rest:
-            raise ValueError(f"{self._pattern!r} ends too early")
+            raise ValueError(f"{self._pattern!r} is incomplete")
         self.at += 1
         return self._pattern[self.at - 1]
 
@@ -157,7 +156,7 @@ class _Reader:
 
 
 def _escaped(char: str) -> frozenset[str] | None:
-    """What an escape with a meaning of its own stands for."""
+    """Return the characters of an escape, None if it is the character itself."""
     if char == "s":
         return SPACES
     return frozenset("\n") if char == "n" else frozenset("\t") if char == "t" else None

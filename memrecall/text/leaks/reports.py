@@ -1,4 +1,4 @@
-"""What a filter tells: the calls that it hid."""
+"""Reports of the calls that a filter hid."""
 
 import json
 import re
@@ -10,11 +10,10 @@ from memrecall.text.leaks.json_calls import CALL_KEYS, LIST_KEYS, NAME_KEYS
 
 _NAME = r"([^\s<>＜＞\"'`{}()\[\]|｜,;:=&/\\]+)"
 _BAR = r"[|｜‖│∣∥¦￨❘ǀ]"
-# Ways of naming a tool, each with the name as its only group. The one that is found first is the
-# one that a text uses.
-_WAYS = tuple(
-    re.compile(way, re.IGNORECASE)
-    for way in (
+# Formats of calls, with the tool's name as the only group. A text uses the one that matches first.
+_CALL_PATTERNS = tuple(
+    re.compile(pattern, re.IGNORECASE)
+    for pattern in (
         rf"(?:[<＜:]|{_BAR})\s?invoke\s[^<>]{{0,80}}?\bname\s*=\s*[\"']?{_NAME}",
         rf"<\s?function\s*=\s*[\"']?{_NAME}",
         rf"<\s?function\s?[^<>]{{0,80}}?name\s*=\s*[\"']?{_NAME}",
@@ -40,48 +39,48 @@ _JSON_NAME = re.compile(
 _DECODER = json.JSONDecoder()
 
 
-def find_names(text: str, tools: Iterable[str]) -> list[tuple[int, str]]:
-    """The calls in a text, as far as they can be told: where each is, and the tool's name.
+def find_calls(text: str, tools: Iterable[str]) -> list[tuple[int, str]]:
+    """Return the position and the tool's name of each call in a text.
 
-    Where nothing says so, it is the first of the registered tools that the text mentions.
+    Without a recognisable call it is the first registered tool that the text mentions.
     """
-    found = [list(_matches(way, text)) for way in _WAYS]
-    found.append(list(_json_calls(text)))
+    formats = [list(_matches(pattern, text)) for pattern in _CALL_PATTERNS]
+    formats.append(list(_json_calls(text)))
     fallback = next(_matches(_JSON_NAME, text), None) or _first_mentioned(text, tools)
-    calls = min(filter(None, found), key=lambda calls: calls[0][0], default=None)
+    calls = min(filter(None, formats), key=lambda calls: calls[0][0], default=None)
     return calls or ([fallback] if fallback else [])
 
 
 def _first_mentioned(text: str, tools: Iterable[str]) -> tuple[int, str] | None:
-    """A registered tool; of two that begin at the same place, the longer name."""
-    places = [(text.find(tool), -len(tool), tool) for tool in tools if tool in text]
-    place, _, tool = min(places, default=(0, 0, None))
-    return None if tool is None else (place, tool)
+    """Return the first registered tool in a text, the longer name of two at one position."""
+    positions = [(text.find(tool), -len(tool), tool) for tool in tools if tool in text]
+    position, _, tool = min(positions, default=(0, 0, None))
+    return None if tool is None else (position, tool)
 
 
-def _matches(way: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
-    return ((match.start(), match[1]) for match in way.finditer(text))
+def _matches(pattern: re.Pattern[str], text: str) -> Iterator[tuple[int, str]]:
+    return ((match.start(), match[1]) for match in pattern.finditer(text))
 
 
 def _json_calls(text: str) -> Iterator[tuple[int, str]]:
-    """The calls among the JSON values of a text; of one that is cut off, the first name."""
-    at = 0
-    while begin := _JSON_BEGIN.search(text, at):
+    """Yield the calls in the JSON values of a text, the first name of a truncated one."""
+    end = 0
+    while begin := _JSON_BEGIN.search(text, end):
         try:
-            value, at = _DECODER.raw_decode(text, begin.start())
+            value, end = _DECODER.raw_decode(text, begin.start())
         except (ValueError, RecursionError):
-            name = _JSON_NAME.search(text, begin.start())
-            if name:
-                yield begin.start(), name[1]
+            match = _JSON_NAME.search(text, begin.start())
+            if match:
+                yield begin.start(), match[1]
             return
-        place = begin.start()
-        for named in _names_in(value):
-            place = max(place, text.find(named, place))
-            yield place, named
+        position = begin.start()
+        for name in _names_in(value):
+            position = max(position, text.find(name, position))
+            yield position, name
 
 
 def _names_in(value: Any) -> Iterator[str]:
-    """The names of calls in a decoded value, not those inside of arguments."""
+    """Yield the names of the calls in a decoded value, without its arguments."""
     if isinstance(value, list):
         for item in value:
             yield from _names_in(item)
@@ -93,15 +92,15 @@ def _names_in(value: Any) -> Iterator[str]:
                 yield from _names_in(inner)
 
 
-LONGEST_KEPT = 65_536  # characters of a hidden text in which the names of tools are looked for
+_MAX_SEARCHED_LENGTH = 65_536  # characters of hidden text that are searched for names
 
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """A call that was written as text: its form, where it is, and the tool, if it is named.
+    """A call that was written as text: its format, its position and the tool's name if known.
 
-    The position in the text is that of the call's first character; of further calls in the same
-    block it is where they are named.
+    The position is that of the call's first character, or of the name for further calls in the
+    same block.
     """
 
     family: str
@@ -110,30 +109,30 @@ class Leak:
 
 
 class Filtered(NamedTuple):
-    """What a reader may see of a text, and the calls that were in it."""
+    """The visible part of a text, and the calls that were in it."""
 
     visible: str
     leaks: list[Leak]
 
 
 @dataclass(slots=True)
-class Hidden:
-    """A text that was hidden from a call on."""
+class HiddenText:
+    """Text that is hidden from a call on."""
 
     family: str
     position: int
     tools: tuple[str, ...]  # the registered ones
     _pieces: list[str] = field(default_factory=list)
-    _left: int = LONGEST_KEPT
+    _remaining: int = _MAX_SEARCHED_LENGTH
 
-    def keep(self, text: str) -> None:
-        """Note what was hidden, as far as names are looked for in it."""
-        if self._left and text:
-            self._pieces.append(text[: self._left])
-            self._left -= len(self._pieces[-1])
+    def append(self, text: str) -> None:
+        """Store hidden text, up to the length that is searched for names."""
+        if self._remaining and text:
+            self._pieces.append(text[: self._remaining])
+            self._remaining -= len(self._pieces[-1])
 
     def leaks(self) -> list[Leak]:
-        """The calls in it: one at least, at its beginning."""
-        found = find_names("".join(self._pieces), self.tools)
-        more = [Leak(self.family, self.position + at, name) for at, name in found[1:]]
-        return [Leak(self.family, self.position, found[0][1] if found else None), *more]
+        """Return the calls in it, at least one at its start."""
+        calls = find_calls("".join(self._pieces), self.tools)
+        more = [Leak(self.family, self.position + at, name) for at, name in calls[1:]]
+        return [Leak(self.family, self.position, calls[0][1] if calls else None), *more]

@@ -1,44 +1,49 @@
-"""The time words of Chinese, as tables. Traditional characters were made simplified before."""
+"""Tables of Chinese time words, for text in simplified characters."""
 
 import re
 from datetime import datetime
 
-from memrecall.text.times import holidays as feasts
-from memrecall.text.times.grammar import Boundary, Marker, Rule, Standing, any_of, every
-from memrecall.text.times.ranges import (
+from memrecall.text.times import holidays
+from memrecall.text.times.grammar import (
+    Boundary,
+    Marker,
+    Requirement,
+    Rule,
+    any_of,
+    ignore_recurring,
+)
+from memrecall.text.times.periods import (
+    SEASONS,
     Count,
     Range,
+    Recurrence,
     Unit,
     ago,
-    before_current,
-    days,
-    floor,
-    half_ago,
-    half_rolling,
-    later,
-    rolling,
-    shift,
-    whole,
-)
-from memrecall.text.times.recurrence import (
-    SEASONS,
-    Cycle,
     any_part,
+    before_current,
     calendar_part,
+    calendar_unit,
     clock,
     day_of_month,
     day_part,
+    day_range,
     day_span,
+    floor,
+    from_now,
+    half_ago,
+    half_rolling,
     month,
     months,
     quarter,
+    rolling,
     season,
+    shift,
     weekday,
     weekend,
 )
 
 DIGITS = "零一二三四五六七八九"
-# What may stand in a number; 两 and 〇 are other ways to write 二 and 零.
+# The characters of a number; 两 and 〇 are variants of 二 and 零.
 NUMERALS = DIGITS + "〇两十百千"
 _PLACES = {"十": 10, "百": 100, "千": 1000}
 _VARIANTS = str.maketrans("〇两", "零二")
@@ -47,7 +52,7 @@ FEW = Count(2, 5)
 
 
 def read_number(text: str) -> int:
-    """Read 15, 十五, 三百二十 or, digit by digit, 二〇二五."""
+    """Return the value of 15, 十五, 三百二十 or, digit by digit, 二〇二五."""
     if text.isdecimal():
         return int(text)
     plain = text.translate(_VARIANTS)
@@ -64,7 +69,7 @@ def read_number(text: str) -> int:
 
 
 def read_count(text: str) -> Count:
-    """Read how many: 三 is exact, 几 is two to five, 两三 two or three, 二三十 twenty to thirty."""
+    """Return a count: 三 is exact, 几 is two to five, 两三 two or three, 二三十 20 to 30."""
     if text[-1] in "几数":
         return FEW
     if pair := _PAIR.fullmatch(text.translate(_VARIANTS)):
@@ -89,14 +94,14 @@ _UNITS: dict[str, Unit] = {
     "月": "month",
     "年": "year",
 }
-# 5月前 is "before May" and 5日前 "before the 5th": only 个 makes months of it, and days are 天.
+# 5月前 is "before May" and 5日前 "before the 5th"; counts are written 个月 and 天.
 _UNIT = "(分钟|个?小时|个?钟头|天|周|个?星期|个?礼拜|个月|年)"
 _LOOSE_UNIT = "(分钟|个?小时|个?钟头|天|日|周|个?星期|个?礼拜|个月|年)"
-# 一个半小时 is more than a half.
+# Excludes 一个半小时, which is one and a half hours.
 _HALF = "(?<!个)半个?(小时|天|月|年)"
-# 目前两天, 之前几年: the 前 belongs to the word before it.
+# In 目前两天 and 之前几年 the 前 belongs to the previous word.
 _COUNTED_NEAR = "(?<![附将接邻靠])近"
-NOT_IN_BEFORE = "(?<![以之目从此午提])"
+_NOT_IN_BEFORE = "(?<![以之目从此午提])"
 
 
 def _unit(word: str) -> Unit:
@@ -108,7 +113,7 @@ def _ago(now: datetime, count: str, unit: str) -> Range:
 
 
 def _later(now: datetime, count: str, unit: str) -> Range:
-    return later(now, read_count(count), _unit(unit))
+    return from_now(now, read_count(count), _unit(unit))
 
 
 def _rolling(now: datetime, count: str, unit: str) -> Range:
@@ -124,23 +129,23 @@ def _half_rolling(now: datetime, unit: str) -> Range:
 
 
 def _before(now: datetime, count: str, unit: str) -> Range:
-    """前两天 is as vague as it sounds: one to three days ago."""
+    """Return one to three days ago for 前两天, one to five for 前几天."""
     return before_current(now, _unit(unit), 3 if count == "两" else FEW.high)
 
 
 def _these_days(now: datetime, count: str) -> Range:
-    """这两天 is like 前两天, but has today in it."""
+    """Return the days of 前两天, today included, for 这两天."""
     back = 2 if count == "两" else FEW.high
-    return days(shift(floor(now, "day"), "day", -back), back + 1)
+    return day_range(shift(floor(now, "day"), "day", -back), back + 1)
 
 
-COUNTED = (
+_COUNTED = (
     Rule(f"(?:最近|过去|{_COUNTED_NEAR}|这)的?{_HALF}", _half_rolling),
     Rule(f"(?:最近|过去|{_COUNTED_NEAR})[的这]? ?{_COUNT}{_LOOSE_UNIT}(?![之以]?[前后])", _rolling),
     Rule(f"{_HALF}[之以]?前", _half_ago),
     Rule(f"{_COUNT}{_UNIT}[之以]?前", _ago),
     Rule(f"{_COUNT}{_UNIT}[之以]?后", _later),
-    Rule(f"{NOT_IN_BEFORE}前([两几些]){_LOOSE_UNIT}子?", _before),
+    Rule(f"{_NOT_IN_BEFORE}前([两几些]){_LOOSE_UNIT}子?", _before),
     Rule("这([两几些])天", _these_days),
     Rule(
         "最近(?!的(?:地铁|车站|医院|超市|银行|餐厅|路))|近来|近期|近日",
@@ -148,7 +153,7 @@ COUNTED = (
     ),
     Rule("刚才|刚刚(?!好)|(?<![地对双各远])方才", lambda now: rolling(now, Count(2, 2), "day")),
     Rule("这一?(?:阵子?|段时间)", lambda now: rolling(now, Count(30, 30), "day")),
-    Rule(f"{NOT_IN_BEFORE}前一?(?:阵子?|段时间)", lambda now: ago(now, Count(7, 90), "day")),
+    Rule(f"{_NOT_IN_BEFORE}前一?(?:阵子?|段时间)", lambda now: ago(now, Count(7, 90), "day")),
 )
 
 
@@ -177,7 +182,7 @@ _DAY_PARTS = {
 _SHORT_DAY_PARTS = {"早": "morning", "晨": "morning", "晚": "night", "夜": "night"}
 _SEASONS = dict(zip("春夏秋冬", SEASONS, strict=True))
 
-# No blank shows where a Chinese word ends. Each guard names neighbours that make another word:
+# Chinese words are not separated by blanks. Each guard lists neighbours of another word:
 # 上周围, 五月天, 去年轻, 五号楼, 星期日常.
 _HAN = "[\u4e00-\u9fff]"
 _NOT_IN_AFTER = "(?<![以之然今最此午])"
@@ -185,7 +190,7 @@ _NOT_IN_ABOVE = "(?<![马早晚一以楼线网如私手])"
 _NOT_YEAR = "(?![轻代华龄货岁限纪味级迈老])"
 _NOT_WEEK = "(?![围边期年折转密刊])"
 _NOT_MONTH = "(?![亮光球饼薪嫂子台]|天(?!气))"
-# A number up to twelve behind a noun is a name's or an address's, not a day's.
+# A number up to twelve after a noun belongs to a name or an address, not to a date.
 _NOT_NUMBER = (
     rf"(?:(?<!{_HAN})(?<!#)|(?<=[我你他她们是在于到从和与及至就的了约那这将定改说去来才又还也都或月])"
     rf"|(?<![路街道弄巷第])(?=1[3-9]|2\d|3[01]|十[三四五六七八九]|[二三]十))"
@@ -193,7 +198,7 @@ _NOT_NUMBER = (
 _NOT_NUMBERED = "(?![楼线房院店桌机门馆车球码位选员家厅口文桩柱坑库仓舱])"
 _NOT_DAY = "(?![本常元报志程记语均内游夜子照系用历期光])"
 _NOT_CLOCK = "(?![间候期段常代尚长差评赞击心餐燃名头])"
-# 今天一点都不累: "a bit", unless a part of the day or the clock's own words stand beside it.
+# In 今天一点都不累 it is "a bit", unless a part of the day or 钟, 半, 整 is next to it.
 _NOT_A_BIT = f"(?!一点[都也儿点不没])(?!(?<![午上晨晚早里夜])一点(?={_HAN})(?![钟半整]))"
 _PART = (
     "(初(?![一二三四五六七八九十中级步恋心始期夏春秋冬])|底(?![部下层薪线价])|末(?![尾日])"
@@ -209,20 +214,20 @@ _MINUTE = rf"(\d\d(?!\d)|[二三四五]?十[一二三四五六七八九]?|[{NUME
 
 
 def _near(word: str) -> int:
-    """上 is -1, 上上 -2, 下 1; 这 and 本 are 0."""
+    """Return -1 for 上, -2 for 上上, 1 for 下, 0 for 这 and 本."""
     return {"上": -1, "下": 1}.get(word[0], 0) * len(word)
 
 
 def _nearby_year(now: datetime, word: str) -> Range:
-    return whole(now, "year", _OFFSETS[word])
+    return calendar_unit(now, "year", _OFFSETS[word])
 
 
 def _same_day(now: datetime, word: str) -> Range:
-    return whole(shift(now, "year", _OFFSETS[word]), "day")
+    return calendar_unit(shift(now, "year", _OFFSETS[word]), "day")
 
 
 def _nearby_day(now: datetime, word: str) -> Range:
-    return whole(now, "day", _OFFSETS[word])
+    return calendar_unit(now, "day", _OFFSETS[word])
 
 
 def _nearby_night(now: datetime, word: str, part: str) -> Range:
@@ -230,20 +235,20 @@ def _nearby_night(now: datetime, word: str, part: str) -> Range:
 
 
 def _nearby_weekday(now: datetime, near: str, name: str) -> Range:
-    return _day_name(now, name).at(whole(now, "week", _near(near)))
+    return _day_name(now, name).at(calendar_unit(now, "week", _near(near)))
 
 
-def _day_name(_now: datetime, name: str) -> Cycle:
+def _day_name(_now: datetime, name: str) -> Recurrence:
     return weekend() if name == "末" else weekday(_WEEKDAYS[name])
 
 
 def _year(now: datetime, digits: str) -> Range:
     year = read_number(digits)
     if year < 100:
-        # 98年 is past, 30年 may be near: the hundred years that end ten years ahead.
+        # Two digits mean a year of the hundred that end ten years from now.
         year += now.year - now.year % 100
         year -= 100 if year > now.year + 10 else 0
-    return whole(floor(now, "year").replace(year=year), "year")
+    return calendar_unit(floor(now, "year").replace(year=year), "year")
 
 
 def _decade(now: datetime, digits: str) -> Range:
@@ -251,13 +256,13 @@ def _decade(now: datetime, digits: str) -> Range:
     return Range(first.start, shift(first.start, "year", 10), "range")
 
 
-def _days(_now: datetime, number: str, first: str, final: str) -> Cycle:
-    return day_span(*(read_number(one) for one in (number, first, final)))
+def _days(_now: datetime, number: str, first: str, final: str) -> Recurrence:
+    return day_span(*map(read_number, (number, first, final)))
 
 
 def _clock(
     _now: datetime, hour: str, half: str | None, quarters: str | None, minute: str | None
-) -> Cycle:
+) -> Recurrence:
     if half:
         return clock(read_number(hour), 30)
     if quarters:
@@ -268,7 +273,7 @@ def _clock(
 _RECURRING = (
     Rule(
         f"[每逢][个逢当到隔]?(?:[天日早晚月年]|季度?|{_WEEK}(?![一二三四五六日天末]))?|往年|历年",
-        every,
+        ignore_recurring,
     ),
 )
 _YEARS = (
@@ -277,16 +282,16 @@ _YEARS = (
     Rule(r"(\d\d) ?年(?= ?\d{1,2} ?月|[初底末春夏秋冬])", _year),
     Rule(r"((?:1[5-9]|20|21)?\d0) ?年代", _decade),
     Rule(f"(?<![过失回])(大前|去|今|本|明)年{_NOT_YEAR}", _nearby_year),
-    Rule(f"({NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby_year),
-    Rule("上一年", lambda now: whole(now, "year", -1)),
+    Rule(f"({_NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby_year),
+    Rule("上一年", lambda now: calendar_unit(now, "year", -1)),
 )
 _NEARBY = (
     Rule(f"{_NEAR}{_WEEK}{_DAY_NAME}", _nearby_weekday),
-    Rule(f"{_NEAR}{_WEEK}{_NOT_WEEK}", lambda now, near: whole(now, "week", _near(near))),
-    Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: whole(now, "month", _near(near))),
+    Rule(f"{_NEAR}{_WEEK}{_NOT_WEEK}", lambda now, near: calendar_unit(now, "week", _near(near))),
+    Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: calendar_unit(now, "month", _near(near))),
     Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby_day),
-    Rule(f"({NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby_day),
-    Rule(f"([昨今明]|{NOT_IN_BEFORE}前(?=晚))([早晨晚夜])上?(?![餐饭安])", _nearby_night),
+    Rule(f"({_NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby_day),
+    Rule(f"([昨今明]|{_NOT_IN_BEFORE}前(?=晚))([早晨晚夜])上?(?![餐饭安])", _nearby_night),
 )
 _CALENDAR = (
     Rule(rf"{_NUMBER}月份?{_NUMBER}[日号]? ?[-~到至] ?{_NUMBER}[日号]", _days),
@@ -295,8 +300,10 @@ _CALENDAR = (
         rf"(?:{_NOT_NUMBER}{_NUMBER}号{_NOT_NUMBERED}|(\d\d?) ?日{_NOT_DAY})",
         lambda _now, first, second: day_of_month(read_number(first or second)),
     ),
-    # 三日 alone is rather three days than the third, 四号 rather a name: 嫦娥四号.
-    Rule(f"{_NUMBER}[日号]", lambda _now, day: day_of_month(read_number(day)), Standing.BOUND),
+    # 三日 alone usually means three days, and 四号 is usually part of a name: 嫦娥四号.
+    Rule(
+        f"{_NUMBER}[日号]", lambda _now, day: day_of_month(read_number(day)), Requirement.NEIGHBOR
+    ),
     Rule(f"{_WEEK}{_DAY_NAME}", _day_name),
     Rule("([上中下])旬", lambda _now, part: calendar_part(_PARTS[part], "month")),
     Rule(
@@ -307,45 +314,49 @@ _CALENDAR = (
         rf"(?<![\d{NUMERALS}每往近多几半少青学])年{_PART}",
         lambda _now, part: calendar_part(_PARTS[part], "year"),
     ),
-    Rule(f"(?!中){_PART}", lambda _now, part: any_part(_PARTS[part]), Standing.BOUND),
+    Rule(f"(?!中){_PART}", lambda _now, part: any_part(_PARTS[part]), Requirement.NEIGHBOR),
     Rule("([上下])半年", lambda _now, half: months(1, 6) if half == "上" else months(7, 12)),
     Rule("第?([一二三四1-4])个?季度", lambda _now, number: quarter(read_number(number))),
     Rule("([春夏秋冬])[天季]", lambda _now, name: season(_SEASONS[name])),
-    Rule(f"([春夏秋冬])(?!{_HAN})", lambda _now, name: season(_SEASONS[name]), Standing.BOUND),
-    Rule("十一(?:假期|长假)", lambda _now: feasts.NATIONAL_DAY),
-    Rule(f"十一(?=期间|的时候|(?!{_HAN}))", lambda _now: feasts.NATIONAL_DAY, Standing.BOUND),
     Rule(
-        f"({'|'.join(feasts.CHINESE)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
-        lambda _now, name: feasts.CHINESE[name],
+        f"([春夏秋冬])(?!{_HAN})", lambda _now, name: season(_SEASONS[name]), Requirement.NEIGHBOR
+    ),
+    Rule("十一(?:假期|长假)", lambda _now: holidays.NATIONAL_DAY),
+    Rule(
+        f"十一(?=期间|的时候|(?!{_HAN}))", lambda _now: holidays.NATIONAL_DAY, Requirement.NEIGHBOR
+    ),
+    Rule(
+        f"({'|'.join(holidays.CHINESE)})(?:国际)?(?:劳动|儿童)?(?:节|假期|长假)?(?![老树礼卡歌路广]|上河)",
+        lambda _now, name: holidays.CHINESE[name],
     ),
 )
 _TIMES_OF_DAY = (
     Rule(
         f"({'|'.join(_DAY_PARTS)})",
         lambda _now, name: day_part(_DAY_PARTS[name]),
-        Standing.BOUND,
+        Requirement.NEIGHBOR,
     ),
     Rule(
         rf"{_NOT_A_BIT}([{NUMERALS}]{{1,3}}(?=点)|\d\d?(?= ?[点时])) ?[点时]{_NOT_CLOCK}[钟整]?"
         rf"(?:(半)|([一三])刻|{_MINUTE}分?)?",
         _clock,
-        Standing.BOUND,
+        Requirement.NEIGHBOR,
     ),
 )
-RULES = (*_RECURRING, *_YEARS, *COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
+RULES = (*_RECURRING, *_YEARS, *_COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
 
-LEADS = (
-    Marker("从|自从|(?<![来各独亲])自", Boundary.BETWEEN, licenses=True),
+PREFIXES = (
+    Marker("从|自从|(?<![来各独亲])自", Boundary.BETWEEN, confirms=True),
     Marker("截至|截止到?|直到", Boundary.UNTIL),
 )
-TAILS = (
+SUFFIXES = (
     Marker(rf"[之以]前|前(?![后面端任台往提途景几两些年天\d{NUMERALS}])", Boundary.BEFORE),
     Marker("[之以]后|后(?![来面端台续悔期果勤者半天年])", Boundary.AFTER),
     Marker("以来|至今|到现在|到目前|开始|起(?![床来身飞码点步初了得不草名火])", Boundary.SINCE),
     Marker("为止", Boundary.UNTIL),
 )
 
-# How Chinese times begin: a quick look that rules out most of a text before RULES are tried.
+# How Chinese times begin: a cheap test that skips most of a text before RULES are tried.
 _COUNTABLE = "(?:[年月日号天周星礼小分季]|个[小钟星礼月])"
 _OPENINGS = any_of(
     (
@@ -355,11 +366,11 @@ _OPENINGS = any_of(
         "[去今明后昨前本][年天日儿早晚晨夜]|大[前后]|上一年",
         "(?:[上下]{1,3}|[这本])一?个?[周星礼月]|[上中下]旬|[上下]半年",
         "周[一二三四五六日天末]|星期|礼拜|[年月][初中底末]|[春夏秋冬][天季]|第.个?季",
-        # A number is read from its first sign: 十三号 not again from its 三.
+        # A number starts at its first character: 十三号 is not read again from 三.
         rf"[{NUMERALS}几数好](?<![{NUMERALS}第几数].)[{NUMERALS}几]{{0,5}}{_COUNTABLE}",
         rf"\b\d{{1,4}} ?{_COUNTABLE}",
         "十一[长假]",
-        *feasts.CHINESE,
+        *holidays.CHINESE,
     )
 )
 _FIRST = r"(?=[\d\u3007\u4e00-\u9fff])"

@@ -1,37 +1,42 @@
-"""The time words of English, as tables; the text was made lower case before."""
+"""Tables of English time words, for text in lower case."""
 
 from datetime import datetime
 
-from memrecall.text.times import holidays as feasts
-from memrecall.text.times.grammar import Boundary, Marker, Rule, Standing, any_of, every
-from memrecall.text.times.ranges import (
+from memrecall.text.times import holidays
+from memrecall.text.times.grammar import (
+    Boundary,
+    Marker,
+    Requirement,
+    Rule,
+    any_of,
+    ignore_recurring,
+)
+from memrecall.text.times.periods import (
+    SEASONS,
     Count,
     Range,
+    Recurrence,
     Unit,
     ago,
-    before_current,
-    floor,
-    half_ago,
-    later,
-    rolling,
-    whole,
-)
-from memrecall.text.times.recurrence import (
-    SEASONS,
-    Cycle,
     any_part,
+    before_current,
     calendar_part,
+    calendar_unit,
     clock,
+    current_occurrence,
     day_of_month,
     day_part,
     day_span,
-    last,
+    floor,
+    from_now,
+    half_ago,
+    last_completed,
     month,
     month_day,
+    next_occurrence,
     quarter,
+    rolling,
     season,
-    this,
-    upcoming,
     weekday,
     weekend,
 )
@@ -68,14 +73,14 @@ def _ago(now: datetime, count: str, unit: str) -> Range:
 
 
 def _later(now: datetime, count: str, unit: str) -> Range:
-    return later(now, _count(count), _UNITS[unit])
+    return from_now(now, _count(count), _UNITS[unit])
 
 
 def _rolling(now: datetime, count: str, unit: str) -> Range:
     return rolling(now, _count(count), _UNITS[unit])
 
 
-COUNTED = (
+_COUNTED = (
     Rule(f"(?:last|past|previous) {_COUNT} {_UNIT}", _rolling),
     Rule(
         "past (hour|day|week|month|year)|last (hour)",
@@ -89,7 +94,7 @@ COUNTED = (
     Rule("just now|a moment ago|moments ago", lambda now: rolling(now, Count(2, 2), "day")),
 )
 
-COUNT_STARTS = any_of(
+_COUNT_STARTS = any_of(
     (
         f"{_COUNT} {any_of(_UNITS)}",
         "half an? ",
@@ -103,7 +108,7 @@ COUNT_STARTS = any_of(
 
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-# Without sat and sun, which are words of their own.
+# "sat" and "sun" are other words too often.
 _SHORT_WEEKDAYS = {
     "mon": 0,
     "tue": 1,
@@ -131,16 +136,16 @@ _MONTHS = {
 _SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if len(name) > 3}
 _SHORT_MONTHS["sept"] = 9
 _MONTH_NUMBERS = _MONTHS | _SHORT_MONTHS
-# Words of other meanings, which need company to be months.
-_SHY_MONTHS = ("may", "march")
+# Months only in a context that confirms it.
+_AMBIGUOUS_MONTHS = ("may", "march")
 _DAY_PARTS = ("morning", "noon", "afternoon", "evening", "night", "midnight")
 _SEASONS = {name: season(name) for name in SEASONS} | {"fall": season("autumn")}
-_CYCLES: dict[str, Cycle] = (
+_RECURRENCES: dict[str, Recurrence] = (
     {name: weekday(number) for number, name in enumerate(_WEEKDAYS)}
     | {name: weekday(number) for name, number in _SHORT_WEEKDAYS.items()}
     | {name: month(number) for name, number in _MONTH_NUMBERS.items()}
     | _SEASONS
-    | feasts.ENGLISH
+    | holidays.ENGLISH
     | {"weekend": weekend()}
 )
 _OFFSETS = {"last": -1, "previous": -1, "this": 0, "current": 0, "next": 1, "coming": 1}
@@ -149,50 +154,50 @@ _NEARBY_UNIT = any_of(("hour", "day", "week", "month", "year", *_DAY_PARTS))
 _PARTS = {"beginning": "start", "start": "start", "middle": "middle", "end": "end"}
 
 _MONTH = any_of(sorted(_MONTH_NUMBERS, key=len, reverse=True)) + "[.]?"
-_SURE_MONTH = any_of(name for name in _MONTHS if name not in _SHY_MONTHS)
-_SHY_MONTH = any_of(_SHY_MONTHS)
-_NAME = any_of(sorted(_CYCLES, key=len, reverse=True))
+_CLEAR_MONTH = any_of(name for name in _MONTHS if name not in _AMBIGUOUS_MONTHS)
+_AMBIGUOUS_MONTH = any_of(_AMBIGUOUS_MONTHS)
+_NAME = any_of(sorted(_RECURRENCES, key=len, reverse=True))
 _YEAR = r"(?:19|20)\d\d"
 _ORDINAL = "(?:st|nd|rd|th)"
-# March 3 miles, in 2000 words: a number before a noun counts things.
+# In "March 3 miles" and "in 2000 words" the number counts things.
 _NOT_COUNTING = (
     "(?! ?%| (?:items?|words?|lines?|people|users?|times|dollars?|tokens?|files?|rows?|steps?"
     "|points?|bytes?|ms|px|km|miles?|hours?|days?|weeks?|percent)(?![a-z]))"
 )
 _NOT_DECIMAL = r"(?![/\d]|[.,:]\d)"
-# "This may be": a month only before what no verb can be.
-_SEEN_AS_MONTH = r"(?=$|\s?[^\sa-z]| (?:i|we|you|he|she|they|the|my|our|and|for|at|with)(?![a-z]))"
+# Excludes "this may be": what follows a month cannot be a verb.
+_AFTER_MONTH = r"(?=$|\s?[^\sa-z]| (?:i|we|you|he|she|they|the|my|our|and|for|at|with)(?![a-z]))"
 
 
-def _cycle(_now: datetime, name: str) -> Cycle:
-    # The words may stand on two lines or have two blanks between them.
-    return _CYCLES[" ".join(name.split())]
+def _named_recurrence(_now: datetime, name: str) -> Recurrence:
+    # The words may be separated by a line break or two blanks.
+    return _RECURRENCES[" ".join(name.split())]
 
 
-def _pointed(now: datetime, pointer: str, name: str) -> Range:
-    cycle, word = _cycle(now, name), pointer.split()[-1]
+def _pointed_recurrence(now: datetime, pointer: str, name: str) -> Range:
+    recurrence, word = _named_recurrence(now, name), pointer.split()[-1]
     if word == "this":
-        return this(cycle, now)
+        return current_occurrence(recurrence, now)
     if word in ("next", "coming"):
-        # People say "next weekend" for the one after the one to come.
-        soon = whole(now, "week" if (word, name) == ("next", "weekend") else "day").end
-        return upcoming(cycle, soon)
-    return last(cycle, now)
+        # "Next weekend" is the one after the coming one.
+        soon = calendar_unit(now, "week" if (word, name) == ("next", "weekend") else "day").end
+        return next_occurrence(recurrence, soon)
+    return last_completed(recurrence, now)
 
 
 def _nearby(now: datetime, pointer: str, unit: Unit) -> Range:
-    return whole(now, unit, _OFFSETS[pointer])
+    return calendar_unit(now, unit, _OFFSETS[pointer])
 
 
 def _nearby_day(now: datetime, word: str) -> Range:
-    return whole(now, "day", _DAY_OFFSETS[word])
+    return calendar_unit(now, "day", _DAY_OFFSETS[word])
 
 
 def _part_of_today(now: datetime, part: str) -> Range:
-    return day_part(part).at(whole(now, "day"))
+    return day_part(part).at(calendar_unit(now, "day"))
 
 
-def _part_of_calendar(_now: datetime, part: str, unit: Unit) -> Cycle:
+def _part_of_calendar(_now: datetime, part: str, unit: Unit) -> Recurrence:
     return calendar_part(_PARTS[part], unit)
 
 
@@ -200,16 +205,16 @@ def _month_number(name: str) -> int:
     return _MONTH_NUMBERS[name.rstrip(".")]
 
 
-def _month_day(_now: datetime, name: str, day: str, final: str | None = None) -> Cycle:
+def _month_day(_now: datetime, name: str, day: str, final: str | None = None) -> Recurrence:
     number = _month_number(name)
     return day_span(number, int(day), int(final)) if final else month_day(number, int(day))
 
 
-def _day_month(now: datetime, day: str, name: str) -> Cycle:
+def _day_month(now: datetime, day: str, name: str) -> Recurrence:
     return _month_day(now, name, day)
 
 
-def _days_month(now: datetime, day: str, final: str, name: str) -> Cycle:
+def _days_month(now: datetime, day: str, final: str, name: str) -> Recurrence:
     return _month_day(now, name, day, final)
 
 
@@ -218,36 +223,41 @@ def _month_year(now: datetime, name: str, year: str) -> Range:
 
 
 def _year(now: datetime, digits: str) -> Range:
-    return whole(floor(now, "year").replace(year=int(digits)), "year")
+    return calendar_unit(floor(now, "year").replace(year=int(digits)), "year")
 
 
-def _clock(_now: datetime, hour: str, minute: str | None, half: str) -> Cycle:
+def _clock(_now: datetime, hour: str, minute: str | None, half: str) -> Recurrence:
     if not 1 <= int(hour) <= 12:
-        raise ValueError(f"{hour} {half}.m. is no time of day")
+        raise ValueError(f"{hour} {half}.m. is not a time of day")
     number = int(hour) % 12 + (12 if half == "p" else 0)
     return clock(number, int(minute) if minute else None, exact=True)
 
 
 _RECURRING = (
     Rule(
-        r"(?:every|each)(?: (?:other|single|last|first|second|third|\d\d?(?:st|nd|rd|th)?))?", every
+        r"(?:every|each)(?: (?:other|single|last|first|second|third|\d\d?(?:st|nd|rd|th)?))?",
+        ignore_recurring,
     ),
-    Rule(f"(?:{any_of(_WEEKDAYS)}|weekend)s", every),
+    Rule(f"(?:{any_of(_WEEKDAYS)}|weekend)s", ignore_recurring),
 )
 _NEARBY = (
-    Rule("day before yesterday", lambda now: whole(now, "day", -2)),
-    Rule("day after tomorrow", lambda now: whole(now, "day", 2)),
-    Rule("(week|month|year) before last", lambda now, unit: whole(now, unit, -2)),
+    Rule("day before yesterday", lambda now: calendar_unit(now, "day", -2)),
+    Rule("day after tomorrow", lambda now: calendar_unit(now, "day", 2)),
+    Rule("(week|month|year) before last", lambda now, unit: calendar_unit(now, unit, -2)),
     Rule(f"({'|'.join(_DAY_OFFSETS)})", _nearby_day),
-    Rule("last night", lambda now: day_part("night").at(whole(now, "day", -1))),
-    Rule("night before last", lambda now: day_part("night").at(whole(now, "day", -2))),
-    Rule("tonight", lambda now: day_part("night").at(whole(now, "day"))),
+    Rule("last night", lambda now: day_part("night").at(calendar_unit(now, "day", -1))),
+    Rule("night before last", lambda now: day_part("night").at(calendar_unit(now, "day", -2))),
+    Rule("tonight", lambda now: day_part("night").at(calendar_unit(now, "day"))),
     Rule("this (morning|afternoon|evening)", _part_of_today),
     Rule("(last|previous|this|current|next|coming) (week|month|year)", _nearby),
-    Rule(f"this ({_SHY_MONTH}){_SEEN_AS_MONTH}", lambda now, name: this(_CYCLES[name], now)),
     Rule(
-        f"(last|past|this past|previous|this coming|coming|this(?! {_SHY_MONTH})|next) ({_NAME})",
-        _pointed,
+        f"this ({_AMBIGUOUS_MONTH}){_AFTER_MONTH}",
+        lambda now, name: current_occurrence(_RECURRENCES[name], now),
+    ),
+    Rule(
+        "(last|past|this past|previous|this coming|coming"
+        f"|this(?! {_AMBIGUOUS_MONTH})|next) ({_NAME})",
+        _pointed_recurrence,
     ),
 )
 _CALENDAR = (
@@ -260,79 +270,82 @@ _CALENDAR = (
     Rule(
         rf"(?<!\d[.])(\d\d?){_ORDINAL}?(?: ?[-–] ?| to (?:the )?|(?<=between\s\d) and (?:the )?"
         rf"|(?<=between\s\d\d) and (?:the )?)(\d\d?){_ORDINAL}?(?: of)?"
-        rf" ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?|{_SHY_MONTH}(?=,? {_YEAR}|$|[.,;!?]))",
+        rf" ({_CLEAR_MONTH}|{any_of(_SHORT_MONTHS)}[.]?"
+        rf"|{_AMBIGUOUS_MONTH}(?=,? {_YEAR}|$|[.,;!?]))",
         _days_month,
     ),
     Rule(rf"(\d\d?){_ORDINAL}(?: of)? ({_MONTH})", _day_month),
-    Rule(rf"(?<!\d[.])(\d\d?) ({_SURE_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
-    Rule(rf"(\d\d?) ({_SHY_MONTH})(?=,? {_YEAR}|$|[.,;!?]| to \d)", _day_month),
+    Rule(rf"(?<!\d[.])(\d\d?) ({_CLEAR_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
+    Rule(rf"(\d\d?) ({_AMBIGUOUS_MONTH})(?=,? {_YEAR}|$|[.,;!?]| to \d)", _day_month),
     Rule(
         rf"(?<=on\sthe\s)(\d\d?){_ORDINAL}(?=$|\s?[^\sa-z])",
         lambda _now, day: day_of_month(int(day)),
     ),
-    Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _cycle),
-    Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(feasts.ENGLISH)})", _cycle),
-    Rule(f"({_SURE_MONTH})", _cycle),
-    Rule(f"({_SHY_MONTH})(?= of {any_of(_OFFSETS)} year)", _cycle),
-    Rule(f"({_SHY_MONTH})", _cycle, Standing.SHY),
-    Rule(f"({any_of(_SHORT_MONTHS)})(?![(])", _cycle, Standing.LEANING),
-    Rule(f"({any_of(_SEASONS)})", _cycle, Standing.LEANING),
-    Rule("q([1-4])", lambda _now, number: quarter(int(number)), Standing.LEANING),
+    Rule(rf"(?<=on\s)({any_of(_SHORT_WEEKDAYS)})", _named_recurrence),
+    Rule(f"({any_of(_WEEKDAYS)}|weekend|{any_of(holidays.ENGLISH)})", _named_recurrence),
+    Rule(f"({_CLEAR_MONTH})", _named_recurrence),
+    Rule(f"({_AMBIGUOUS_MONTH})(?= of {any_of(_OFFSETS)} year)", _named_recurrence),
+    Rule(f"({_AMBIGUOUS_MONTH})", _named_recurrence, Requirement.MARKER_OR_PREDECESSOR),
+    Rule(f"({any_of(_SHORT_MONTHS)})(?![(])", _named_recurrence, Requirement.MARKER_OR_NEIGHBOR),
+    Rule(f"({any_of(_SEASONS)})", _named_recurrence, Requirement.MARKER_OR_NEIGHBOR),
+    Rule("q([1-4])", lambda _now, number: quarter(int(number)), Requirement.MARKER_OR_NEIGHBOR),
     Rule(
         f"({_YEAR})(?!(?<=0)'s|[\u4e00-\u9fff]|-){_NOT_DECIMAL}{_NOT_COUNTING}",
         _year,
-        Standing.LEANING,
+        Requirement.MARKER_OR_NEIGHBOR,
     ),
     Rule("(beginning|start|middle|end) of the (month|year)", _part_of_calendar),
     Rule(
         "(beginning|start|middle|end)(?= of)",
         lambda _now, part: any_part(_PARTS[part]),
-        Standing.BOUND,
+        Requirement.NEIGHBOR,
     ),
-    Rule("(early|mid|late)", lambda _now, part: any_part(part), Standing.BOUND),
+    Rule("(early|mid|late)", lambda _now, part: any_part(part), Requirement.NEIGHBOR),
 )
 _TIMES_OF_DAY = (
-    Rule(f"({'|'.join(_DAY_PARTS)})", lambda _now, name: day_part(name), Standing.BOUND),
-    Rule(r"(\d\d?)(?::([0-5]\d))? ?([ap])[.]?m[.]?", _clock, Standing.BOUND),
-    Rule(r"(\d\d?) o'clock", lambda _now, hour: clock(int(hour)), Standing.BOUND),
+    Rule(f"({'|'.join(_DAY_PARTS)})", lambda _now, name: day_part(name), Requirement.NEIGHBOR),
+    Rule(r"(\d\d?)(?::([0-5]\d))? ?([ap])[.]?m[.]?", _clock, Requirement.NEIGHBOR),
+    Rule(r"(\d\d?) o'clock", lambda _now, hour: clock(int(hour)), Requirement.NEIGHBOR),
 )
 RULES = tuple(
     rule._replace(pattern=f"(?:{rule.pattern})(?![a-z0-9])")
-    for rule in (*_RECURRING, *COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
+    for rule in (*_RECURRING, *_COUNTED, *_NEARBY, *_CALENDAR, *_TIMES_OF_DAY)
 )
 
-LEADS = tuple(
-    Marker(f"(?:{marker.pattern})(?: the)? ", marker.edge, marker.licenses)
+PREFIXES = tuple(
+    Marker(f"(?:{marker.pattern})(?: the)? ", marker.boundary, marker.confirms)
     for marker in (
-        Marker("before|prior to", Boundary.BEFORE, licenses=True),
-        Marker("after", Boundary.AFTER, licenses=True),
-        Marker("(?:ever )?since|starting(?: in| on| from)?", Boundary.SINCE, licenses=True),
-        Marker("until|till|up to|up until", Boundary.UNTIL, licenses=True),
+        Marker("before|prior to", Boundary.BEFORE, confirms=True),
+        Marker("after", Boundary.AFTER, confirms=True),
+        Marker("(?:ever )?since|starting(?: in| on| from)?", Boundary.SINCE, confirms=True),
+        Marker("until|till|up to|up until", Boundary.UNTIL, confirms=True),
         Marker("by", Boundary.UNTIL),
-        Marker("from|between", Boundary.BETWEEN, licenses=True),
-        Marker("in|during|throughout|within|of", Boundary.WITHIN, licenses=True),
+        Marker("from|between", Boundary.BETWEEN, confirms=True),
+        Marker("in|during|throughout|within|of", Boundary.WITHIN, confirms=True),
         Marker("on|at|over", Boundary.WITHIN),
     )
 )
-TAILS = (
+SUFFIXES = (
     Marker(" (?:onwards?|to date)(?![a-z])| (?:until|till|to|up to) now(?![a-z])", Boundary.SINCE),
 )
 
-# How English times begin: a quick look that rules out most of a text before RULES are tried.
+# How English times begin: a cheap test that skips most of a text before RULES are tried.
 _OPENINGS = any_of(
     (
-        *sorted({name.split()[0].split("'")[0] for name in _CYCLES}),
+        *sorted({name.split()[0].split("'")[0] for name in _RECURRENCES}),
         *_DAY_OFFSETS,
         *_DAY_PARTS,
         "tonight|every|each|early|mid|late|q[1-4]",
         "day (?:before|after)|(?:night|week|month|year) before",
-        f"(?:{any_of(_OFFSETS)}|past) (?:{_NAME}|{COUNT_STARTS}|{_NEARBY_UNIT}|past|coming)",
+        f"(?:{any_of(_OFFSETS)}|past) (?:{_NAME}|{_COUNT_STARTS}|{_NEARBY_UNIT}|past|coming)",
         f"{any_of(_PARTS)} of ",
-        COUNT_STARTS,
+        _COUNT_STARTS,
         f"{_YEAR} {_MONTH}",
         rf"\d\d?(?: ?[-–] ?| to (?:the )?)\d\d?{_ORDINAL}?(?: of)? {_MONTH}",
         rf"\d\d?(?:{_ORDINAL}| ?[ap][.]?m| o'clock|(?: of)? {_MONTH})",
     )
 )
 _FIRST = r"\b(?=[a-z\d])"
-STARTS = rf"{_FIRST}(?:{_OPENINGS}|{any_of(marker.pattern for marker in LEADS)}(?:{_OPENINGS}|\d))"
+STARTS = (
+    rf"{_FIRST}(?:{_OPENINGS}|{any_of(marker.pattern for marker in PREFIXES)}(?:{_OPENINGS}|\d))"
+)

@@ -1,7 +1,7 @@
-"""What a table of time words is made of.
+"""The types of the tables of time words.
 
-A rule says which words it reads and which piece of time they make. Pieces are put together by
-`reader`: 去年 is a range, 五月 a cycle, and 去年五月 is the one placed in the other.
+A rule maps words to a piece of time. `parser` combines pieces: 去年 is a range, 五月 a recurrence,
+and 去年五月 is the recurrence placed in the range.
 """
 
 import re
@@ -12,54 +12,53 @@ from enum import Enum, auto
 from functools import cached_property
 from typing import Generic, NamedTuple, TypeVar
 
-from memrecall.text.times.ranges import Range
-from memrecall.text.times.recurrence import Cycle
+from memrecall.text.times.periods import Range, Recurrence
 
 
-class Nothing(Enum):
-    """Words about time that name no stretch of it, and keep what follows from doing so."""
+class NoTime(Enum):
+    """Words that name no single time, and consume the time words after them."""
 
-    EVERY = auto()  # 每周三: every one of them
-    NEVER = auto()  # 2月30日: none of them
-
-
-Piece = Range | Cycle | Nothing
+    RECURRING = auto()  # 每周三
+    IMPOSSIBLE = auto()  # 2月30日
 
 
-class Standing(Enum):
-    """What words need beside them before they count as a time."""
+Piece = Range | Recurrence | NoTime
 
-    FREE = auto()  # nothing: yesterday
-    LEANING = auto()  # "in" or another piece: in 2022, Christmas 2022
-    SHY = auto()  # "in" or a piece in front: in May, but not "I may"
-    BOUND = auto()  # another piece: yesterday at 3 pm
+
+class Requirement(Enum):
+    """The context that words need to count as a time."""
+
+    NONE = auto()  # yesterday
+    MARKER_OR_NEIGHBOR = auto()  # "in" or another piece: in 2022, Christmas 2022
+    MARKER_OR_PREDECESSOR = auto()  # "in" or a piece before: in May, but not "I may"
+    NEIGHBOR = auto()  # another piece: yesterday at 3 pm
 
 
 class Rule(NamedTuple):
-    """One line of a table: `make` gets the current time and the pattern's groups."""
+    """A row of a table; `make` gets the current time and the groups of the pattern."""
 
     pattern: str
     make: Callable[..., Piece]
-    standing: Standing = Standing.FREE
+    requirement: Requirement = Requirement.NONE
 
 
 class Boundary(Enum):
-    """How words beside a time cut it out of all time."""
+    """How a marker turns a period into a time span."""
 
     WITHIN = auto()  # in May
     BEFORE = auto()
     UNTIL = auto()
     AFTER = auto()
     SINCE = auto()
-    BETWEEN = auto()  # like WITHIN, but "and" joins it to its other end
+    BETWEEN = auto()  # like WITHIN, but "and" may join it to its other end
 
 
 class Marker(NamedTuple):
-    """Words before or after a time; `licenses` lets a shy word stand behind them."""
+    """Words before or after a time; `confirms` makes ambiguous words after them a time."""
 
     pattern: str
-    edge: Boundary
-    licenses: bool = False
+    boundary: Boundary
+    confirms: bool = False
 
 
 Entry = TypeVar("Entry", bound=Rule | Marker)
@@ -67,7 +66,7 @@ Entry = TypeVar("Entry", bound=Rule | Marker)
 
 @dataclass(frozen=True, slots=True)
 class RuleMatch(Generic[Entry]):
-    """The line of a table that reads a text, its groups, and where it stops."""
+    """The row of a table that matches a text, its groups, and where it ends."""
 
     entry: Entry
     groups: tuple[str | None, ...]
@@ -75,45 +74,45 @@ class RuleMatch(Generic[Entry]):
 
 
 class Matcher(Generic[Entry]):
-    """All patterns of a table as one expression; the first line that fits is the reading."""
+    """All patterns of a table as one expression; the first row that matches wins."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        # Compiled when first needed: it takes longer than all the rest of the import.
-        lines = (f"(?P<line{at}>{entry.pattern})" for at, entry in enumerate(self._entries))
-        return compile_pattern(any_of(lines))
+        # Compiled on first use: it takes longer than the rest of the import.
+        rows = (f"(?P<row{index}>{entry.pattern})" for index, entry in enumerate(self._entries))
+        return compile_pattern(any_of(rows))
 
     @cached_property
-    def _lines(self) -> dict[int, tuple[Entry, int]]:
-        """Each line's entry and the end of its groups, by the number of the line's own group."""
+    def _rows(self) -> dict[int, tuple[Entry, int]]:
+        """The entry of each row and the end of its groups, by the number of the row's group."""
         firsts = sorted(self._pattern.groupindex.values())
         ends = [*firsts[1:], self._pattern.groups + 1]
         return dict(zip(firsts, zip(self._entries, ends, strict=True), strict=True))
 
     def match(self, text: str, position: int) -> RuleMatch[Entry] | None:
-        """Read the text at a position, if any line can."""
-        found = self._pattern.match(text, position)
-        # A line's own group closes last, so that `lastindex` tells which line it was.
-        if found is None or found.lastindex is None:
+        """Return the match at a position, if any row matches."""
+        match = self._pattern.match(text, position)
+        # The group of a row closes last, so that `lastindex` identifies the row.
+        if match is None or match.lastindex is None:
             return None
-        entry, end = self._lines[found.lastindex]
-        return RuleMatch(entry, found.groups()[found.lastindex : end - 1], found.end())
+        entry, end = self._rows[match.lastindex]
+        return RuleMatch(entry, match.groups()[match.lastindex : end - 1], match.end())
 
 
 def any_of(patterns: Iterable[str]) -> str:
-    """Return a pattern that matches the first fitting one of several."""
+    """Return a pattern that tries several in order."""
     return f"(?:{'|'.join(patterns)})"
 
 
 def compile_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern in which a blank stands for a little white space."""
-    # Only ASCII counts as a letter: Chinese beside an English word is a border between words.
+    """Compile a pattern in which a blank matches up to three white spaces."""
+    # Only ASCII counts as a letter, so that Chinese next to an English word is a word boundary.
     return re.compile(pattern.replace(" ", r"(?:\s{1,3})"), re.ASCII)
 
 
-def every(_now: datetime, *_groups: str | None) -> Nothing:
-    """Make nothing of something that recurs."""
-    return Nothing.EVERY
+def ignore_recurring(_now: datetime, *_groups: str | None) -> NoTime:
+    """Return the piece for words such as "every", which name no single time."""
+    return NoTime.RECURRING

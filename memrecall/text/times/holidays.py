@@ -1,13 +1,12 @@
-"""Feasts and holidays: fixed dates, and the Chinese ones that follow the moon.
+"""Holidays with fixed dates, and Chinese ones of the lunar calendar.
 
-The lunar dates were checked against computed new moons at Beijing time; outside the table's years
-a lunar feast is unknown rather than guessed.
+The lunar dates were checked against computed new moons at Beijing time; outside the years of the
+table a lunar holiday is unknown rather than guessed.
 """
 
 from datetime import timedelta
 
-from memrecall.text.times.ranges import Grain, Range, days
-from memrecall.text.times.recurrence import Cycle, month_day
+from memrecall.text.times.periods import Grain, Range, Recurrence, day_range, month_day
 
 _FIRST_YEAR = 2015
 # Month and day of each year from 2015 to 2035.
@@ -25,28 +24,28 @@ _MID_AUTUMN = (
 )
 
 
-def _lunar(table: str, offset: int = 0, count: int = 1) -> Cycle:
+def _lunar(table: str, offset: int = 0, count: int = 1) -> Recurrence:
     grain: Grain = "day" if count == 1 else "range"
     dates = table.split()
 
     def at(year: Range) -> Range:
         index = year.start.year - _FIRST_YEAR
         if not 0 <= index < len(dates):
-            raise ValueError(f"the lunar dates of {year.start.year} are not known")
+            raise ValueError(f"the lunar dates of {year.start.year} are unknown")
         month, day = int(dates[index][:2]), int(dates[index][2:])
         start = year.start.replace(month=month, day=day) + timedelta(days=offset)
-        return days(start, count, grain)
+        return day_range(start, count, grain)
 
-    return Cycle(grain, ("year",), at)
+    return Recurrence(grain, ("year",), at)
 
 
 def _qingming(year: Range) -> Range:
-    """The day the sun reaches 15 degrees: the customary formula, right for 2000 to 2099."""
+    """Return the day when the sun reaches 15 degrees, by a formula valid for 2000 to 2099."""
     century, rest = divmod(year.start.year, 100)
     if century != 20:
-        raise ValueError(f"the date of Qingming in {year.start.year} is not known")
+        raise ValueError(f"the date of Qingming in {year.start.year} is unknown")
     day = int(0.2422 * rest + 4.81) - rest // 4
-    return days(year.start.replace(month=4, day=day), 1, "day")
+    return day_range(year.start.replace(month=4, day=day), 1, "day")
 
 
 NEW_YEAR = month_day(1, 1)
@@ -59,13 +58,13 @@ SINGLES_DAY = month_day(11, 11)
 CHRISTMAS_EVE = month_day(12, 24)
 CHRISTMAS = month_day(12, 25)
 NEW_YEARS_EVE = month_day(12, 31)
-# The holiday lasts a week; the fifteenth day of the first moon is the lantern festival.
+# The holiday lasts a week; the fifteenth day of the first month is the lantern festival.
 SPRING_FESTIVAL = _lunar(_SPRING_FESTIVAL, count=7)
 LUNAR_NEW_YEARS_EVE = _lunar(_SPRING_FESTIVAL, offset=-1)
 LANTERNS = _lunar(_SPRING_FESTIVAL, offset=14)
 DRAGON_BOAT = _lunar(_DRAGON_BOAT)
 MID_AUTUMN = _lunar(_MID_AUTUMN)
-QINGMING = Cycle("day", ("year",), _qingming)
+QINGMING = Recurrence("day", ("year",), _qingming)
 
 CHINESE = {
     "元旦": NEW_YEAR,

@@ -1,62 +1,127 @@
-"""Reads time expressions: finds the words, puts their pieces together, applies before and after.
+"""Parser of time expressions: finds the words, combines their meanings, applies before and after.
 
 An expression is a chain of pieces, each placed in the one before it (去年 五月 三日) or, in
-English, in the one behind it (May of last year). Two chains with "to" between them are a stretch.
-Every step moves forward and looks at a bounded piece of the text, so reading takes linear time.
+English, in the one after it (May of last year). Two chains joined by "to" are a range. Every step
+moves forward and looks at a bounded piece of the text, so parsing takes linear time. Nothing here
+reads the clock.
 """
 
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from functools import cache
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
-from memrecall.text.times import chinese, english
-from memrecall.text.times import numeric as digits
+from memrecall.text.normalize import replace_characters
+from memrecall.text.times import chinese, english, numeric
 from memrecall.text.times.grammar import (
     Boundary,
     Matcher,
-    Nothing,
+    NoTime,
     Piece,
+    Requirement,
     Rule,
     RuleMatch,
-    Standing,
     any_of,
     compile_pattern,
 )
-from memrecall.text.times.ranges import Grain, Range, shift, whole
-from memrecall.text.times.recurrence import Cycle, inside, latest, nearest, upcoming
+from memrecall.text.times.periods import (
+    Grain,
+    Range,
+    Recurrence,
+    calendar_unit,
+    latest_occurrence,
+    nearest_occurrence,
+    nest,
+    next_occurrence,
+    shift,
+)
 
-_FIGURES = Matcher(digits.RULES)
+TimeGrain = Literal["minute", "hour", "day", "week", "month", "season", "year", "range"]
+
+# Each character is replaced by one character, which keeps positions.
+_LOWER_CASE = {ord(upper): ord(upper) + 32 for upper in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+_LOOKALIKES = {ord(old): ord(new) for old, new in zip("–—〜○\xa0", "--~〇 ", strict=True)}
+_FOLDING = _LOWER_CASE | _LOOKALIKES
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSpan:
+    """A time expression: its text, its position and the time that it means.
+
+    `start` is inclusive and `end` exclusive, both in UTC; None is an open end. `grain` is the unit
+    of the expression, "range" if it has no single one.
+    """
+
+    start: datetime | None
+    end: datetime | None
+    text: str
+    position: int
+    grain: TimeGrain
+
+
+def find_times(
+    text: str, now: datetime, zone: tzinfo = UTC, *, past: bool = True
+) -> list[TimeSpan]:
+    """Return the time expressions of a text, in order, relative to `now` in the user's zone.
+
+    The most specific reading wins and spans never overlap. A `now` without a zone is UTC. Times
+    outside the years 1 to 9999 are omitted. A bare "Wednesday" or "in May" is the last one, which
+    is what questions mean; with `past` False it is the nearest, as in statements.
+    """
+    try:
+        local = (now.replace(tzinfo=UTC) if now.utcoffset() is None else now).astimezone(zone)
+    except OverflowError:
+        return []
+    folded = replace_characters(text).translate(_FOLDING)
+    spans = (_to_span(text, expression) for expression in _read_times(folded, local, past))
+    return [span for span in spans if span is not None]
+
+
+def _to_span(text: str, expression: "_TimeExpression") -> TimeSpan | None:
+    try:
+        start = expression.start and expression.start.astimezone(UTC)
+        end = expression.end and expression.end.astimezone(UTC)
+    except OverflowError:
+        return None
+    if start and end and start >= end:
+        # The zone skipped this day when it moved across the date line.
+        return None
+    words = text[expression.position : expression.stop]
+    grain = "hour" if expression.grain == "part" else expression.grain
+    return TimeSpan(start, end, words, expression.position, grain)
+
+
+_NUMERIC = Matcher(numeric.RULES)
 _CHINESE = Matcher(chinese.RULES)
 _ENGLISH = Matcher(english.RULES)
-_LEADS = Matcher((*chinese.LEADS, *english.LEADS))
-_TAILS = Matcher((*chinese.TAILS, *english.TAILS))
-# What may stand between two pieces, and between two of a list of recurring ones.
-_GLUE = compile_pattern(r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?")
-_LIST_GLUE = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
+_PREFIXES = Matcher((*chinese.PREFIXES, *english.PREFIXES))
+_SUFFIXES = Matcher((*chinese.SUFFIXES, *english.SUFFIXES))
+# What may separate two pieces, and two items of a list of recurring ones.
+_SEPARATOR = compile_pattern(
+    r"(?:'s|的|,|[(])?\s{0,2}(?:(?:at|on|in|of|around|about)(?: the)? |-)?"
+)
+_LIST_SEPARATOR = compile_pattern(r"\s?(?:[、,和与及/&到至的~-]|(?:and|or|to|through|on|in)\b)?\s?")
 
 
-class _Joint(NamedTuple):
-    """Words that make two times the ends of one stretch, and what must close it."""
+class _Conjunction(NamedTuple):
+    """Words that join two times to a range, and what must follow the second."""
 
     opening: re.Pattern[str]
     closing: re.Pattern[str]
 
 
-_TO = _Joint(
+_TO = _Conjunction(
     compile_pattern(r"\s?(?:到(?!底)|[至~]|--?|(?:to|through|thru|until|till)\b(?: the\b)?)\s?"),
     compile_pattern(""),
 )
-_BOTH = _Joint(compile_pattern(r"\s?[和与跟]\s?"), compile_pattern("之?间"))
-# Only behind "between": otherwise "and" lists two times.
-_AND = _Joint(compile_pattern(r"\s?and\b(?: the\b)?\s?"), compile_pattern(""))
+_AND_BETWEEN = _Conjunction(compile_pattern(r"\s?[和与跟]\s?"), compile_pattern("之?间"))
+# Only after "between": otherwise "and" lists two times.
+_AND = _Conjunction(compile_pattern(r"\s?and\b(?: the\b)?\s?"), compile_pattern(""))
 
 
-class TimeExpression(NamedTuple):
-    """A time expression's place in the text and what it means; None is an open end."""
-
+class _TimeExpression(NamedTuple):
     position: int
     stop: int
     start: datetime | None
@@ -64,16 +129,16 @@ class TimeExpression(NamedTuple):
     grain: Grain
 
 
-class _Link(NamedTuple):
+class _PieceMatch(NamedTuple):
     piece: Piece
-    standing: Standing
+    requirement: Requirement
     position: int
     stop: int
 
 
 @dataclass(slots=True)
 class _Chain:
-    """Links that belong together; `meanings` holds what was meant after each of them."""
+    """Pieces that belong together, with the combined meaning after each of them."""
 
     position: int
     stop: int
@@ -85,135 +150,148 @@ class _Chain:
 
 
 @cache
-def _start() -> re.Pattern[str]:
-    return compile_pattern(any_of((chinese.STARTS, digits.STARTS, english.STARTS)))
+def _start_pattern() -> re.Pattern[str]:
+    return compile_pattern(any_of((chinese.STARTS, numeric.STARTS, english.STARTS)))
 
 
-def read_times(text: str, now: datetime, *, past: bool = True) -> Iterator[TimeExpression]:
-    """Find the time expressions of a folded text, in order, as of a moment in the user's zone."""
-    reader, start = _Reader(text, now, past), _start()
+def _read_times(text: str, now: datetime, past: bool) -> Iterator[_TimeExpression]:
+    parser, start = _Parser(text, now, past), _start_pattern()
     position = 0
-    while begin := start.search(text, position):
-        position, found = reader.read(begin.start())
-        if found is not None:
-            yield found
+    while match := start.search(text, position):
+        position, expression = parser.read(match.start())
+        if expression is not None:
+            yield expression
 
 
 @dataclass(frozen=True, slots=True)
-class _Reader:
+class _Parser:
     text: str
     now: datetime
-    past: bool  # a bare "in May" is the last one; otherwise the nearest
+    past: bool  # whether a bare "in May" is the last one, not the nearest
 
-    def read(self, position: int) -> tuple[int, TimeExpression | None]:
-        """Read the expression at a position; return where to go on and what was found."""
-        if lead := _LEADS.match(self.text, position):
-            edge = lead.entry.edge
-            chain = self._read_chain(lead.stop, licensed=lead.entry.licenses)
+    def read(self, position: int) -> tuple[int, _TimeExpression | None]:
+        """Return where to continue, and the expression at a position if there is one."""
+        if prefix := _PREFIXES.match(self.text, position):
+            boundary = prefix.entry.boundary
+            chain = self._read_chain(prefix.stop, is_confirmed=prefix.entry.confirms)
         else:
-            edge, chain = Boundary.WITHIN, self._read_chain(position)
+            boundary, chain = Boundary.WITHIN, self._read_chain(position)
         if chain is None:
             return position + 1, None
         try:
-            found = self._read_stretch(position, chain, edge) or self._cut(position, chain, edge)
+            expression = self._read_range(position, chain, boundary)
+            expression = expression or self._apply_boundary(position, chain, boundary)
         except (ValueError, OverflowError):
-            # It never comes round, or only outside the years that a datetime can hold.
-            found = None
-        return (chain.stop if found is None else found.stop), found
+            # It never occurs, or only outside the years that a datetime supports.
+            expression = None
+        return (chain.stop if expression is None else expression.stop), expression
 
     def _read_chain(
-        self, position: int, *, licensed: bool = False, left: _Chain | None = None
+        self, position: int, *, is_confirmed: bool = False, left: _Chain | None = None
     ) -> _Chain | None:
-        first = self._read_link(position)
-        if first is None or (first.standing is Standing.SHY and not licensed):
+        first = self._read_piece(position)
+        if first is None or (
+            first.requirement is Requirement.MARKER_OR_PREDECESSOR and not is_confirmed
+        ):
             return None
-        meaning = self._borrow(left, first) if left else first.piece
+        meaning = self._with_left_context(left, first) if left else first.piece
         chain = _Chain(position, first.stop, [meaning])
         while self._extend(chain):
             pass
-        joined = len(chain.meanings) > 1 or meaning is not first.piece
-        free = first.standing is Standing.FREE
-        leans = licensed and first.standing is not Standing.BOUND
-        return chain if free or joined or leans else None
+        has_neighbor = len(chain.meanings) > 1 or meaning is not first.piece
+        is_clear = first.requirement is Requirement.NONE or (
+            is_confirmed and first.requirement is not Requirement.NEIGHBOR
+        )
+        return chain if is_clear or has_neighbor else None
 
-    def _read_link(self, position: int) -> _Link | None:
+    def _read_piece(self, position: int) -> _PieceMatch | None:
         match = _match_rule(self.text, position)
         if match is None:
             return None
         try:
             piece = match.entry.make(self.now, *match.groups)
         except (ValueError, OverflowError):
-            piece = Nothing.NEVER
-        return _Link(piece, match.entry.standing, position, match.stop)
+            piece = NoTime.IMPOSSIBLE
+        return _PieceMatch(piece, match.entry.requirement, position, match.stop)
 
     def _extend(self, chain: _Chain) -> bool:
-        glue = _LIST_GLUE if chain.meaning is Nothing.EVERY else _GLUE
-        between = glue.match(self.text, chain.stop)
-        link = self._read_link(between.end() if between else chain.stop)
-        if link is None:
+        separator = _LIST_SEPARATOR if chain.meaning is NoTime.RECURRING else _SEPARATOR
+        between = separator.match(self.text, chain.stop)
+        match = self._read_piece(between.end() if between else chain.stop)
+        if match is None:
             return False
-        # Only English names the larger thing last; 周三,下周 are two times.
-        backwards = self.text[link.position].isascii()
-        meaning = _combine(chain.meaning, link.piece, backwards=backwards)
+        # Only English puts the larger unit last; 周三,下周 are two times.
+        is_english = self.text[match.position].isascii()
+        meaning = _combine(chain.meaning, match.piece, is_english=is_english)
         if meaning is None:
             return False
         chain.meanings.append(meaning)
-        bracketed = between is not None and "(" in between[0]
-        closed = bracketed and self.text.startswith(")", link.stop)
-        chain.stop = link.stop + 1 if closed else link.stop
+        is_bracketed = between is not None and "(" in between[0]
+        is_closed = is_bracketed and self.text.startswith(")", match.stop)
+        chain.stop = match.stop + 1 if is_closed else match.stop
         return True
 
-    def _borrow(self, left: _Chain, first: _Link) -> Piece:
-        """Place 五点 of 下午三点到五点 in what its left side was placed in."""
-        if first.standing is not Standing.BOUND:
+    def _with_left_context(self, left: _Chain, first: _PieceMatch) -> Piece:
+        """Return the right side placed in the left one's context: 五点 of 下午三点到五点."""
+        if first.requirement is not Requirement.NEIGHBOR:
             return first.piece
         for around in reversed(left.meanings):
-            meaning = _combine(around, first.piece, backwards=False)
-            if isinstance(meaning, Range | Cycle):
+            meaning = _combine(around, first.piece, is_english=False)
+            if isinstance(meaning, Range | Recurrence):
                 return meaning
         return first.piece
 
-    def _read_stretch(self, position: int, left: _Chain, edge: Boundary) -> TimeExpression | None:
-        for joint in (_TO, _BOTH, _AND) if edge is Boundary.BETWEEN else (_TO, _BOTH):
-            between = joint.opening.match(self.text, left.stop)
-            right = between and self._read_chain(between.end(), licensed=True, left=left)
-            closing = right and joint.closing.match(self.text, right.stop)
-            if right and closing and (ends := self._ends(left.meaning, right.meaning)):
-                return TimeExpression(position, closing.end(), *ends, "range")
+    def _read_range(
+        self, position: int, left: _Chain, boundary: Boundary
+    ) -> _TimeExpression | None:
+        for conjunction in (
+            (_TO, _AND_BETWEEN, _AND) if boundary is Boundary.BETWEEN else (_TO, _AND_BETWEEN)
+        ):
+            between = conjunction.opening.match(self.text, left.stop)
+            right = between and self._read_chain(between.end(), is_confirmed=True, left=left)
+            closing = right and conjunction.closing.match(self.text, right.stop)
+            if right and closing and (ends := self._resolve_ends(left.meaning, right.meaning)):
+                return _TimeExpression(position, closing.end(), *ends, "range")
         return None
 
-    def _ends(self, left: Piece, right: Piece) -> tuple[datetime, datetime] | None:
-        """Settle both sides of a stretch: the right one follows the left one."""
-        if isinstance(left, Nothing) or isinstance(right, Nothing):
+    def _resolve_ends(self, left: Piece, right: Piece) -> tuple[datetime, datetime] | None:
+        """Return the ends of a range; its right side follows the left one."""
+        if isinstance(left, NoTime) or isinstance(right, NoTime):
             return None
         if isinstance(right, Range):
-            first = left if isinstance(left, Range) else latest(left, right.start)
+            first = left if isinstance(left, Range) else latest_occurrence(left, right.start)
             return (first.start, right.end) if first.start < right.end else None
-        first = self._settle(left)
-        final = upcoming(right, first.start)
-        too_late = final.start >= whole(self.now, "day").end
-        if self.past and isinstance(left, Cycle) and too_late:
-            # 三月到五月 said in April is last year's, as the whole of it is past.
-            first = latest(left, shift(first.start, "day", -1))
-            final = upcoming(right, first.start)
+        first = self._resolve(left)
+        final = next_occurrence(right, first.start)
+        is_future = final.start >= calendar_unit(self.now, "day").end
+        if self.past and isinstance(left, Recurrence) and is_future:
+            # 三月到五月 said in April means last year's: all of it is past.
+            first = latest_occurrence(left, shift(first.start, "day", -1))
+            final = next_occurrence(right, first.start)
         return first.start, final.end
 
-    def _cut(self, position: int, chain: _Chain, edge: Boundary) -> TimeExpression | None:
-        if isinstance(chain.meaning, Nothing):
+    def _apply_boundary(
+        self, position: int, chain: _Chain, boundary: Boundary
+    ) -> _TimeExpression | None:
+        if isinstance(chain.meaning, NoTime):
             return None
-        settled, stop = self._settle(chain.meaning), chain.stop
-        # A window that ends now has no after: 刚刚开始 is not "since just now".
-        plain = edge in (Boundary.WITHIN, Boundary.BETWEEN) and settled.end != self.now
-        if plain and (tail := _TAILS.match(self.text, stop)):
-            edge, stop = tail.entry.edge, tail.stop
-        start, end = _edges(settled, edge)
-        closed = start is not None and end is not None
-        return TimeExpression(position, stop, start, end, settled.grain if closed else "range")
+        period, stop = self._resolve(chain.meaning), chain.stop
+        # A period that ends now has no suffix: 刚刚开始 is not "since just now".
+        may_have_suffix = boundary in (Boundary.WITHIN, Boundary.BETWEEN) and period.end != self.now
+        if may_have_suffix and (suffix := _SUFFIXES.match(self.text, stop)):
+            boundary, stop = suffix.entry.boundary, suffix.stop
+        start, end = _bounds(period, boundary)
+        is_closed = start is not None and end is not None
+        return _TimeExpression(position, stop, start, end, period.grain if is_closed else "range")
 
-    def _settle(self, meaning: Range | Cycle) -> Range:
+    def _resolve(self, meaning: Range | Recurrence) -> Range:
         if isinstance(meaning, Range):
             return meaning
-        return latest(meaning, self.now) if self.past else nearest(meaning, self.now)
+        return (
+            latest_occurrence(meaning, self.now)
+            if self.past
+            else nearest_occurrence(meaning, self.now)
+        )
 
 
 def _match_rule(text: str, position: int) -> RuleMatch[Rule] | None:
@@ -221,45 +299,45 @@ def _match_rule(text: str, position: int) -> RuleMatch[Rule] | None:
     if not first.isascii():
         return _CHINESE.match(text, position)
     if first.isdecimal():
-        tables = (_FIGURES, _CHINESE, _ENGLISH)
+        tables = (_NUMERIC, _CHINESE, _ENGLISH)
         return next(filter(None, (table.match(text, position) for table in tables)), None)
     return _ENGLISH.match(text, position)
 
 
-def _combine(first: Piece, second: Piece, *, backwards: bool) -> Piece | None:
-    """Return what two neighbours mean together, or None if they are two times."""
-    if isinstance(first, Nothing):
-        return first if isinstance(second, Cycle) else None
-    if isinstance(second, Nothing):
+def _combine(first: Piece, second: Piece, *, is_english: bool) -> Piece | None:
+    """Return the combined meaning of two pieces, None if they are two separate times."""
+    if isinstance(first, NoTime):
+        return first if isinstance(second, Recurrence) else None
+    if isinstance(second, NoTime):
         return None
-    if isinstance(second, Cycle) and first.grain in second.within:
+    if isinstance(second, Recurrence) and first.grain in second.within:
         return _place(first, second)
-    if backwards and isinstance(first, Cycle) and second.grain in first.within:
+    if is_english and isinstance(first, Recurrence) and second.grain in first.within:
         return _place(second, first)
     if first.grain == second.grain == "day" and _is_weekday(first) != _is_weekday(second):
-        # Monday, May 3: the date says it all.
+        # In "Monday, May 3" the date is enough.
         return second if _is_weekday(first) else first
     return None
 
 
-def _place(around: Range | Cycle, cycle: Cycle) -> Piece:
-    if isinstance(around, Cycle):
-        return inside(around, cycle)
+def _place(around: Range | Recurrence, recurrence: Recurrence) -> Piece:
+    if isinstance(around, Recurrence):
+        return nest(around, recurrence)
     try:
-        return cycle.at(around)
+        return recurrence.at(around)
     except (ValueError, OverflowError):
-        return Nothing.NEVER
+        return NoTime.IMPOSSIBLE
 
 
-def _is_weekday(piece: Range | Cycle) -> bool:
-    return isinstance(piece, Cycle) and piece.within == ("week",)
+def _is_weekday(piece: Range | Recurrence) -> bool:
+    return isinstance(piece, Recurrence) and piece.within == ("week",)
 
 
-def _edges(settled: Range, edge: Boundary) -> tuple[datetime | None, datetime | None]:
-    start, end = settled.start, settled.end
+def _bounds(period: Range, boundary: Boundary) -> tuple[datetime | None, datetime | None]:
+    start, end = period.start, period.end
     return {
         Boundary.BEFORE: (None, start),
         Boundary.UNTIL: (None, end),
         Boundary.AFTER: (end, None),
         Boundary.SINCE: (start, None),
-    }.get(edge, (start, end))
+    }.get(boundary, (start, end))

@@ -27,8 +27,8 @@ from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 
 from ..cases import check_each_async
-from .faces import HeldClient, at_once
-from .stage import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
+from .clients import HeldClient, at_once
+from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
 
 
 def tool_of(library: Library, *steps: Any) -> RecallTool:
@@ -46,7 +46,7 @@ async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
 # What a parent's model sees
 
 
-async def test_the_schema_names_no_user(library: Library) -> None:
+async def test_schema_has_no_user_argument(library: Library) -> None:
     schema = tool_of(library).schema
     parameters = schema.get("parameters")
     assert parameters is not None
@@ -59,7 +59,7 @@ async def test_the_schema_names_no_user(library: Library) -> None:
 
 
 @on_both_engines
-async def test_an_answer(library: Library) -> None:
+async def test_recall_tool_returns_evidence(library: Library) -> None:
     answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=ASKED)
     assert answer == {
         "found": True,
@@ -77,7 +77,7 @@ async def test_an_answer(library: Library) -> None:
     }
 
 
-async def test_nothing_found_comes_with_a_question(library: Library) -> None:
+async def test_no_result_returns_a_question(library: Library) -> None:
     handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
     answer = await answer_of(tool_of(library, search(), handed), query=ASKED)
     assert not answer["found"]
@@ -85,7 +85,7 @@ async def test_nothing_found_comes_with_a_question(library: Library) -> None:
     assert answer["follow_up_question"] == "Which one?"
 
 
-async def test_chinese_is_not_escaped(library: Library) -> None:
+async def test_answer_does_not_escape_chinese(library: Library) -> None:
     client = ScriptedClient([search("数据库配置"), hand_off("l1")])
     tool = RecallTool(library, LIN, model_client=client)
     value = await tool.run_json({"query": ASKED_ZH}, CancellationToken())
@@ -94,7 +94,7 @@ async def test_chinese_is_not_escaped(library: Library) -> None:
     assert "\\u" not in text
 
 
-async def test_the_context_is_shown_to_the_recall_agent_as_such(library: Library) -> None:
+async def test_context_argument_reaches_the_recall_agent(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1")])
     tool = RecallTool(library, ANN, model_client=client)
     await answer_of(tool, query=ASKED, context="We talked about the new server")
@@ -108,9 +108,7 @@ async def test_the_context_is_shown_to_the_recall_agent_as_such(library: Library
 
 
 @pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
-async def test_a_smuggled_user_is_refused(
-    library: Library, workbench: type[StaticWorkbench]
-) -> None:
+async def test_user_argument_is_refused(library: Library, workbench: type[StaticWorkbench]) -> None:
     tool = tool_of(library)
 
     async def check(smuggled: str) -> None:
@@ -124,7 +122,7 @@ async def test_a_smuggled_user_is_refused(
     await check_each_async(["user_id", "session_id", "agent_id", "scope"], check)
 
 
-async def test_a_parent_that_smuggles_goes_on(library: Library) -> None:
+async def test_parent_continues_after_a_refused_user_argument(library: Library) -> None:
     steps = [
         call("recall", query=ASKED, user_id="ben"),
         call_raw("recall", "{broken"),
@@ -143,7 +141,7 @@ async def test_a_parent_that_smuggles_goes_on(library: Library) -> None:
 # Errors are answers
 
 
-async def test_a_disabled_user_is_an_answer(library: Library) -> None:
+async def test_disabled_user_returns_an_answer(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     answer = await answer_of(tool_of(library), query=ASKED)
     assert not answer["found"]
@@ -151,12 +149,12 @@ async def test_a_disabled_user_is_an_answer(library: Library) -> None:
     assert "could not be searched" in answer["summary"]
 
 
-async def test_an_empty_query_is_an_answer(library: Library) -> None:
+async def test_empty_query_returns_an_answer(library: Library) -> None:
     answer = await answer_of(tool_of(library), query=" ")
     assert answer["stop_reason"] == "invalid_argument"
 
 
-async def test_a_broken_store_is_an_answer(
+async def test_storage_failure_returns_an_answer(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(self: ChangeFeed) -> None:
@@ -168,7 +166,7 @@ async def test_a_broken_store_is_an_answer(
     assert "does not mean that there is nothing" in answer["summary"]
 
 
-async def test_errors_are_answers_in_a_stream_too(library: Library) -> None:
+async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     tool = tool_of(library)
     items = [i async for i in tool.run_json_stream({"query": ASKED}, CancellationToken())]
@@ -180,7 +178,7 @@ async def test_errors_are_answers_in_a_stream_too(library: Library) -> None:
 # Inside a parent
 
 
-async def test_a_parent_s_stream_tells_what_the_recall_does(library: Library) -> None:
+async def test_parent_stream_contains_recall_events(library: Library) -> None:
     parent = ScriptedClient([call("recall", query=ASKED), say("Port 5433.")])
     tool = tool_of(library, search(), hand_off("a1"))
     agent = AssistantAgent("parent", parent, tools=[tool], max_tool_iterations=2)
@@ -233,7 +231,7 @@ async def test_parallel_calls_do_not_mix(library: Library) -> None:
 
 @pytest.mark.concurrent
 @pytest.mark.parametrize("iterations", [1, 3])
-async def test_a_cancelled_parent_ends_at_once(library: Library, iterations: int) -> None:
+async def test_cancelled_parent_stops_immediately(library: Library, iterations: int) -> None:
     recall = HeldClient(search(), hand_off("a1"), free=1)
     parent = ScriptedClient([call("recall", query=ASKED), say("unused")])
     agent = AssistantAgent(
@@ -273,7 +271,7 @@ def executed_by_parent(items: list[Any]) -> str:
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_token_is_an_answer_without_a_stream_too(library: Library) -> None:
+async def test_cancelled_token_returns_an_answer(library: Library) -> None:
     recall = HeldClient(search())
     tool = RecallTool(library, ANN, model_client=recall)
     token = CancellationToken()
@@ -286,7 +284,7 @@ async def test_a_cancelled_token_is_an_answer_without_a_stream_too(library: Libr
 
 
 @pytest.mark.concurrent
-async def test_events_come_while_the_recall_runs(library: Library) -> None:
+async def test_events_are_streamed_during_the_recall(library: Library) -> None:
     recall = HeldClient(search(), hand_off("a1"), free=1)
     tool = RecallTool(library, ANN, model_client=recall)
     stream = tool.run_json_stream({"query": ASKED}, CancellationToken())

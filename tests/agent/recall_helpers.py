@@ -1,4 +1,4 @@
-"""What the tests of the recall agent have in common."""
+"""Sample data and helpers for the tests of the recall agent."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -6,7 +6,7 @@ from typing import Any
 from memrecall.server.rpc import RpcLimits, answer
 from tests.cases import check_each_async
 
-from .speaking import NOBODY, ask, code, dispatch
+from .rpc_helpers import NOBODY, ask, code, dispatch
 
 PARSE, INVALID, UNKNOWN, PARAMS, INTERNAL = -32700, -32600, -32601, -32602, -32603
 

@@ -15,14 +15,14 @@ from memrecall.agent.prompt_view import write_block
 from memrecall.budget import Limits
 from memrecall.errors import StorageError
 from memrecall.memory import Library
-from memrecall.model.client import classify
+from memrecall.model.client import classify_failure
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, call, calls, fail, say
 from memrecall.text.times import find_times
 from memrecall.types import NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each, check_each_async
-from .stage import (
+from .recall_helpers import (
     ANN,
     ASKED,
     ASKED_ZH,
@@ -40,7 +40,7 @@ GREETING = "Good morning"
 
 
 class TestVerdicts:
-    async def test_a_verdict_that_cannot_be_parsed_is_no_verdict(self) -> None:
+    async def test_unreadable_verdict_falls_back_to_rules(self) -> None:
         judge = NeedJudge(ScriptedClient([say("YES, certainly"), say("I said YES")]))
         assert not await judge.needs_recall([GREETING], "en")  # the rules' word stands
         judge = NeedJudge(ScriptedClient([]))
@@ -57,11 +57,11 @@ class TestVerdicts:
             ("```json\n{'needed': True}\n```", True),
         ],
     )
-    async def test_the_word_false_is_not_true(self, answer: str, needed: bool) -> None:
+    async def test_boolean_verdict_is_parsed(self, answer: str, needed: bool) -> None:
         judge = NeedJudge(ScriptedClient([say(answer)]))
         assert await judge.needs_recall([GREETING], "en") is needed
 
-    async def test_what_nobody_judged_is_called_unjudged(self, library: Library) -> None:
+    async def test_forced_handoff_is_marked_unjudged(self, library: Library) -> None:
         recalled = await play(
             library, search("database config port pool"), fail("quota", "no money"),
             limits=Limits(model_calls=2),
@@ -74,7 +74,7 @@ class TestVerdicts:
         assert "unjudged" in stopped.handoff.search_summary
 
 
-async def test_everything_shown_has_a_content_and_a_date(library: Library) -> None:
+async def test_results_have_content_and_date(library: Library) -> None:
     memory = NewMemory(memory_key="bare", content="database")
     await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
     recalled = await play(library, search(limit=10), detail("bare"), hand_off("bare"))
@@ -89,14 +89,14 @@ async def test_everything_shown_has_a_content_and_a_date(library: Library) -> No
 
 
 class TestEmptySearches:
-    async def test_an_empty_first_search_does_not_end_the_run(self, library: Library) -> None:
+    async def test_empty_first_search_continues(self, library: Library) -> None:
         recalled = await play(
             library, search("zqx", search_mode="keyword"), search(), hand_off("a1")
         )
         assert [query.total_found > 0 for query in recalled.queries] == [False, True]
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 
-    async def test_the_rules_widen_before_they_give_up(self, library: Library) -> None:
+    async def test_rules_widen_the_window_before_abstaining(self, library: Library) -> None:
         recaller = Recaller(library, ANN, clock=lambda: NOW)
         recalled = await recaller.recall(
             "What did I tell you about the zeppelin hangar last month?"
@@ -104,12 +104,12 @@ class TestEmptySearches:
         assert len(recalled.queries) > 1
         assert recalled.abstained
 
-    async def test_an_empty_memory_costs_nothing(self, library: Library) -> None:
+    async def test_recall_without_stored_data_calls_no_model(self, library: Library) -> None:
         recalled = await Recaller(library, Scope("nobody")).recall(ASKED)
         assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 0
 
 
-async def test_failure_is_not_shown_as_absence(
+async def test_failure_is_not_reported_as_no_result(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object) -> None:
@@ -129,7 +129,7 @@ async def test_failure_is_not_shown_as_absence(
 
 
 class TestLimits:
-    async def test_a_limit_keeps_the_evidence_and_its_ids(self, library: Library) -> None:
+    async def test_limit_keeps_evidence_keys(self, library: Library) -> None:
         recalled = await play(
             library, search("database config port pool"), limits=Limits(model_calls=1)
         )
@@ -143,20 +143,18 @@ class TestLimits:
         assert [memory.memory_key for memory in recalled.memories] == keys
         assert set(keys) < set(recalled.keys_seen)  # not simply all that was seen
 
-    async def test_no_ids_means_none(self, library: Library) -> None:
+    async def test_handoff_without_keys_has_no_evidence(self, library: Library) -> None:
         recalled = await play(library, search(), hand_off(confidence=0.3))
         assert recalled.memories == []
 
 
 class TestIds:
-    async def test_an_id_must_have_been_seen_in_this_run(self, library: Library) -> None:
+    async def test_unseen_keys_are_dropped(self, library: Library) -> None:
         recalled = await play(library, search("dinner", limit=1), hand_off("a3", "a1"))
         assert recalled.handoff.relevant_memory_keys == ["a3"]
         assert recalled.keys_dropped == ["a1"]
 
-    async def test_calls_beside_the_final_one_are_not_dropped_unseen(
-        self, library: Library
-    ) -> None:
+    async def test_calls_next_to_the_handoff_are_run(self, library: Library) -> None:
         recalled = await play(library, calls(search(), hand_off("a1"), detail("a3")))
         assert [(r["tool"], r["error"]) for r in results(recalled)] == [
             ("search_memories", None),
@@ -165,7 +163,7 @@ class TestIds:
         ]
 
 
-async def test_citing_evidence_is_not_abstaining(library: Library) -> None:
+async def test_handoff_with_evidence_is_not_abstention(library: Library) -> None:
     recalled = await play(
         library, search(), hand_off("a1", needs_more_info=True, follow_up_question="This one?")
     )
@@ -185,7 +183,7 @@ COUNTED_FROM: tuple[tuple[str, str, str | None, str], ...] = (
 
 
 class TestDates:
-    async def test_relative_dates_are_handed_on_as_dates(self, library: Library) -> None:
+    async def test_relative_dates_are_resolved(self, library: Library) -> None:
         said = NewMessage(
             message_id="trip",
             role=Role.USER,
@@ -198,7 +196,7 @@ class TestDates:
         assert time.start == datetime(2022, 1, 1, tzinfo=UTC)
         assert '"last year":"2022-01-01"' in write_block(recalled)
 
-    def test_times_are_counted_from_the_question(self) -> None:
+    def test_times_are_relative_to_the_request(self) -> None:
         def check(case: tuple[str, str, str | None, str]) -> None:
             words, said, start, end = case
             (span,) = find_times(words, datetime.fromisoformat(said).replace(tzinfo=UTC))
@@ -208,12 +206,10 @@ class TestDates:
 
         check_each(COUNTED_FROM, check)
 
-    def test_a_spring_festival_is_found(self) -> None:
+    def test_spring_festival_is_resolved(self) -> None:
         assert find_times("春节", datetime(2026, 3, 9, tzinfo=UTC))
 
-    async def test_the_clock_of_the_question_counts_not_the_machines(
-        self, library: Library
-    ) -> None:
+    async def test_as_of_replaces_the_current_time(self, library: Library) -> None:
         client = ScriptedClient([search("garden", time_range_days=3), hand_off()])
         recaller = Recaller(library, ANN, client)
         recalled = await recaller.recall(ASKED, as_of=datetime(2026, 3, 4, tzinfo=UTC))
@@ -222,7 +218,7 @@ class TestDates:
         assert '"now":"2026-03-04T00:00:00+00:00"' in str(client.requests[0].messages[1].content)
 
     @on_both_engines
-    async def test_nothing_later_than_the_question_is_seen(self, library: Library) -> None:
+    async def test_later_messages_are_not_visible(self, library: Library) -> None:
         client = ScriptedClient(
             [
                 search("garden", limit=10),
@@ -239,18 +235,18 @@ class TestDates:
 
 @on_both_engines
 class TestScope:
-    async def test_a_fallback_keeps_the_scope(self, library: Library) -> None:
+    async def test_fallback_keeps_the_scope(self, library: Library) -> None:
         client = ScriptedClient([fail("authentication")])
         recalled = await Recaller(library, ANN, client, clock=lambda: NOW).recall(
             "端口 5433 数据库"
         )
         assert not {"l1", "l2", "l3", "l4"} & set(recalled.keys_seen)
 
-    async def test_a_detail_is_read_with_its_owner(self, library: Library) -> None:
+    async def test_detail_is_limited_to_the_scope(self, library: Library) -> None:
         recalled = await play(library, detail("l1"), hand_off("l1"))
         assert recalled.keys_seen == []
 
-    async def test_a_bound_agent_filters_everywhere(self, library: Library) -> None:
+    async def test_bound_agent_filters_search_and_detail(self, library: Library) -> None:
         other = Scope("ann", agent_id="other")
         memory = NewMemory(memory_key="theirs", content="database config of the other agent")
         await library.add_memories(other, [memory], origin=Origin.USER, actor="test")
@@ -261,7 +257,7 @@ class TestScope:
 
 
 @on_both_engines
-async def test_filters_hold_in_every_mode_and_later_round(library: Library) -> None:
+async def test_filters_apply_in_every_mode(library: Library) -> None:
     async def check(mode: str) -> None:
         narrow: dict[str, Any] = {"since": "2026-03-01", "role": "assistant", "limit": 10}
         recalled = await play(
@@ -280,7 +276,7 @@ async def test_filters_hold_in_every_mode_and_later_round(library: Library) -> N
 
 
 class TestBudgets:
-    async def test_one_giant_hit_does_not_empty_the_page(self, library: Library) -> None:
+    async def test_large_hit_does_not_crowd_out_others(self, library: Library) -> None:
         giant = NewMemory(memory_key="giant", content="database config " * 6_000)
         await library.add_memories(ANN, [giant], origin=Origin.USER, actor="test")
         recalled = await play(library, search(limit=3), hand_off("giant", "a1"))
@@ -290,17 +286,17 @@ class TestBudgets:
         assert "giant" in write_block(recalled)
         assert "a1" in write_block(recalled)
 
-    async def test_an_explicit_zero_is_not_the_default(self, library: Library) -> None:
+    async def test_explicit_zero_overrides_the_default(self, library: Library) -> None:
         recalled = await play(library, search(min_relevance_score=0), hand_off())
         assert recalled.queries[0].arguments["min_relevance_score"] == 0
         assert recalled.queries[0].returned
 
-    def test_a_quota_is_not_an_overflow(self) -> None:
-        assert classify(429, "You exceeded your current quota of tokens") == "quota"
-        assert classify(400, "maximum context length is 8192 tokens") == "overflow"
+    def test_quota_error_is_not_an_overflow(self) -> None:
+        assert classify_failure(429, "You exceeded your current quota of tokens") == "quota"
+        assert classify_failure(400, "maximum context length is 8192 tokens") == "overflow"
 
 
-async def test_a_second_query_keeps_its_places(library: Library) -> None:
+async def test_forced_handoff_includes_each_search(library: Library) -> None:
     many = [
         NewMemory(memory_key=f"db{n}", content=f"database config port pool number {n}")
         for n in range(6)
@@ -320,7 +316,7 @@ async def test_a_second_query_keeps_its_places(library: Library) -> None:
 
 class TestOrder:
     @pytest.mark.concurrent
-    def test_a_run_is_the_same_whatever_the_hash_seed(self) -> None:
+    def test_run_does_not_depend_on_the_hash_seed(self) -> None:
         traces = {
             subprocess.run(
                 [sys.executable, "-c", _RECALL],
@@ -333,7 +329,7 @@ class TestOrder:
         assert len(traces) == 1
         assert b"handoff" in traces.pop()
 
-    async def test_a_memory_keeps_its_sources(self, library: Library) -> None:
+    async def test_memory_evidence_has_its_sources(self, library: Library) -> None:
         recalled = await play(library, search("dark mode"), hand_off("pref"))
         assert [source.memory_key for source in recalled.memories[0].sources] == ["a1"]
 
@@ -363,7 +359,7 @@ asyncio.run(main())
 
 
 class TestLanguage:
-    def test_four_characters_are_enough(self) -> None:
+    def test_four_characters_make_a_query(self) -> None:
         assert needs_recall("上次方案", ()).needed
 
     async def test_short_chinese_queries_are_searched(self, library: Library) -> None:
@@ -371,7 +367,7 @@ class TestLanguage:
         assert recalled.queries
         assert "l3" in recalled.keys_seen
 
-    async def test_the_language_is_kept_to_the_last_call(self, library: Library) -> None:
+    async def test_language_is_the_same_in_every_call(self, library: Library) -> None:
         client = ScriptedClient([search("方案"), say("not now")])
         recalled = await play(
             library, client=client, messages="上次方案", scope=LIN, limits=Limits(model_calls=2)
@@ -382,7 +378,7 @@ class TestLanguage:
 
 
 class TestParents:
-    async def test_the_block_goes_when_the_topic_changes(self, library: Library) -> None:
+    async def test_block_is_removed_when_the_topic_changes(self, library: Library) -> None:
         from autogen_core.models import AssistantMessage, UserMessage
 
         context = MemoryContext(library, ANN)
@@ -392,7 +388,7 @@ class TestParents:
         await context.add_message(UserMessage(content="Thanks!", source="user"))
         assert "recalled_memories" not in str(await context.get_messages())
 
-    async def test_one_recall_for_all_model_calls_of_a_turn(self, library: Library) -> None:
+    async def test_one_recall_per_user_message(self, library: Library) -> None:
         from autogen_core.models import UserMessage
 
         client = ScriptedClient([search(), hand_off("a1")])  # one more call would fail the test
@@ -402,6 +398,6 @@ class TestParents:
         assert await context.get_messages() == first
         assert client.remaining == 0
 
-    async def test_an_unknown_tool_does_not_end_the_request(self, library: Library) -> None:
+    async def test_unknown_tool_returns_an_error(self, library: Library) -> None:
         recalled = await play(library, call("lookup"), search(), hand_off("a1"))
         assert recalled.stop_reason is StopReason.HANDOFF

@@ -1,4 +1,4 @@
-"""What the tests of the faces (context, agent, tool, memory) have in common."""
+"""Model clients and helpers for the tests of the AutoGen classes."""
 
 import asyncio
 import json
@@ -18,11 +18,11 @@ from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, Step
 
 from ..waiting import LIMIT
-from .stage import ASKED, hand_off
+from .recall_helpers import ASKED, hand_off
 
 
 class HeldClient(ScriptedClient):
-    """Follows a script, but keeps back every answer after the first `free` ones until released."""
+    """Follows a script, but holds every answer after the first `free` ones until released."""
 
     def __init__(self, *steps: Any, free: int = 0) -> None:
         super().__init__(steps)
@@ -44,25 +44,25 @@ class HeldClient(ScriptedClient):
 
 
 def user(text: str = ASKED, source: str = "user") -> UserMessage:
-    """What a user says, as models are told."""
+    """Return a message of a user."""
     return UserMessage(content=text, source=source)
 
 
 def hand_off_found(request: Request) -> Step:
-    """Play the recall agent: hand over what the search before has found."""
+    """Return a handoff of the results of the search before."""
     (result,) = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)]
     found = json.loads(result.content[0].content)["results"]
     return hand_off(*(hit["memory_key"] for hit in found))
 
 
 def blocks(messages: Sequence[LLMMessage]) -> list[str]:
-    """The recalled blocks among messages."""
+    """Return the recalled blocks among messages."""
     texts = [str(message.content) for message in messages]
     return [text for text in texts if text.startswith(BLOCK_START) and text.endswith(BLOCK_END)]
 
 
 @asynccontextmanager
 async def at_once() -> AsyncIterator[None]:
-    """Fail if what is inside waits for what it should have stopped."""
+    """Fail if the block waits for something that it should have stopped."""
     async with asyncio.timeout(LIMIT):
         yield

@@ -1,0 +1,234 @@
+"""The buffered end of a text, and the candidate that is being matched in it."""
+
+import re
+
+from memrecall.text.leaks.automaton import SENTENCE_ENDS, AutomatonState
+from memrecall.text.leaks.formats import FormatKind, StartPosition
+from memrecall.text.leaks.json_calls import MAX_JSON_LENGTH, CallVerdict, JsonReader, NamePrefixes
+from memrecall.text.leaks.matchers import FormatEntry
+
+MAX_FORMAT_LENGTH = 256  # characters within which a format must be recognised
+_JSON_BEGIN = re.compile(r"[\[{]")
+_FENCE_END = re.compile(r"\n[ \t]*```")
+_FENCES_OR_SPACE = re.compile(r"[`\s]*")
+
+
+class LeakCandidate:
+    """Text from `start` that may turn out to match a format."""
+
+    __slots__ = ("_json", "_names", "_state", "end", "entry", "start", "start_position", "verdict")
+
+    def __init__(
+        self,
+        start: int,
+        start_position: StartPosition,
+        state: AutomatonState[FormatEntry],
+        names: NamePrefixes | None,
+    ) -> None:
+        self.start = start
+        self.start_position = start_position
+        self.end = start
+        """The end of the text read so far, which is the end of the match if there is one."""
+        self.entry: FormatEntry | None = None
+        """The format that matches."""
+        self.verdict = CallVerdict.OPEN
+        self._state = state
+        self._names = names  # of the tools; None where JSON is data
+        self._json: JsonReader | None = None
+
+    @property
+    def is_json(self) -> bool:
+        """Whether it is read as JSON."""
+        return self._json is not None
+
+    def read(self, text: str, is_final: bool) -> CallVerdict:
+        """Return the verdict on the text so far; `is_final` says that nothing will follow."""
+        if self.verdict is CallVerdict.OPEN:
+            self.verdict = self._read(text, is_final)
+        return self.verdict
+
+    def _read(self, text: str, is_final: bool) -> CallVerdict:
+        if self._json is not None:
+            return self._read_json(self._json, text, is_final)
+        state, end, limit = self._state, self.end, self.start + MAX_FORMAT_LENGTH
+        for char in text[end:limit]:
+            state = state[char]
+            end += 1
+            if state.is_settled:
+                break
+        self._state, self.end = state, end
+        if not state.is_settled:
+            return self._judge_incomplete(state.truncated, end >= limit, is_final)
+        self.entry = state.matched
+        if state.matched is None:
+            return CallVerdict.NO
+        if state.matched.row.kind is not FormatKind.JSON:
+            return CallVerdict.YES
+        return self._begin_json(text, is_final)
+
+    def move(self, by: int) -> None:
+        """Adjust the positions to a text that lost `by` characters at its start."""
+        self.start -= by
+        self.end -= by
+
+    def _judge_incomplete(
+        self, truncated: FormatEntry | None, too_long: bool, is_final: bool
+    ) -> CallVerdict:
+        """Return the verdict on an incomplete match."""
+        self.entry = truncated
+        if not too_long and not is_final:
+            return CallVerdict.OPEN
+        if truncated is None or (too_long and not truncated.row.may_exceed_limit):
+            return CallVerdict.NO
+        return CallVerdict.YES
+
+    def _begin_json(self, text: str, is_final: bool) -> CallVerdict:
+        begin = _JSON_BEGIN.search(text, self.start)
+        if self._names is None or begin is None:
+            return CallVerdict.NO
+        self.end = begin.start()
+        self._json = JsonReader(self._names, whole=self.start_position is StartPosition.START)
+        return self._read_json(self._json, text, is_final)
+
+    def _read_json(self, reader: JsonReader, text: str, is_final: bool) -> CallVerdict:
+        limit = self.start + MAX_JSON_LENGTH
+        self.end = reader.read(text, self.end, min(len(text), limit))
+        if reader.verdict is CallVerdict.YES and self._is_fenced(text):
+            return self._read_fence(text, is_final)
+        if reader.verdict is not CallVerdict.OPEN:
+            return reader.verdict
+        if is_final and reader.is_truncated_call:
+            return CallVerdict.YES
+        return CallVerdict.NO if is_final or self.end >= limit else CallVerdict.OPEN
+
+    def _is_fenced(self, text: str) -> bool:
+        return text[self.start] == "`"
+
+    def _read_fence(self, text: str, is_final: bool) -> CallVerdict:
+        """Return YES if only fences follow: JSON with prose after it is an example."""
+        limit = self.start + MAX_JSON_LENGTH
+        while end := _FENCE_END.search(text, self.end, limit):
+            behind = _FENCES_OR_SPACE.match(text, end.end(), limit)
+            position = behind.end() if behind else end.end()
+            if position == len(text) or position == limit:
+                break
+            if "`" not in text[end.end() : position].lstrip("`"):
+                return CallVerdict.NO
+            self.end = position
+        return CallVerdict.YES if is_final or len(text) >= limit else CallVerdict.OPEN
+
+
+def _continues_word(char: str) -> bool:
+    """Return True if a Latin word may continue after a character."""
+    return char.isascii() and (char.isalnum() or char == "_")
+
+
+class TextBuffer:
+    """The end of the text so far; everything before it is processed."""
+
+    __slots__ = (
+        "_pieces",
+        "base",
+        "is_final",
+        "last_piece",
+        "position",
+        "previous_piece",
+        "text",
+        "visible_end",
+    )
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.base = 0
+        """The position of the buffer in the whole text."""
+        self.position = 0
+        """The end of the text that is processed."""
+        self.is_final = False
+        """Whether nothing will follow."""
+        self.visible_end = 0
+        """The end of the text that is shown or hidden."""
+        self.last_piece = ""
+        """The text before the buffer, or the end of it."""
+        self.previous_piece = ""
+        """The text before that; each is empty only at the start of the text."""
+        self._pieces: list[str] = []
+
+    def advance(self, text: str, to: int, visible_end: int) -> str:
+        """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
+        visible = text[self.visible_end : visible_end]
+        if to:
+            self.previous_piece, self.last_piece = self.last_piece, text[:to][-2:]
+            self.text = text[to:]
+            self.base += to
+        else:
+            self.text = text
+        self.visible_end = visible_end - to
+        return visible
+
+    def advance_all(self, text: str) -> str:
+        """Drop an extended text and return all of it that was not shown yet."""
+        visible = text[self.visible_end :] if self.visible_end else text
+        self.text = ""
+        self.base += len(text)
+        self.previous_piece, self.last_piece = self.last_piece, text
+        self.visible_end = 0
+        return visible
+
+    def extend(self, text: str) -> str:
+        """Buffer an extended text and return all of it that was not shown yet."""
+        visible = text[self.visible_end :]
+        self.text = text
+        self.visible_end = len(text)
+        return visible
+
+    def show(self, to: int) -> None:
+        """Make the text visible up to a position."""
+        if to > self.visible_end:
+            self._pieces.append(self.text[self.visible_end : to])
+            self.visible_end = to
+
+    def skip(self, to: int) -> str:
+        """Hide the text up to a position, and return what was not shown of it."""
+        hidden = self.text[self.visible_end : to]
+        self.position = self.visible_end = max(self.visible_end, to)
+        return hidden
+
+    def rewind(self) -> None:
+        """Go back to the second withheld character: no format begins at the first."""
+        self.position = self.visible_end + 1
+
+    @property
+    def held(self) -> str:
+        """The text that is neither shown nor hidden yet."""
+        return self.text[self.visible_end :]
+
+    def start_position_at(self, position: int) -> StartPosition:
+        """Return what kind of position this is inside a line."""
+        last_piece = self.look_back(position)
+        if last_piece and _continues_word(last_piece[-1]):
+            return StartPosition.ANYWHERE
+        end = last_piece.removesuffix(" ")[-1:]
+        return StartPosition.SENTENCE if end and end in SENTENCE_ENDS else StartPosition.WORD
+
+    def look_back(self, position: int) -> str:
+        """Return up to two characters before a position."""
+        if position > 1:
+            return self.text[position - 2 : position]
+        return (self.previous_piece[-1:] + self.last_piece[-2:] + self.text[:position])[-2:]
+
+    def take_pieces(self) -> str:
+        """Return what became visible since the last call."""
+        pieces = "".join(self._pieces)
+        self._pieces.clear()
+        return pieces
+
+    def trim(self) -> int:
+        """Drop what is processed and shown, and return its length."""
+        cut = min(self.position, self.visible_end)
+        if cut:
+            self.previous_piece, self.last_piece = self.last_piece, self.text[:cut][-2:]
+            self.text = self.text[cut:]
+            self.base += cut
+            self.position -= cut
+            self.visible_end -= cut
+        return cut
