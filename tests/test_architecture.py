@@ -60,7 +60,7 @@ async def test_http_search_goes_through_the_documented_functions(tmp_path: Path)
         await library.add_messages(Scope("ann"), [_message("the database is postgres on 5433")])
         with record_calls() as calls:
             answer = await client.post(
-                "/v1/messages/lexical_search", json={"user_id": "ann", "query": "postgres"}
+                "/v1/messages/lexical_search", json={"user_id": "ann", "query_text": "postgres"}
             )
         assert answer.status_code == 200
     _assert_in_order("One HTTP search", calls)
