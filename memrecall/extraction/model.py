@@ -19,7 +19,7 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules import RuleExtractor
 from memrecall.extraction.rules.sentences import is_person, own_words
-from memrecall.extraction.rules.summaries import shorten
+from memrecall.extraction.summaries import shorten
 from memrecall.extraction.verify import (
     ENTITY_TYPES,
     check_fact,

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from datetime import datetime, tzinfo
 
+from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import (
     Decided,
     Extracted,
@@ -13,9 +14,8 @@ from memrecall.extraction.protocol import (
     Utterance,
 )
 from memrecall.extraction.rules.conversation import build_facts, read_statements
-from memrecall.extraction.rules.decisions import decide
 from memrecall.extraction.rules.graph import build_graph
-from memrecall.extraction.rules.summaries import summarise
+from memrecall.extraction.summaries import summarise
 from memrecall.model.prompts import Language
 
 
