@@ -142,4 +142,3 @@ def _settings(folder: Path) -> Settings:
 
 def _message(text: str) -> NewMessage:
     return NewMessage(role=Role.USER, content=text)
-
