@@ -166,7 +166,7 @@ def _apply_verdict(
     memory = memories.get(verdict.known) if verdict.known is not None else None
     if memory is not None and fold_name(memory.subject) != fold_name(fact.subject):
         return None
-    reason = verdict.reason or "the model utterances so"
+    reason = verdict.reason or "the model said so"
     if fact.memory_type == RETRACTION:
         return _retract(fact, event, memory, used, reason)
     if event == "ADD":
