@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
-
 from memrecall.budget import Limit
+from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 if TYPE_CHECKING:
     from memrecall.agent.prompt_view import Briefing
