@@ -36,7 +36,7 @@ class SourcedStatement:
 
 
 @dataclass(slots=True)
-class _Conversation:
+class _ConversationState:
     """The state of a conversation between sentences."""
 
     people: frozenset[str]
@@ -62,7 +62,7 @@ def read_statements(
     spoken = [one for one in (*context, *utterances) if is_person(one)]
     people = frozenset(one.speaker for one in spoken if one.speaker)
     capitalized = {word for one in spoken for word in _CAPITALIZED.findall(one.text[:MAX_MESSAGE])}
-    conversation = _Conversation(people, people | capitalized)
+    conversation = _ConversationState(people, people | capitalized)
     statements: list[SourcedStatement] = []
     for place, utterance in enumerate((*context, *utterances)):
         if is_person(utterance):
@@ -82,7 +82,7 @@ def read_sentence(
 
 
 def _read_utterance(
-    utterance: Utterance, conversation: _Conversation, time: ReferenceTime, *, is_context: bool
+    utterance: Utterance, conversation: _ConversationState, time: ReferenceTime, *, is_context: bool
 ) -> Iterator[SourcedStatement]:
     speaker = conversation.speaker(utterance.speaker)
     for sentence in split_sentences(utterance.text):
