@@ -9,7 +9,7 @@ from memrecall.agent.offline import RULES as RECALL_RULES
 from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import Fact, Known
 from memrecall.extraction.rules.conversation import build_facts, read_statements
-from memrecall.extraction.rules.graph import build_graph
+from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
