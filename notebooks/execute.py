@@ -80,7 +80,7 @@ def _shorten(data: dict[str, str]) -> None:
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    """Return the environment of a kernel, without the settings and keys of the person who runs it."""
+    """Return the environment of a kernel, without the settings and keys of its user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMRECALL_")}
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"MEMRECALL_CONFIG": os.devnull, "IPYTHONDIR": scratch, "HOME": scratch}
