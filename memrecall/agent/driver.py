@@ -5,9 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autogen_core import CancellationToken
-from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
-
 from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
@@ -31,6 +28,13 @@ from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
 from memrecall.model.prompts import load_prompt
+from memrecall.model.protocol import (
+    CancellationToken,
+    ChatCompletionClient,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion

@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request
-from memrecall.model import cassette
+from memrecall.model import RecordingClient, ReplayClient, Request, cassette
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
 
 from ..cases import check_each, check_each_async

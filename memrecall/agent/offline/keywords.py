@@ -8,10 +8,9 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from autogen_core.models import LLMMessage
-
 from memrecall.agent.offline.transcript import read_json_object
 from memrecall.model.offline import RuleAnswer, RuleRequest
+from memrecall.model.protocol import LLMMessage
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import find_times

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
-
 from memrecall.budget import Limit
+from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 if TYPE_CHECKING:
     from memrecall.agent.prompt_view import Briefing
