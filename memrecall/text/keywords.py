@@ -81,23 +81,13 @@ def _scan(plain: str) -> Iterator[tuple[str, _Kind, int, int]]:
                 yield _latin_key(plain[start:end]), kind, start, end
 
 
-_KIND_OF_TAG = {
-    "nr": _Kind.PROPER_NOUN,
-    "ns": _Kind.PROPER_NOUN,
-    "nt": _Kind.PROPER_NOUN,
-    "nz": _Kind.PROPER_NOUN,
-    "n": _Kind.NOUN,
-    "vn": _Kind.NOUN,
-    "j": _Kind.NOUN,  # abbreviations
-    "v": _Kind.VERB,
-    "a": _Kind.OTHER,
-    "b": _Kind.OTHER,
-    "i": _Kind.OTHER,  # idioms
-    "l": _Kind.OTHER,
-    "s": _Kind.OTHER,  # places
-    "t": _Kind.OTHER,  # times
-    "z": _Kind.OTHER,
+_TAGS = {
+    _Kind.PROPER_NOUN: "nr ns nt nz",
+    _Kind.NOUN: "n vn j",  # j: abbreviations
+    _Kind.VERB: "v",
+    _Kind.OTHER: "a b i l s t z",  # i: idioms, s: places, t: times
 }
+_KIND_OF_TAG = {tag: kind for kind, tags in _TAGS.items() for tag in tags.split()}
 _NEVER_START = "我你您他她它"
 _NEVER_END = "在和与是的了把被对"
 
@@ -121,9 +111,8 @@ def _trim_guess(word: str) -> str:
 
 
 def _is_stop_word_zh(word: str, kind: _Kind) -> bool:
-    if word in STOP_WORDS or STOP_CHARS.issuperset(word):
-        return True
-    return len(word) == 1 and kind < _Kind.NOUN
+    is_short = len(word) == 1 and kind < _Kind.NOUN
+    return is_short or word in STOP_WORDS or STOP_CHARS.issuperset(word)
 
 
 _PARTS = re.compile(r"[^\W_]+")

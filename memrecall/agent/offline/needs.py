@@ -25,7 +25,7 @@ from memrecall.agent.offline.vocabulary import (
     pattern_ignoring_case,
 )
 from memrecall.model.offline import RuleAnswer, RuleRequest
-from memrecall.text.times import TimeSpan, find_times
+from memrecall.text.times import find_times
 
 _FENCE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)", re.DOTALL)
 _TAGS = re.compile(r"<([A-Za-z_][\w:\-]*)(?:\s[^<>]*)?>.*?</\1>|<[A-Za-z_/!?][^<>\n]*>", re.DOTALL)
@@ -168,18 +168,16 @@ def _check_references(text: str, has_context: bool) -> RecallNeed | None:
 
 def _genuine_references(text: str) -> list[Reference]:
     """Return the references without fillers, "before lunch", reminders and the like."""
-    references = list(find_references(text))
+    patterns = (_BEFORE_EVENT, _NOT_AS_BEFORE)
+    excluded = {match.start() for pattern in patterns for match in pattern.finditer(text)}
     if _FILLER.match(text):
-        references = [reference for reference in references if reference.start > 1]
-    excluded = {
-        match.start()
-        for pattern in (_BEFORE_EVENT, _NOT_AS_BEFORE)
-        for match in pattern.finditer(text)
-    }
-    references = [reference for reference in references if reference.start not in excluded]
-    if _REMINDER.search(text):
-        references = [reference for reference in references if reference.kind != "said"]
-    return references
+        excluded |= {0, 1}
+    is_reminder = bool(_REMINDER.search(text))
+    return [
+        reference
+        for reference in find_references(text)
+        if reference.start not in excluded and not (is_reminder and reference.kind == "said")
+    ]
 
 
 def _check_question(text: str) -> RecallNeed:
@@ -188,16 +186,13 @@ def _check_question(text: str) -> RecallNeed:
         return RecallNeed(True, "asks about the user or about something done together")
     if matches_any(text, PERSONAL_ADVICE):
         return RecallNeed(True, "asks for advice that depends on the user")
-    past = [span.text for span in find_times(text, _NOW, _UTC) if _is_past(span)]
+    times = find_times(text, _NOW, _UTC)
+    past = [t.text for t in times if (t.start or t.end or _NOW) < _NOW and (t.end or _NOW) <= _NOW]
     if past and FIRST_PERSON.search(text) and is_question:
         return RecallNeed(True, f"asks about a time in the past: {past[0]}")
     if past and not is_question and _is_fragment(text):
         return RecallNeed(True, f"names something of the past: {past[0]}")
     return RecallNeed(False, "is complete without the past")
-
-
-def _is_past(span: TimeSpan) -> bool:
-    return (span.start or span.end or _NOW) < _NOW and (span.end or _NOW) <= _NOW
 
 
 def _is_fragment(text: str) -> bool:

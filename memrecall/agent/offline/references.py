@@ -30,64 +30,6 @@ class Reference:
 
 
 _CLAUSE = "[^，。？！,.?!]"
-_CHINESE_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
-    (
-        "past",
-        chinese_pattern(
-            """
-            上次,上回,上一次,上一回,前几次,头一次,之前,以前,先前,从前,早先,早些时候,当初
-            那时候,那会儿,当时,曾经,那天,那次,那回,上一版,上个版本,旧版,原先,最初,一开始,老地方
-            """
-        ),
-    ),
-    (
-        "alike",
-        chinese_pattern("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
-    ),
-    ("alike", re.compile(rf"(?:像|跟|和|同|与){_CLAUSE}{{1,12}}?(?:一样|那样|似的)")),
-    (
-        "alike",
-        re.compile(
-            rf"(?:按照?|照着?|依照|参照|根据){_CLAUSE}{{1,20}}?"
-            "(?:来|做|办|弄|写|改|处理|执行)"
-        ),
-    ),
-    (
-        "said",
-        re.compile(
-            rf"(?:{alternation(SPEECH_VERBS_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"
-        ),
-    ),
-    (
-        "said",
-        re.compile(
-            "(?:我们|咱们?|我|你|您)[^，。？！]{0,4}?"
-            "(?:定|约|选|挑|说好|商定|决定|存|保存|记)(?:的|好的|下的|过的)"
-        ),
-    ),
-    (
-        "said",
-        re.compile(
-            "[你您][^，。？！]{0,6}?(?:给我|推荐|建议|发我|发给我|写给我|教我|列|写|整理|总结|生成|安排|做)"
-            "(?:的|过)"
-        ),
-    ),
-    ("said", chinese_pattern("记得,记不记得,忘了,忘记")),
-    (
-        "near",
-        chinese_pattern(
-            "刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"
-        ),
-    ),
-    ("near", re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?")),
-    (
-        "thing",
-        re.compile(
-            r"那\s?(?:个|份|件|条|篇|本|些|种|家|款|套|张|部|位|首|段|台|只|间|座|场|封|道|批)"
-        ),
-    ),
-)
-
 _AUXILIARIES = "(?:'ve|'d| have| had| already| once| just| also| ever| both)*"
 _PAST_VERBS = alternation(
     PAST_SPEECH_VERBS_EN + ",suggested,recommended,gave,sent,decided,planned,settled,chose"
@@ -100,9 +42,15 @@ of,about,in,on,for,to,with,from,at,and,or,is,was,like,use,do,send,show,find,open
 remember,recall,where,what,which,how,when,who,what's,where's
 """
 _NOT_A_NOUN = "is|was|are|were|i|you|we|he|she|they|the|a|it|can|will|would|much|many"
-_ENGLISH_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
-    (
-        "past",
+# In this order: of two kinds that match the same words, the first counts.
+_REFERENCES: dict[ReferenceKind, tuple[re.Pattern[str], ...]] = {
+    "past": (
+        chinese_pattern(
+            """
+            上次,上回,上一次,上一回,前几次,头一次,之前,以前,先前,从前,早先,早些时候,当初
+            那时候,那会儿,当时,曾经,那天,那次,那回,上一版,上个版本,旧版,原先,最初,一开始,老地方
+            """
+        ),
         english_pattern(
             """
             last time,the last time,previously,earlier,before that,the other day,back then
@@ -110,10 +58,14 @@ _ENGLISH_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
             my usual,our usual,last (?:meeting|chat|conversation|session|call|discussion|message)
             """
         ),
+        pattern_ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))"),
     ),
-    ("past", pattern_ignoring_case(r"\bbefore(?=\s*(?:[?.!,]|$))")),
-    (
-        "alike",
+    "alike": (
+        chinese_pattern("老样子,照旧,老规矩,一如既往,跟往常一样,和往常一样,照常,惯例,同样的"),
+        re.compile(rf"(?:像|跟|和|同|与){_CLAUSE}{{1,12}}?(?:一样|那样|似的)"),
+        re.compile(
+            rf"(?:按照?|照着?|依照|参照|根据){_CLAUSE}{{1,20}}?(?:来|做|办|弄|写|改|处理|执行)"
+        ),
         english_pattern(
             """
             as before,like before,like last time,as last time,same as,the same,as usual
@@ -121,20 +73,31 @@ _ENGLISH_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
             """
         ),
     ),
-    (
-        "said",
+    "said": (
+        re.compile(
+            rf"(?:{alternation(SPEECH_VERBS_ZH)})(?:过|到过|好的|定的|到的|起的|的(?!是|话|时候))"
+        ),
+        re.compile(
+            "(?:我们|咱们?|我|你|您)[^，。？！]{0,4}?"
+            "(?:定|约|选|挑|说好|商定|决定|存|保存|记)(?:的|好的|下的|过的)"
+        ),
+        re.compile(
+            "[你您][^，。？！]{0,6}?(?:给我|推荐|建议|发我|发给我|写给我|教我|列|写|整理|总结|生成|安排|做)"
+            "(?:的|过)"
+        ),
+        chinese_pattern("记得,记不记得,忘了,忘记"),
         pattern_ignoring_case(
             rf"\b(?:i|you|we|he|she|they|us)\b{_AUXILIARIES}\s+(?:{_PAST_VERBS})\b"
         ),
-    ),
-    (
-        "said",
         pattern_ignoring_case(rf"\bdid (?:i|you|we) (?:\w+ )?(?:{_BASE_VERBS})\b"),
+        pattern_ignoring_case(rf"\b(?:i|you|we) (?:{_ACTIVITY_VERBS})\b"),
+        english_pattern("remember,recall,remind me,forgot"),
     ),
-    ("said", pattern_ignoring_case(rf"\b(?:i|you|we) (?:{_ACTIVITY_VERBS})\b")),
-    ("said", english_pattern("remember,recall,remind me,forgot")),
-    (
-        "near",
+    "near": (
+        chinese_pattern(
+            "刚才,刚刚,方才,上面,上述,前面,上文,以上,继续,接着,接下去,往下,续上,下一步,再来一"
+        ),
+        re.compile(r"[这此]\s?(?:个|份|次|件|条|篇|本|些|种|里|样)|它们?"),
         english_pattern(
             """
             continue,carry on,go on,keep going,resume,pick up where,where we left off,just now
@@ -142,27 +105,27 @@ _ENGLISH_REFERENCES: tuple[tuple[ReferenceKind, re.Pattern[str]], ...] = (
             """
         ),
     ),
-    (
-        "thing",
+    "thing": (
+        re.compile(
+            r"那\s?(?:个|份|件|条|篇|本|些|种|家|款|套|张|部|位|首|段|台|只|间|座|场|封|道|批)"
+        ),
         english_pattern(
             "the one,that one,those ones,the ones,that thing,those things,that stuff,the thing"
         ),
-    ),
-    (
-        "thing",
         pattern_ignoring_case(
             rf"(?:^|[,.;:?!]\s*|\b(?:{alternation(_BEFORE_POINTER)})\s+)"
             rf"(?:that|those)\s+(?!(?:{_NOT_A_NOUN})\b)[a-z]+"
         ),
     ),
-)
+}
 
 
 def find_references(text: str) -> tuple[Reference, ...]:
     """Return all references in a text, in order of position."""
     references = [
         Reference(match.group(), kind, match.start(), match.end())
-        for kind, pattern in (*_CHINESE_REFERENCES, *_ENGLISH_REFERENCES)
+        for kind, patterns in _REFERENCES.items()
+        for pattern in patterns
         for match in pattern.finditer(text)
     ]
     return tuple(sorted(references, key=lambda reference: (reference.start, reference.end)))

@@ -142,30 +142,21 @@ _MAX_MESSAGE_SPAN = timedelta(days=8)
 _MAX_DISTANCE = 48  # characters between an English verb of speech and its time
 
 # How many days back a vague time reaches; None if it names no time.
-_VAGUE_TIMES: tuple[tuple[int | None, tuple[re.Pattern[str], ...]], ...] = (
-    (
-        None,
-        (
-            chinese_pattern("一直,习惯,总是,向来,平时,通常"),
-            english_pattern("always,usually,generally,all along"),
-        ),
+_VAGUE_TIMES: dict[int | None, tuple[re.Pattern[str], ...]] = {
+    None: (
+        chinese_pattern("一直,习惯,总是,向来,平时,通常"),
+        english_pattern("always,usually,generally,all along"),
     ),
-    (3, (chinese_pattern("刚才,刚刚,方才"), english_pattern("just now,a moment ago,a minute ago"))),
-    (
-        7,
-        (
-            chinese_pattern("最近,近来,这几天,前几天,前两天"),
-            english_pattern("recently,lately,the other day,other day,these days"),
-        ),
+    3: (chinese_pattern("刚才,刚刚,方才"), english_pattern("just now,a moment ago,a minute ago")),
+    7: (
+        chinese_pattern("最近,近来,这几天,前几天,前两天"),
+        english_pattern("recently,lately,the other day,other day,these days"),
     ),
-    (
-        30,
-        (
-            chinese_pattern("上次,上回,上一次,之前,先前"),
-            english_pattern("last time,previously,earlier,before"),
-        ),
+    30: (
+        chinese_pattern("上次,上回,上一次,之前,先前"),
+        english_pattern("last time,previously,earlier,before"),
     ),
-)
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,18 +172,17 @@ class RequestTimes:
 
 
 def _read_times(text: str, spans: Sequence[TimeSpan]) -> RequestTimes:
-    candidates = [span for span in spans if not _is_vague(span) and _dates_speech(text, span)]
+    vague = tuple(pattern for patterns in _VAGUE_TIMES.values() for pattern in patterns)
+    exact = [span for span in spans if not matches_any(span.text, vague)]
+    candidates = [span for span in exact if _dates_speech(text, span)]
     # People misremember months, and two times are asked about together: neither is a filter.
     is_filter = len(candidates) == 1 and _is_short(candidates[0])
-    return RequestTimes(tuple(spans), candidates[0] if is_filter else None, _recency_days(text))
+    days = next((d for d, patterns in _VAGUE_TIMES.items() if matches_any(text, patterns)), None)
+    return RequestTimes(tuple(spans), candidates[0] if is_filter else None, days)
 
 
 def _is_short(span: TimeSpan) -> bool:
     return bool(span.start and span.end and span.end - span.start <= _MAX_MESSAGE_SPAN)
-
-
-def _is_vague(span: TimeSpan) -> bool:
-    return any(matches_any(span.text, patterns) for _, patterns in _VAGUE_TIMES)
 
 
 def _dates_speech(text: str, span: TimeSpan) -> bool:
@@ -208,10 +198,6 @@ def _dates_speech(text: str, span: TimeSpan) -> bool:
     after = text[end : end + _MAX_DISTANCE]
     verb = _SPEECH_EN.search(after)
     return verb is not None and _PRONOUN.fullmatch(after[: verb.start()]) is not None
-
-
-def _recency_days(text: str) -> int | None:
-    return next((days for days, patterns in _VAGUE_TIMES if matches_any(text, patterns)), None)
 
 
 QuestionKind = Literal["fact", "count", "when", "preference"]

@@ -32,17 +32,18 @@ def delimiter_length(text: str, position: int) -> int:
     return len(run[0]) if run else 0
 
 
+@dataclass(slots=True, eq=False)
 class CodeSpan:
     """A run of backticks that may have opened a span or a fence."""
 
-    __slots__ = ("fence", "run", "scanned_end", "searched_end", "start")
+    start: int  # after the run
+    run: int
+    fence: bool
+    searched_end: int  # where the search for its end continues
+    scanned_end: int = field(init=False)  # where the search for calls in it continues
 
-    def __init__(self, start: int, run: int, fence: bool, searched_end: int) -> None:
-        self.start = start  # after the run
-        self.run = run
-        self.fence = fence
-        self.searched_end = searched_end  # where the search for its end continues
-        self.scanned_end = searched_end  # where the search for calls in it continues
+    def __post_init__(self) -> None:
+        self.scanned_end = self.searched_end
 
     def move(self, by: int) -> None:
         """Adjust the positions to a text that lost `by` characters at its start."""
