@@ -125,9 +125,9 @@ def _result_as_text(result: FunctionExecutionResult) -> str:
 def _response_format(request: Request) -> dict[str, Any]:
     """Return the schema of one call to the forced tool or to any tool."""
     alternatives = [
-        _call_schema(tool_schema(tool))
-        for tool in request.tools
-        if request.forced is None or tool_schema(tool)["name"] == request.tool_choice
+        _call_schema(schema)
+        for schema in map(tool_schema, request.tools)
+        if request.forced is None or schema["name"] == request.tool_choice
     ]
     if request.tool_choice == "auto":
         alternatives.append(_object({"answer": {"type": "string"}}))
@@ -160,14 +160,12 @@ def _parse_answer(answer: CreateResult, earlier_calls: int) -> CreateResult:
     if not isinstance(value, dict):
         return answer
     if isinstance(value.get("tool"), str):
-        call = _make_call(value["tool"], value.get("arguments"), earlier_calls + 1)
+        arguments = value.get("arguments")
+        if not isinstance(arguments, str):
+            arguments = json.dumps(arguments or {}, ensure_ascii=False)
+        number = earlier_calls + 1
+        call = FunctionCall(id=f"call_{number}", name=value["tool"], arguments=arguments)
         return answer.model_copy(update={"content": [call], "finish_reason": "function_calls"})
     if isinstance(value.get("answer"), str):
         return answer.model_copy(update={"content": value["answer"]})
     return answer
-
-
-def _make_call(name: str, arguments: object, number: int) -> FunctionCall:
-    if not isinstance(arguments, str):
-        arguments = json.dumps(arguments or {}, ensure_ascii=False)
-    return FunctionCall(id=f"call_{number}", name=name, arguments=arguments)

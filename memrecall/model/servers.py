@@ -88,7 +88,10 @@ class ServerClient(BaseClient):
 
     async def _ask(self, request: Request) -> CreateResult:
         reply = await self._attempt(request, stream=False)
-        wire_answer = self._read(reply.text)
+        try:
+            wire_answer = self._check(json.loads(reply.text))
+        except ValueError:
+            raise self._malformed("is not JSON") from None
         if not wire_answer.choices:
             raise self._malformed("has no choices")
         answer = AnswerCollector(request)
@@ -162,12 +165,6 @@ class ServerClient(BaseClient):
             )
             self._loop = loop
         return self._server
-
-    def _read(self, text: str) -> WireAnswer:
-        try:
-            return self._check(json.loads(text))
-        except ValueError:
-            raise self._malformed("is not JSON") from None
 
     def _check(self, answer: object) -> WireAnswer:
         try:

@@ -82,20 +82,15 @@ def _parse_reply(reply: CreateResult, model: type[T], asked: int) -> Structured[
 
 def _parse_json(text: str) -> tuple[object, bool]:
     """Return the value in a text, and whether it had to be repaired."""
-    value = repair_json(text)
+    try:
+        value, is_repaired = json.loads(text), False
+    except (ValueError, RecursionError):
+        value, is_repaired = repair_json(text), True
     if isinstance(value, str):  # JSON inside a string
         return repair_json(value), True
     if isinstance(value, list) and len(value) == 1 and isinstance(value[0], dict):
         return value[0], True
-    return value, not _is_json(text)
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return value, is_repaired
 
 
 def _describe(error: ValidationError) -> str:

@@ -1,7 +1,8 @@
 """Text analysis without I/O, and the filter that hides leaked tool calls."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from memrecall.lazy import lazy_exports
 from memrecall.text.tokens import TEXT_VERSION, Analysis, analyze, locate
 
 if TYPE_CHECKING:
@@ -18,11 +19,5 @@ __all__ = [
     "locate",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    """Load the leak filter on first use: searches do not need it."""
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from memrecall.text import leaks
-
-    return getattr(leaks, name)
+# Searches do not need the leak filter.
+__getattr__ = lazy_exports(__name__, {".leaks": ("Filtered", "Leak", "LeakFilter", "filter_leaks")})

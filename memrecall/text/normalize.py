@@ -62,7 +62,8 @@ def _compose_by_cluster(text: str) -> tuple[str, list[int]]:
             pieces.append(text[low:high])
             offsets.extend(range(low, high))
             continue
-        for start, end in _clusters(text, low, high):
+        starts = [i for i in range(low, high) if i == low or not _extends(text[i])]
+        for start, end in zip(starts, [*starts[1:], high], strict=True):
             piece = unicodedata.normalize("NFKC", text[start:end]).translate(_one_to_one())
             pieces.append(piece)
             offsets.extend([start] * len(piece))
@@ -78,11 +79,6 @@ def _blocks(text: str) -> Iterator[tuple[int, int]]:
             high += 1
         yield low, min(high, len(text))
         low = high
-
-
-def _clusters(text: str, low: int, high: int) -> list[tuple[int, int]]:
-    starts = [i for i in range(low, high) if i == low or not _extends(text[i])]
-    return list(zip(starts, [*starts[1:], high], strict=True))
 
 
 def _extends(char: str) -> bool:

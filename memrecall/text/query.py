@@ -152,17 +152,13 @@ def _read_tokens(text: str) -> Iterator[Leaf | _Sign]:
             case "close":
                 yield _Sign(")", position)
             case "quoted" | "cornered":
-                yield _read_phrase(value, position)
+                if not value.strip():
+                    raise QuerySyntaxError("the phrase is empty", position)
+                yield Phrase(_searchable(value, position), position)
             case "word":
                 yield _read_word(value, position)
             case "stray":
                 raise QuerySyntaxError(f"the quotation mark {value} is unmatched", position)
-
-
-def _read_phrase(text: str, position: int) -> Phrase:
-    if not text.strip():
-        raise QuerySyntaxError("the phrase is empty", position)
-    return Phrase(_searchable(text, position), position)
 
 
 def _read_word(word: str, position: int) -> Leaf | _Sign:
@@ -224,16 +220,13 @@ class _Parser:
             raise QuerySyntaxError(f"nested deeper than {MAX_NESTING} levels", sign.position)
         self._depth += 1
         self._at += 1
-        query = (
-            QueryNot(self._read_operand()) if sign.symbol == "NOT" else self._read_enclosed(sign)
-        )
+        if sign.symbol == "NOT":
+            query: Query = QueryNot(self._read_operand())
+        else:
+            query = self._read_or()
+            if not self._take(")"):
+                raise _unclosed(sign)
         self._depth -= 1
-        return query
-
-    def _read_enclosed(self, opening: _Sign) -> Query:
-        query = self._read_or()
-        if not self._take(")"):
-            raise _unclosed(opening)
         return query
 
     def _take(self, symbol: str) -> bool:

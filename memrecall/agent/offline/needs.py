@@ -97,8 +97,7 @@ _BEFORE_EVENT = re.compile(
     r"(?<=[^\W我你您他她们咱的了在跟和按照像是得时候下，。,.\s])[之以]前(?!的|我|你|说|聊|讨论|提)"
 )
 _REMINDER = pattern_ignoring_case(
-    r"^\W*(?:please )?remember (?:to|that|my|this|i)\b",
-    "记得(?!吗|我|你|上|之|以|那)[^吗？?]*$",
+    r"^\W*(?:please )?remember (?:to|that|my|this|i)\b", "记得(?!吗|我|你|上|之|以|那)[^吗？?]*$"
 )
 _REPETITION = frozenset({"again", "once more", "the same", "same way"})
 _NOT_AS_BEFORE = pattern_ignoring_case(

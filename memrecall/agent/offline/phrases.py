@@ -27,10 +27,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     ),
     "lower": ("Too little; I accept weaker matches.", "结果太少，降低相关性要求。"),
     "anyone": ("Too little; I look at what anybody said.", "结果太少，不再限定是谁说的。"),
-    "context": (
-        "Too little; I add words of the conversation.",
-        "结果太少，加上对话里的词再搜索。",
-    ),
+    "context": ("Too little; I add words of the conversation.", "结果太少，加上对话里的词再搜索。"),
     "meaning": ("Too little by words; I search by meaning.", "按词找到的太少，改按意思搜索。"),
     "keywords": ("I search with the telling words alone.", "只用关键的词再搜索一次。"),
     "read": (
@@ -52,10 +49,7 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "not_found": ("nothing that fits was found", "没有找到相关内容"),
     "failed": ("the search failed", "搜索失败"),
     "unsearched": ("nothing could be searched any more", "已经不能再搜索"),
-    "in_window": (
-        "what is meant stands in the conversation itself",
-        "所指内容就在当前对话中",
-    ),
+    "in_window": ("what is meant stands in the conversation itself", "所指内容就在当前对话中"),
     "nothing_asked": ("the message refers to nothing", "消息没有提及需要回忆的内容"),
     # Summaries
     "summary_found": (

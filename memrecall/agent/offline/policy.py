@@ -11,11 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.offline.handoff import (
-    build_empty_handoff,
-    build_handoff,
-    build_window_handoff,
-)
+from memrecall.agent.offline.handoff import build_empty_handoff, build_handoff, build_window_handoff
 from memrecall.agent.offline.needs import is_greeting
 from memrecall.agent.offline.phrases import say
 from memrecall.agent.offline.request import ParsedRequest, WindowMessage, parse_request

@@ -4,24 +4,23 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
 from memrecall.agent.offline.references import QUESTIONS_ABOUT_USER, Reference, find_references
 from memrecall.agent.offline.vocabulary import (
     ASSISTANCE_VERBS_EN,
     ASSISTANCE_VERBS_ZH,
-    COUNT_QUESTIONS,
     GENERIC_WORDS_EN,
     GENERIC_WORDS_ZH,
     MEMORY_TYPE_HINTS,
     POLITE_PHRASES,
-    PREFERENCE_QUESTIONS,
+    QUESTION_KINDS,
     QUESTION_MARKERS,
     REQUEST_MARKERS,
     SPEECH_VERBS_EN,
     SPEECH_VERBS_ZH,
-    TIME_QUESTIONS,
+    QuestionKind,
     alternation,
     chinese_pattern,
     english_pattern,
@@ -35,6 +34,7 @@ from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem, word_coverage
 from memrecall.types import Language
 
+T = TypeVar("T")
 MAX_PARSED_LENGTH = 2_000
 _MAX_QUOTE_LENGTH = 60
 _MAX_WORDS = 16
@@ -93,38 +93,30 @@ _ADVERBS_ZH = (
 )
 _AUXILIARIES_EN = "(?:'ve|'d| have| had| did| just| once| already| ever| also| previously)*"
 _NOT_ADDRESSEE = "(?<![跟和对向与给问])"  # in 跟你说 the listener is "you"
-_ASSISTANT_SAID = (
-    re.compile(rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(ASSISTANCE_VERBS_ZH)})"),
-    re.compile(
-        rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)"
-    ),
-    re.compile("你的(?:建议|推荐|回答|回复|答复)"),
-    pattern_ignoring_case(
-        rf"\byou{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)}|{alternation(ASSISTANCE_VERBS_EN)})\b",
-        r"\byour\s+(?:\w+\s+)?(?:suggestion|advice|recommendation|answer|reply|proposal)s?\b",
-    ),
+_ASSISTANT_SAID = pattern_ignoring_case(
+    rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(ASSISTANCE_VERBS_ZH)})",
+    rf"{_NOT_ADDRESSEE}[你您]{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)",
+    "你的(?:建议|推荐|回答|回复|答复)",
+    rf"\byou{_AUXILIARIES_EN}\s+(?:{alternation(f'{SPEECH_VERBS_EN},{ASSISTANCE_VERBS_EN}')})\b",
+    r"\byour\s+(?:\w+\s+)?(?:suggestion|advice|recommendation|answer|reply|proposal)s?\b",
 )
-_USER_SAID = (
-    re.compile(
-        rf"我(?:[跟和对向]你)?{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)"
-    ),
-    re.compile("我(?:最|很|比较|不|都|平时|一直|一般)*(?:喜欢|讨厌|爱吃|爱喝|爱看|偏好|习惯|爱)"),
-    pattern_ignoring_case(
-        rf"\bi{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)})\b",
-        r"\b(?:do|did|what|which)\s+i\s+(?:\w+\s+)?(?:like|prefer|hate|dislike|love)\b",
-        r"\bmy\s+(?:\w+\s+)?(?:favou?rite|preference|preferred|taste)",
-    ),
+_USER_SAID = pattern_ignoring_case(
+    rf"我(?:[跟和对向]你)?{_ADVERBS_ZH}(?:{alternation(SPEECH_VERBS_ZH)})(?:过|的|了|到)",
+    "我(?:最|很|比较|不|都|平时|一直|一般)*(?:喜欢|讨厌|爱吃|爱喝|爱看|偏好|习惯|爱)",
+    rf"\bi{_AUXILIARIES_EN}\s+(?:{alternation(SPEECH_VERBS_EN)})\b",
+    r"\b(?:do|did|what|which)\s+i\s+(?:\w+\s+)?(?:like|prefer|hate|dislike|love)\b",
+    r"\bmy\s+(?:\w+\s+)?(?:favou?rite|preference|preferred|taste)",
 )
 _BOTH_SAID = re.compile(r"我们|咱们?|\bwe\b|\bour\b|\bus\b", re.IGNORECASE)
 
 
 def find_speaker_role(text: str) -> SpeakerRole | None:
     """Return the role whose messages are asked for, None if it may be either."""
-    if matches_any(text, _ASSISTANT_SAID):
+    if _ASSISTANT_SAID.search(text):
         return "assistant"
     if _BOTH_SAID.search(text):
         return None
-    return "user" if matches_any(text, _USER_SAID) else None
+    return "user" if _USER_SAID.search(text) else None
 
 
 # Speaker and listener may be named between a time and its verb of speech.
@@ -177,8 +169,13 @@ def _read_times(text: str, spans: Sequence[TimeSpan]) -> RequestTimes:
     candidates = [span for span in exact if _dates_speech(text, span)]
     # People misremember months, and two times are asked about together: neither is a filter.
     is_filter = len(candidates) == 1 and _is_short(candidates[0])
-    days = next((d for d, patterns in _VAGUE_TIMES.items() if matches_any(text, patterns)), None)
-    return RequestTimes(tuple(spans), candidates[0] if is_filter else None, days)
+    message_span = candidates[0] if is_filter else None
+    return RequestTimes(tuple(spans), message_span, _first_match(text, _VAGUE_TIMES))
+
+
+def _first_match(text: str, patterns_by_key: Mapping[T, Iterable[re.Pattern[str]]]) -> T | None:
+    matches = (key for key, patterns in patterns_by_key.items() if matches_any(text, patterns))
+    return next(matches, None)
 
 
 def _is_short(span: TimeSpan) -> bool:
@@ -200,12 +197,6 @@ def _dates_speech(text: str, span: TimeSpan) -> bool:
     return verb is not None and _PRONOUN.fullmatch(after[: verb.start()]) is not None
 
 
-QuestionKind = Literal["fact", "count", "when", "preference"]
-_QUESTION_KINDS: tuple[tuple[QuestionKind, tuple[re.Pattern[str], ...]], ...] = (
-    ("count", COUNT_QUESTIONS),
-    ("when", TIME_QUESTIONS),
-    ("preference", PREFERENCE_QUESTIONS),
-)
 _EARLIER_CONVERSATION = frozenset({"past", "said", "alike"})
 
 
@@ -300,12 +291,10 @@ def parse_request(
         # A statement such as "I like apples" does not ask for anyone's words.
         speaker_role=find_speaker_role(text) if is_asking else None,
         is_about_user=matches_any(text, QUESTIONS_ABOUT_USER),
-        question_kind=next((k for k, asks in _QUESTION_KINDS if matches_any(text, asks)), "fact"),
+        question_kind=_first_match(text, QUESTION_KINDS) or "fact",
         # Questions that only contain an exact term find more in hybrid mode.
         mode="keyword" if has_only_exact_terms else "hybrid",
-        memory_type=next(
-            (t for t, hints in MEMORY_TYPE_HINTS.items() if matches_any(text, hints)), None
-        ),
+        memory_type=_first_match(text, MEMORY_TYPE_HINTS),
         earlier=_earlier_messages(messages[:position] if position >= 0 else messages[:-1]),
     )
 

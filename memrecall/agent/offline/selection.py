@@ -85,24 +85,6 @@ _CANDIDATE_WEIGHTS = _CandidateFeatures(
 _CANDIDATE_BIAS = -0.15
 
 
-class _RequestTerms:
-    """The terms of a request, weighted by how rare they are among the hits."""
-
-    def __init__(self, terms: Sequence[str], hits: Sequence[MatchableText]) -> None:
-        rows = max(len(hits), _MIN_ROWS)
-        self._weights: list[tuple[MatchableText, float]] = []
-        for term in map(MatchableText.from_text, terms):
-            frequency = sum(hit.match(term) for hit in hits)
-            weight = max(math.log((rows + 1) / (frequency + 0.5)), _MIN_WEIGHT)
-            self._weights.append((term, weight))
-        self.total = sum(weight for _, weight in self._weights)
-
-    def coverage(self, text: MatchableText) -> float:
-        if not self.total:
-            return 0.0
-        return sum(weight * text.match(term) for term, weight in self._weights) / self.total
-
-
 class _EvidenceContext:
     """A request and its findings, prepared for computing features."""
 
@@ -116,8 +98,20 @@ class _EvidenceContext:
             key: MatchableText.from_text(f"{candidate.speaker} {candidate.text}")
             for key, candidate in findings.candidates.items()
         }
-        hit_texts = [self.texts[hit.key] for hit in self.hits]
-        self.terms = _RequestTerms(_answer_terms(request), hit_texts)
+        terms = map(MatchableText.from_text, _answer_terms(request))
+        self.term_weights = [(term, self._rarity(term)) for term in terms]
+
+    def _rarity(self, term: MatchableText) -> float:
+        rows = max(len(self.hits), _MIN_ROWS)
+        frequency = sum(self.texts[hit.key].match(term) for hit in self.hits)
+        return max(math.log((rows + 1) / (frequency + 0.5)), _MIN_WEIGHT)
+
+    def coverage(self, candidate: Candidate) -> float:
+        """Return the share of the request's terms in a candidate, weighted by their rarity."""
+        total = sum(weight for _, weight in self.term_weights)
+        text = self.texts[candidate.key]
+        shares = sum(weight * text.match(term) for term, weight in self.term_weights)
+        return shares / total if total else 0.0
 
     def features(self, candidate: Candidate) -> _CandidateFeatures:
         others = [hit for hit in self.hits[:_COMPARED_HITS] if hit.key != candidate.key]
@@ -125,7 +119,7 @@ class _EvidenceContext:
         return _CandidateFeatures(
             chance=_log_odds(candidate.score) + _log_odds(HALF),
             rank=math.log1p(candidate.rank),
-            coverage=self.terms.coverage(self.texts[candidate.key]),
+            coverage=self.coverage(candidate),
             is_question=float(candidate.is_question),
             newer=older / len(others) if others else 0.5,
         )
@@ -142,7 +136,6 @@ def _name_pattern(name: str) -> re.Pattern[str]:
 
 
 def _answer_terms(request: ParsedRequest) -> tuple[str, ...]:
-    """Return the terms that an answer should contain."""
     own = (*request.words, *request.exact_terms)
     context = request.context_words if request.is_topical or not own else ()
     return tuple(dict.fromkeys((*own, *context)))[:_MAX_TERMS]
@@ -360,9 +353,9 @@ def _confidence_features(
 def _has_no_match(context: _EvidenceContext) -> bool:
     """Return True if no hit contains a term of the request or is close in meaning."""
     request = context.request
-    if request.is_topical or not context.terms.total:
+    if request.is_topical or not context.term_weights:
         return False
-    if any(context.terms.coverage(context.texts[hit.key]) >= _MIN_COVERAGE for hit in context.hits):
+    if any(context.coverage(hit) >= _MIN_COVERAGE for hit in context.hits):
         return False
     first, *others = (_log_odds(hit.score) for hit in context.hits[: _RUNNERS_UP + 1])
     # A filter by speaker or time leaves few rows to compare scores with.
@@ -397,7 +390,6 @@ def _lacks_person(request_text: str, text: str) -> bool:
 
 
 def _find_names(text: str) -> list[str]:
-    """Return the capitalised words inside sentences."""
     sentence_starts = {match.end() for match in _SENTENCE_START.finditer(text)}
     return [
         match.group()

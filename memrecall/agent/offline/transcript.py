@@ -250,7 +250,6 @@ def _count(value: object) -> int:
 
 
 def _rows(value: object) -> list[dict[str, Any]]:
-    """Return the entries of a list that are objects with a key."""
     entries = value if isinstance(value, list) else []
     return [e for e in entries if isinstance(e, dict) and isinstance(e.get("memory_key"), str)]
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable
+from typing import Literal
 
 
 def alternation(phrases: str) -> str:
@@ -116,29 +117,34 @@ GENERIC_WORDS_EN = _word_set(
     """
 )
 
-# Kinds of questions.
-COUNT_QUESTIONS = (
-    chinese_pattern(
-        """
-        几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
-        都有什么,列出,列举,每次
-        """
+# In this order: a question that is of several kinds counts as the first. All others are facts.
+QuestionKind = Literal["fact", "count", "when", "preference"]
+QUESTION_KINDS: dict[QuestionKind, tuple[re.Pattern[str], ...]] = {
+    "count": (
+        chinese_pattern(
+            """
+            几次,多少次,几回,多少回,几个,多少个,几家,几本,几位,几种,哪些,所有,全部,一共,总共
+            都有什么,列出,列举,每次
+            """
+        ),
+        english_pattern(
+            """
+            how many,how often,how much,list all,list every,all the,every time,all of,what are all
+            which ones,name all,list the
+            """
+        ),
     ),
-    english_pattern(
-        """
-        how many,how often,how much,list all,list every,all the,every time,all of,what are all
-        which ones,name all,list the
-        """
+    "when": (
+        chinese_pattern("什么时候,啥时候,何时,哪天,哪一天,几号,几点,几月,哪年,哪个月,多久"),
+        english_pattern(
+            "when,what day,which day,what date,which date,what time,how long,since when"
+        ),
     ),
-)
-TIME_QUESTIONS = (
-    chinese_pattern("什么时候,啥时候,何时,哪天,哪一天,几号,几点,几月,哪年,哪个月,多久"),
-    english_pattern("when,what day,which day,what date,which date,what time,how long,since when"),
-)
-PREFERENCE_QUESTIONS = (
-    chinese_pattern("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
-    english_pattern("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
-)
+    "preference": (
+        chinese_pattern("喜欢,偏好,爱吃,爱喝,爱看,讨厌,不喜欢,习惯,最爱"),
+        english_pattern("prefer,prefers,preferred,preferences?,favou?rites?,hate,dislike"),
+    ),
+}
 # Memory types that a request is likely to mean.
 MEMORY_TYPE_HINTS = {
     "user_preference": (
@@ -206,8 +212,7 @@ UNCERTAIN = (
 )
 NUMBER_QUESTIONS = (
     pattern_ignoring_case(
-        r"\bhow\s+(?:many|much|old)\b",
-        r"\b(?:number|phone|price|password|pin|port)\b",
+        r"\bhow\s+(?:many|much|old)\b", r"\b(?:number|phone|price|password|pin|port)\b"
     ),
     re.compile("多少|几岁|几点|几号|号码|电话|手机号|价格|密码|端口|账号"),
 )

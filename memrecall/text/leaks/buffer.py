@@ -136,22 +136,6 @@ class TextBuffer:
             self.base += length
             self.visible_end -= length
 
-    def advance_all(self, text: str) -> str:
-        """Drop an extended text and return all of it that was not shown yet."""
-        visible = text[self.visible_end :] if self.visible_end else text
-        self.text = ""
-        self.base += len(text)
-        self.previous_piece, self.last_piece = self.last_piece, text
-        self.visible_end = 0
-        return visible
-
-    def extend(self, text: str) -> str:
-        """Buffer an extended text and return all of it that was not shown yet."""
-        visible = text[self.visible_end :]
-        self.text = text
-        self.visible_end = len(text)
-        return visible
-
     def show(self, to: int) -> None:
         """Make the text visible up to a position."""
         if to > self.visible_end:

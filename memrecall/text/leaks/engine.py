@@ -115,7 +115,9 @@ class LeakScanner:
                 return self._read_possible_reasoning(self._reasoning)
             case ScanMode.REASONING if self._reasoning is not None:
                 return self._read_reasoning(self._reasoning)
-        return self._read_after_call(self._hidden_texts[-1])
+        hidden = self._hidden_texts[-1]
+        candidate = self._hide_up_to(self._catalog.after_call(hidden.family), hidden)
+        return candidate is not None and self._accept(candidate)
 
     def _read_prose(self) -> bool:
         buffer = self._buffer
@@ -201,7 +203,6 @@ class LeakScanner:
         return LeakCandidate(position, start_position, formats.starts[start_position], names)
 
     def _reject(self, candidate: LeakCandidate) -> None:
-        """Continue after a candidate that matches no format."""
         buffer = self._buffer
         if candidate.is_json:
             self._data_end = max(self._data_end, buffer.base + candidate.end)
@@ -297,7 +298,6 @@ class LeakScanner:
         return closed
 
     def _read_indented(self) -> bool:
-        """Show the rest of a line of code."""
         buffer = self._buffer
         end = buffer.text.find("\n", buffer.position) + 1
         buffer.position = end or len(buffer.text)
@@ -354,14 +354,9 @@ class LeakScanner:
             buffer.rewind()
         return buffer.is_final
 
-    def _read_after_call(self, hidden: HiddenText) -> bool:
-        candidate = self._hide_up_to(self._catalog.after_call(hidden.family), hidden)
-        return candidate is not None and self._accept(candidate)
-
     def _hide_up_to(
         self, formats: FormatSet | None, hidden: HiddenText | None
     ) -> LeakCandidate | None:
-        """Hide the text up to the next candidate, and return the candidate."""
         buffer = self._buffer
         candidate = self._find_format(formats, buffer.position) if formats else None
         text = buffer.skip(candidate.start if candidate else len(buffer.text))

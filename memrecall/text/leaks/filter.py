@@ -53,7 +53,7 @@ class LeakFilter(LeakScanner):
             text = buffer.text + chunk
             match = self._fast_search(text)
             if match is None:
-                return buffer.advance_all(text)
+                return buffer.advance(text, len(text), len(text))
             position = match.start()
             if position > 0 and match.end() == len(text) and text[position] not in _STOPS:
                 return buffer.advance(text, position, position)
@@ -102,7 +102,7 @@ class LeakFilter(LeakScanner):
         span.scanned_end = len(text)
         if not has_marks:
             span.searched_end = len(text)
-        return self._buffer.extend(text)
+        return self._buffer.advance(text, 0, len(text))
 
     def _show_after_span(self, text: str, end: int) -> str | None:
         """Return the visible part of a text after a code span, None if it needs processing."""
@@ -112,7 +112,9 @@ class LeakFilter(LeakScanner):
         match = search(text, end)
         mode, span = self._mode, self._span
         self._mode, self._span, self._fast_search = ScanMode.PROSE, None, search
-        visible = self._buffer.advance_all(text) if match is None else self._show_prose(text, match)
+        if match is None:
+            return self._buffer.advance(text, len(text), len(text))
+        visible = self._show_prose(text, match)
         if visible is None:
             self._mode, self._span, self._fast_search = mode, span, None
         return visible

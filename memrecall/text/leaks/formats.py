@@ -261,17 +261,11 @@ _REST = r"([^\"'“()]|\S)*"  # of the arguments
 _KEYWORDS = r"\(§\s*([A-Za-z_]+\s*=|\{)" + _REST
 _VALUES = r"\(§\s*(\S|\[)" + _REST
 _NOTHING = r"\(§\s*"
-
-
-def _no_predicate(*words: str) -> str:
-    """Return what may follow a call at the start of a line: no predicate of a sentence."""
-    firsts = "".join(word[0] for word in words)
-    others = "|".join(f"{word[0]}[^{word[1]}]" for word in words)
-    return rf"[ \t]*([^a-z \t:：—–{firsts}]|{others}|\T\()|[a-z]"
-
-
-# In `f(x=1) returns …` the call is the subject of a sentence.
-_END = r"(\(|\)(" + _no_predicate("返回", "会返", "用于", "表示", "可以", "能够") + "))"
+# In `f(x=1) returns …` the call is the subject of a sentence: no predicate may follow it.
+_PREDICATES = ("返回", "会返", "用于", "表示", "可以", "能够")
+_FIRSTS = "".join(word[0] for word in _PREDICATES)
+_OTHERS = "|".join(f"{word[0]}[^{word[1]}]" for word in _PREDICATES)
+_END = rf"(\(|\)([ \t]*([^a-z \t:：—–{_FIRSTS}]|{_OTHERS}|\T\()|[a-z]))"
 _ENDS_LINE = r"(\(|\)[ \t]*(\n|[;,]?[ \t]*\T\())"
 _ENDS_ITEM = r"(\(|\)\s*([^\](a-z\s]|\][^(]))"  # `[f()](…)` is a link
 _LABEL = (

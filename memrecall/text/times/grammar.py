@@ -162,10 +162,7 @@ NUMERIC_RULES = (
     Rule(rf"{_BEGIN}({_YEAR})/(\d\d?)/(\d\d?){_END}", _day),
     Rule(rf"{_BEGIN}({_YEAR})[.](\d\d?)[.](\d\d?){_END}", _day),
     Rule(rf"{_BEGIN}(\d\d?)/(\d\d?)/({_YEAR}){_END}", _day_year_last),
-    Rule(
-        rf"{_BEGIN}{_NO_DASH_BEFORE}({_YEAR})-(0[1-9]|1[0-2]){_END}{_NO_DASH_AFTER}",
-        _month,
-    ),
+    Rule(rf"{_BEGIN}{_NO_DASH_BEFORE}({_YEAR})-(0[1-9]|1[0-2]){_END}{_NO_DASH_AFTER}", _month),
     Rule(
         r"(?<![\d:.])([01]?\d|2[0-4]):([0-5]\d)(?::[0-5]\d)?(?![\d:]| ?[ap][.]?m)",
         _clock,

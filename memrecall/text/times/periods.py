@@ -16,10 +16,7 @@ from typing import Literal, NamedTuple
 Grain = Literal["minute", "hour", "part", "day", "week", "month", "season", "year", "range"]
 Unit = Literal["minute", "hour", "day", "week", "month", "year"]
 
-_CLOCK_UNITS: dict[Unit, timedelta] = {
-    "minute": timedelta(minutes=1),
-    "hour": timedelta(hours=1),
-}
+_CLOCK_UNITS: dict[Unit, timedelta] = {"minute": timedelta(minutes=1), "hour": timedelta(hours=1)}
 # "Two weeks ago" rarely means that very day: it covers half a week to both sides.
 _WEEK_SLACK = 3
 # Half a unit in smaller units, and by how many of them "half a unit ago" may be off.
