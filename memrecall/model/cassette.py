@@ -88,10 +88,6 @@ def _append_call(path: Path, line: RecordedCall) -> None:
     _write(path, json.dumps(fields, ensure_ascii=False) + "\n", "a")
 
 
-def _create_cassette(path: Path, *, overwrite: bool) -> None:
-    _write(path, "", "w" if overwrite else "x")
-
-
 def _write(path: Path, text: str, mode: str) -> None:
     try:
         # UTF-8 cannot encode lone surrogates; JSON has an escape for them.
@@ -105,7 +101,6 @@ def _write(path: Path, text: str, mode: str) -> None:
 
 
 def _read_cassette(path: Path) -> tuple[CassetteHeader, list[RecordedCall]]:
-    """Return the header and the calls, in the order in which they were made."""
     try:
         lines = path.read_text("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
@@ -256,7 +251,7 @@ class RecordingClient(BaseClient):
             model_info=inner.model_info,
             about=dict(about or {}),
         )
-        _create_cassette(self._path, overwrite=overwrite)
+        _write(self._path, "", "w" if overwrite else "x")
 
     async def close(self) -> None:
         """Close the inner client; the cassette is complete after every call."""

@@ -123,21 +123,18 @@ def _result_as_text(result: FunctionExecutionResult) -> str:
 
 
 def _response_format(request: Request) -> dict[str, Any]:
-    """Return the schema of one call to the forced tool or to any tool."""
+    schemas: list[Mapping[str, Any]] = [tool_schema(tool) for tool in request.tools]
+    if request.forced is not None:
+        schemas = [schema for schema in schemas if schema["name"] == request.tool_choice]
+    default = {"type": "object"}
     alternatives = [
-        _call_schema(schema)
-        for schema in map(tool_schema, request.tools)
-        if request.forced is None or schema["name"] == request.tool_choice
+        _object({"tool": {"const": schema["name"]}, "arguments": schema.get("parameters", default)})
+        for schema in schemas
     ]
     if request.tool_choice == "auto":
         alternatives.append(_object({"answer": {"type": "string"}}))
     schema = alternatives[0] if len(alternatives) == 1 else {"anyOf": alternatives}
     return {"type": "json_schema", "json_schema": {"name": "call", "schema": schema}}
-
-
-def _call_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = schema.get("parameters", {"type": "object"})
-    return _object({"tool": {"const": schema["name"]}, "arguments": parameters})
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:
@@ -150,7 +147,6 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 
 def _parse_answer(answer: CreateResult, earlier_calls: int) -> CreateResult:
-    """Return the answer as a call, or as text if it is not one."""
     if not isinstance(answer.content, str):
         return answer
     try:

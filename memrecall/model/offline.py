@@ -84,7 +84,8 @@ class RuleClient(BaseClient):
                 kind="refused",
                 hint=f"There are rules for: {names}. Set a model to use this prompt",
             )
-        if _is_large(request.messages):
+        texts = (text for message in request.messages for text in message_texts(message))
+        if sum(map(len, texts)) > _LARGE_INPUT:
             answer = await run_cancellable(request.token, asyncio.to_thread(rule, rule_request))
         else:
             answer = rule(rule_request)
@@ -112,10 +113,6 @@ def _to_rule_request(request: Request) -> RuleRequest:
         forced=request.tool_choice if request.forced is not None else None,
         required=request.forced is not None or request.tool_choice == "required",
     )
-
-
-def _is_large(messages: tuple[LLMMessage, ...]) -> bool:
-    return sum(len(text) for message in messages for text in message_texts(message)) > _LARGE_INPUT
 
 
 def _to_result(answer: RuleAnswer, earlier_calls: int) -> CreateResult:

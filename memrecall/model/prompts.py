@@ -22,10 +22,8 @@ def load_prompt(name: str, language: Language) -> str:
     try:
         return prompts[name, language]
     except KeyError:
-        names = ", ".join(f"{name}.{language}" for name, language in prompts) or "none"
-        raise NotFound(
-            f"there is no prompt {name}.{language}", hint=f"There are: {names}"
-        ) from None
+        hint = "There are: " + (", ".join(map(".".join, prompts)) or "none")
+        raise NotFound(f"there is no prompt {name}.{language}", hint=hint) from None
 
 
 def prompt_name(text: str) -> tuple[str, Language] | None:

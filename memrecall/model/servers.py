@@ -196,9 +196,8 @@ class ServerClient(BaseClient):
 
     def _refusal(self, where: str, error: Any) -> ModelFailed:
         kind = classify_failure(error.status_code, f"{error.message} {error.body}")
-        failure = make_failure(
-            kind, f"{where} answered with status {error.status_code}{_error_name(error)}"
-        )
+        answer = f"answered with status {error.status_code}{_error_name(error)}"
+        failure = make_failure(kind, f"{where} {answer}")
         if kind == "authentication" and not self._key:
             failure.hint = "No key is set: set MEMRECALL_API_KEY"
         failure.details["retry_after"] = _seconds(error.response.headers.get("retry-after", ""))

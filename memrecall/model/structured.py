@@ -96,11 +96,10 @@ def _parse_json(text: str) -> tuple[object, bool]:
 def _describe(error: ValidationError) -> str:
     """Return the problems for the model, without the values, which may be long."""
     problems = error.errors(include_input=False, include_url=False, include_context=False)
-    texts = [
+    return "; ".join(
         f"{'.'.join(map(str, problem['loc'])) or 'the whole'}: {problem['msg']}"
         for problem in problems[:_MAX_PROBLEMS]
-    ]
-    return "; ".join(texts)
+    )
 
 
 def _retry_messages(reply: CreateResult, problem: str) -> list[LLMMessage]:

@@ -222,9 +222,8 @@ def _text_only(content: object) -> str:
         return content
     parts = cast(list[object], content)
     if not all(isinstance(part, str) for part in parts):
-        raise InvalidArgument(
-            "a message contains an image", hint="Send text: images are unsupported"
-        )
+        hint = "Send text: images are unsupported"
+        raise InvalidArgument("a message contains an image", hint=hint)
     return "\n".join(cast(list[str], parts))
 
 

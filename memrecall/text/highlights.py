@@ -43,7 +43,6 @@ def best_cut(content: str, positions: range, default: int) -> int:
 
 
 def _find_word_starts(content: str, positions: range) -> frozenset[int]:
-    """Return where Chinese words begin around the positions."""
     low, high = max(min(positions, default=0) - 16, 0), max(positions, default=0) + 16
     text = content[low:high]
     if not positions or not any(map(is_cjk, text)):
@@ -209,7 +208,6 @@ def _find_words(plain: str, phrases: list[_Phrase]) -> Iterator[_TermMatch]:
 
 
 def _match_words(plain: str, terms: frozenset[str]) -> dict[str, frozenset[str]]:
-    """Return the words of the text that match a term, with the terms."""
     # Stemming is slow, and only changes the first letters of die, lie and tie.
     beginnings = {term[:2] if len(term) > 3 else term[0] for term in terms}
     may_match = re.compile("|".join(map(re.escape, beginnings))).search

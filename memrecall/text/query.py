@@ -258,7 +258,6 @@ def _is_sign(token: Leaf | _Sign, symbol: str) -> bool:
 
 
 def _join(kind: type[QueryAnd] | type[QueryOr], parts: list[Query]) -> Query:
-    """Return the parts as one query, flattening parts of the same kind."""
     if len(parts) == 1:
         return parts[0]
     layers = (part.parts if isinstance(part, kind) else (part,) for part in parts)

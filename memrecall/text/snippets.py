@@ -56,7 +56,6 @@ def preview(content: str, length: int = 200) -> str:
 def _choose_passages(
     content: str, highlights: list[Highlight], length: int, limit: int
 ) -> list[Span]:
-    """Return the best passages that do not overlap, best first."""
     passages: list[Span] = []
     in_order: list[Span] = []
     window_length = length - length // 4  # the rest is for words around the highlights

@@ -68,7 +68,7 @@ def _evidence_handoff(
     # Statements of the user that may contradict each other: the latest one is valid.
     days = {scored.candidate.day for scored in selection.competing_statements(request)}
     lines += [say(language, "later_wins", when=max(days))] if len(days) > 1 else []
-    summary = "\n".join([*lines, *_remarks(request, findings)])
+    summary = _summarize(lines, request, findings)
     reason = say(language, "found", count=len(candidates))
     reasoning = _explain_selection(request, findings, candidates)
     return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
@@ -86,7 +86,7 @@ def _not_found_handoff(
     text = single_line(request.text, _MAX_QUERY_LENGTH)
     lines = [say(language, "summary_not_found", asked=text, queries=query_list)]
     lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
-    summary = "\n".join([*lines, *_remarks(request, findings)])
+    summary = _summarize(lines, request, findings)
     confidence = round(min(selection.confidence / 2, 0.2), 2)
     return _fields(say(language, "not_found"), summary, confidence=confidence) | {
         "needs_more_info": True,
@@ -114,12 +114,10 @@ def _failure_codes(findings: Findings) -> str:
     return ", ".join(dict.fromkeys(findings.failures))
 
 
-def _remarks(request: ParsedRequest, findings: Findings) -> list[str]:
-    language, count = request.language, findings.withheld
-    remarks = [say(language, "withheld", count=count)] if count else []
-    if findings.failures:
-        remarks.append(say(language, "partly_failed", codes=_failure_codes(findings)))
-    return remarks
+def _summarize(lines: list[str], request: ParsedRequest, findings: Findings) -> str:
+    language, count, codes = request.language, findings.withheld, _failure_codes(findings)
+    lines = [*lines, say(language, "withheld", count=count)] if count else lines
+    return "\n".join([*lines, say(language, "partly_failed", codes=codes)] if codes else lines)
 
 
 def _quote(request: ParsedRequest, phrase: str, hit: Candidate) -> str:
@@ -154,7 +152,6 @@ def _explain_selection(
 
 
 def _follow_up_question(request: ParsedRequest) -> str:
-    """Return a question to the user that names what is missing."""
     language = request.language
     terms = (request.exact_terms or request.words)[:_MAX_LISTED_WORDS]
     if not terms and request.references:

@@ -216,10 +216,7 @@ def _start(text: str) -> str:
 
 
 def _needs_larger_window(request: ParsedRequest, transcript: Transcript, is_unsure: bool) -> bool:
-    """Return True if earlier messages are needed to understand the request.
-
-    A reference with a few terms is searched first.
-    """
+    """Return True if earlier messages are needed; a reference with terms is searched first."""
     briefing = transcript.briefing
     is_last = briefing.iteration >= briefing.max_iterations
     if is_last or transcript.has_refused_expansion or not briefing.older_messages:
@@ -239,10 +236,7 @@ def _needs_larger_window(request: ParsedRequest, transcript: Transcript, is_unsu
 def _plan_next_search(
     request: ParsedRequest, transcript: Transcript, findings: Findings, abstains: bool
 ) -> _SearchPlan | None:
-    """Return the next untried search, None if no other is promising.
-
-    `abstains` says that no candidate so far is good enough.
-    """
+    """Return the next untried search, if any; `abstains`: no candidate is good enough yet."""
     tried = [s.arguments for s in transcript.searches if s.error != TOO_MANY_SEARCHES]
     seen = [_with_defaults(arguments) for arguments in (*tried, *transcript.briefing.tried)]
     plans = _plans(request, transcript, findings, abstains)
@@ -286,7 +280,6 @@ def _plans(
 
 
 def _older_words(request: ParsedRequest) -> tuple[str, ...]:
-    """Return the content words of messages that only a larger window shows."""
     words = (word for message in request.earlier[_FIRST_WINDOW:] for word in message.words)
     return tuple(dict.fromkeys(words))[:_MAX_OLDER_WORDS]
 
@@ -324,10 +317,7 @@ def _role_filter(request: ParsedRequest) -> dict[str, Any]:
 
 
 def _wider_plans(request: ParsedRequest, base: dict[str, Any]) -> Iterator[_SearchPlan]:
-    """Yield wider searches, the most promising first.
-
-    The order matters: the loop allows three searches that return nothing new.
-    """
+    """Yield wider searches, the most promising first: the loop allows three without new hits."""
     low = base | {"min_relevance_score": _LOW_MIN_SCORE}
     if request.times.message_span is not None:
         yield _SearchPlan("any_time", low | _role_filter(request))

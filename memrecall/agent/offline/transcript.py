@@ -195,16 +195,18 @@ def collect_findings(transcript: Transcript) -> Findings:
     for step in transcript.details:
         if step.error is None:
             key = str(step.answer.get("memory_key", ""))
-            _add_content(candidates, key, step.answer)
+            if key in candidates:
+                text = _joined_text(step.answer, "summary", "content") or candidates[key].text
+                candidates[key] = replace(candidates[key], text=text)
             next_keys[key] = _add_neighbors(candidates, step.answer.get("after"))
             _add_neighbors(candidates, step.answer.get("before"))
     return Findings(
         candidates=candidates,
         next_keys=next_keys,
         failures=tuple(s.error for s in transcript.steps if s.error and s.error in _FAILURE_CODES),
-        withheld=max((_count(step.answer.get("withheld")) for step in searches), default=0),
+        withheld=_count(searches, "withheld"),
         successful_searches=sum(step.error is None for step in searches),
-        stored_count=max((_count(step.answer.get("searched")) for step in searches), default=0),
+        stored_count=_count(searches, "searched"),
         coverage_by_person=next(filter(None, map(_coverage_by_person, searches)), {}),
     )
 
@@ -245,8 +247,9 @@ def _share(value: object) -> float:
     return min(max(float(value), 0.0), 1.0) if isinstance(value, int | float) else 0.0
 
 
-def _count(value: object) -> int:
-    return value if isinstance(value, int) else 0
+def _count(searches: Sequence[ToolStep], name: str) -> int:
+    counts = (step.answer.get(name) for step in searches)
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 def _rows(value: object) -> list[dict[str, Any]]:
@@ -266,12 +269,6 @@ def _add_hit(candidates: dict[str, Candidate], hit: Candidate) -> None:
         speaker=first.speaker or hit.speaker,
         role=first.role or hit.role,
     )
-
-
-def _add_content(candidates: dict[str, Candidate], key: str, answer: Mapping[str, Any]) -> None:
-    if key in candidates:
-        text = _joined_text(answer, "summary", "content") or candidates[key].text
-        candidates[key] = replace(candidates[key], text=text)
 
 
 def _add_neighbors(candidates: dict[str, Candidate], rows: object) -> tuple[str, ...]:

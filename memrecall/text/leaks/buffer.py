@@ -125,16 +125,19 @@ class TextBuffer:
     def advance(self, text: str, to: int, visible_end: int) -> str:
         """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
         visible = text[self.visible_end : visible_end]
-        self.text, self.visible_end = text, visible_end
-        self._drop(to)
+        if to:
+            self.previous_piece, self.last_piece = self.last_piece, text[:to][-2:]
+            self.base += to
+        self.text, self.visible_end = text[to:], visible_end - to
         return visible
 
-    def _drop(self, length: int) -> None:
-        if length:
-            self.previous_piece, self.last_piece = self.last_piece, self.text[:length][-2:]
-            self.text = self.text[length:]
-            self.base += length
-            self.visible_end -= length
+    def advance_all(self, text: str) -> str:
+        """Drop an extended text and return all of it that was not shown yet."""
+        visible = text[self.visible_end :]
+        self.text, self.visible_end = "", 0
+        self.base += len(text)
+        self.previous_piece, self.last_piece = self.last_piece, text
+        return visible
 
     def show(self, to: int) -> None:
         """Make the text visible up to a position."""
@@ -147,10 +150,6 @@ class TextBuffer:
         hidden = self.text[self.visible_end : to]
         self.position = self.visible_end = max(self.visible_end, to)
         return hidden
-
-    def rewind(self) -> None:
-        """Go back to the second withheld character: no format begins at the first."""
-        self.position = self.visible_end + 1
 
     @property
     def held(self) -> str:
@@ -180,6 +179,6 @@ class TextBuffer:
     def trim(self) -> int:
         """Drop what is processed and shown, and return its length."""
         cut = min(self.position, self.visible_end)
-        self._drop(cut)
+        self.advance(self.text, cut, self.visible_end)
         self.position -= cut
         return cut

@@ -255,7 +255,6 @@ class LeakScanner:
         return True
 
     def _read_delimiter(self) -> bool:
-        """Decide what a run of backticks or tildes opens."""
         buffer = self._buffer
         start, mark = buffer.position, buffer.text[buffer.position]
         end = start + delimiter_length(buffer.text, start)
@@ -351,7 +350,7 @@ class LeakScanner:
         if buffer.is_final:
             self._candidate, self._accepts_ambiguous = None, False
             self._mode = ScanMode.PROSE
-            buffer.rewind()
+            buffer.position = buffer.visible_end + 1  # no format begins at the first character
         return buffer.is_final
 
     def _hide_up_to(

@@ -148,7 +148,6 @@ class JsonReader:
 
     @property
     def _is_skipped(self) -> bool:
-        """Whether the next value does not matter."""
         return not self._top.may_be_call or self._top.key in ARGUMENT_KEYS | OTHER_KEYS
 
     def _open(self, char: str) -> bool:

@@ -145,9 +145,9 @@ class Indentation:
     @property
     def lines(self) -> LineState:
         """The block that the previous lines belong to."""
-        return (
-            LineState.CODE if self._in_code else LineState.LIST if self._in_list else LineState.TEXT
-        )
+        if self._in_code:
+            return LineState.CODE
+        return LineState.LIST if self._in_list else LineState.TEXT
 
     def read(self, blanks: str) -> None:
         """Add a piece of an indentation, which may contain line ends."""

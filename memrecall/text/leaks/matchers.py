@@ -139,15 +139,9 @@ def get_formats(tools: tuple[str, ...], reasoning: Reasoning) -> FormatCatalog:
 
 
 def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
-    return [
-        FormatEntry(
-            FormatRow(
-                reasoning.family, begin, start_position, FormatKind.REASONING, reasoning.exact
-            ),
-            reasoning,
-        )
-        for begin, start_position in reasoning.starts
-    ]
+    family, kind, exact = reasoning.family, FormatKind.REASONING, reasoning.exact
+    rows = (FormatRow(family, begin, at, kind, exact) for begin, at in reasoning.starts)
+    return [FormatEntry(row, reasoning) for row in rows]
 
 
 def _end(reasoning: ReasoningFormat) -> FormatEntry:
@@ -156,7 +150,6 @@ def _end(reasoning: ReasoningFormat) -> FormatEntry:
 
 
 def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:
-    """Return the start of an answer, and its end if it has one."""
     family = answer.families[0]
     begin = FormatRow(family, answer.begin, answer.start_position, FormatKind.TOKEN)
     ends = [FormatRow(family, answer.end, kind=FormatKind.TOKEN)] if answer.end else []

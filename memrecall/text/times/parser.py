@@ -246,9 +246,8 @@ class _Parser:
     def _read_range(
         self, position: int, left: _Chain, boundary: Boundary
     ) -> _TimeExpression | None:
-        for conjunction in (
-            (_TO, _AND_BETWEEN, _AND) if boundary is Boundary.BETWEEN else (_TO, _AND_BETWEEN)
-        ):
+        last = (_AND,) if boundary is Boundary.BETWEEN else ()
+        for conjunction in (_TO, _AND_BETWEEN, *last):
             between = conjunction.opening.match(self.text, left.stop)
             right = between and self._read_chain(between.end(), is_confirmed=True, left=left)
             closing = right and conjunction.closing.match(self.text, right.stop)
@@ -287,13 +286,8 @@ class _Parser:
         return _TimeExpression(position, stop, start, end, period.grain if is_closed else "range")
 
     def _resolve(self, meaning: Range | Recurrence) -> Range:
-        if isinstance(meaning, Range):
-            return meaning
-        return (
-            latest_occurrence(meaning, self.now)
-            if self.past
-            else nearest_occurrence(meaning, self.now)
-        )
+        find = latest_occurrence if self.past else nearest_occurrence
+        return meaning if isinstance(meaning, Range) else find(meaning, self.now)
 
 
 def _match_rule(text: str, position: int) -> RuleMatch[Rule] | None:
