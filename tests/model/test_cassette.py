@@ -60,7 +60,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in written(path).splitlines()]
 
 
-async def test_a_conversation_replays(path: Path, tools: Tools) -> None:
+async def test_conversation_replays(path: Path, tools: Tools) -> None:
     steps = [
         think("想一想", call("search", query="茶")),
         calls(call("search", query="a"), call("handoff", summary="b")),
@@ -78,7 +78,7 @@ async def test_a_conversation_replays(path: Path, tools: Tools) -> None:
     assert client.actual_usage().prompt_tokens == 21
 
 
-async def test_a_cassette_can_be_read(path: Path, tools: Tools) -> None:
+async def test_cassette_is_readable_json_lines(path: Path, tools: Tools) -> None:
     await record(path, say("一"), say("二"), tools=tools)
     first, second = lines(path)  # one line a call
     assert (first["header"]["cassette"], first["header"]["model"]) == (1, "m1")
@@ -96,7 +96,7 @@ async def test_a_cassette_can_be_read(path: Path, tools: Tools) -> None:
     assert "\\u" not in written(path)
 
 
-async def test_tool_results_and_changed_tails(path: Path) -> None:
+async def test_changed_histories_and_tool_results_replay(path: Path) -> None:
     def turns(hint: str) -> list[LLMMessage]:
         made = FunctionCall("call_1", "{}", "search")
         result = FunctionExecutionResult(content="无", name="search", call_id="call_1")
@@ -121,7 +121,7 @@ async def drain(client: RecordingClient | ReplayClient, **arguments: Any) -> lis
     return [part async for part in client.create_stream(history(0), **arguments)]
 
 
-async def test_streams_replay_piece_by_piece(path: Path) -> None:
+async def test_stream_replays_in_chunks(path: Path) -> None:
     recorded = await drain(RecordingClient(ScriptedClient([think("t", say("你 好 吗"))]), path))
     assert len(recorded) == 4
     client = ReplayClient(path)
@@ -145,7 +145,7 @@ async def test_failures_replay(path: Path) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_call_that_was_given_up_is_a_timeout(path: Path) -> None:
+async def test_cancelled_call_is_recorded_as_timeout(path: Path) -> None:
     steps = [wait(30, say("late")), say("a b"), say("then")]
     recorder = RecordingClient(ScriptedClient(steps), path)
     with pytest.raises(TimeoutError):
@@ -189,7 +189,7 @@ DIFFERENCES: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-async def test_every_part_that_differs_is_named(recorded: Path, tools: Tools) -> None:
+async def test_mismatch_names_the_differing_part(recorded: Path, tools: Tools) -> None:
     async def check(case: tuple[dict[str, Any], str]) -> None:
         change, told = case
         request: dict[str, Any] = {"messages": history(0), "tools": tools, "json_output": True}
@@ -206,20 +206,20 @@ async def test_every_part_that_differs_is_named(recorded: Path, tools: Tools) ->
     await check_each_async(DIFFERENCES, check)
 
 
-async def test_a_tool_as_choice_is_its_name(path: Path, tools: Tools) -> None:
+async def test_tool_choice_is_recorded_by_name(path: Path, tools: Tools) -> None:
     await record(path, call("handoff"), tools=tools, tool_choice=tools[1])
     assert lines(path)[0]["digests"]["tool_choice"] == "handoff"
     with pytest.raises(CassetteMismatch, match="was handoff, now search"):
         await ReplayClient(path).create(history(0), tools=tools, tool_choice=tools[0])
 
 
-async def test_who_said_it_does_not_matter(path: Path) -> None:
+async def test_message_source_is_ignored(path: Path) -> None:
     await record(path, say("一"))
     messages: list[LLMMessage] = [SYSTEM, user("问题 0", source="another_agent")]
     assert (await ReplayClient(path).create(messages)).content == "一"
 
 
-async def test_too_many_and_too_few_calls(path: Path) -> None:
+async def test_extra_and_missing_calls_are_mismatches(path: Path) -> None:
     await record(path, say("一"), say("二"), say("三"))
     client = ReplayClient(path)
     with pytest.raises(CassetteMismatch, match="calls 1 to 3 were never made"):
@@ -230,7 +230,7 @@ async def test_too_many_and_too_few_calls(path: Path) -> None:
         await client.create(history(3))
 
 
-async def test_a_cancelled_token_is_honoured(path: Path) -> None:
+async def test_replay_honours_cancelled_token(path: Path) -> None:
     await record(path, say("一"))
     token = CancellationToken()
     token.cancel()
@@ -238,7 +238,7 @@ async def test_a_cancelled_token_is_honoured(path: Path) -> None:
         await ReplayClient(path).create(history(0), cancellation_token=token)
 
 
-async def test_secrets_are_never_written(path: Path) -> None:
+async def test_secrets_are_not_recorded(path: Path) -> None:
     options = {
         "api_key": "SECRET1",
         "extra_headers": {"Authorization": "Bearer SECRET2"},
@@ -259,7 +259,7 @@ async def test_secrets_are_never_written(path: Path) -> None:
     await ReplayClient(path).create(history(0), extra_create_args={**options, "api_key": "other"})
 
 
-async def test_a_recording_is_not_overwritten_by_accident(path: Path) -> None:
+async def test_existing_cassette_needs_overwrite(path: Path) -> None:
     await record(path, say("一"))
     before = written(path)
     with pytest.raises(InvalidArgument, match="exists already"):
@@ -297,7 +297,7 @@ BROKEN = (
 )
 
 
-def test_a_broken_file_is_named_by_line(path: Path) -> None:
+def test_invalid_cassette_error_names_the_line(path: Path) -> None:
     def check(case: tuple[str, str]) -> None:
         text, told = case
         path.write_text(text, "utf-8")
@@ -308,20 +308,20 @@ def test_a_broken_file_is_named_by_line(path: Path) -> None:
     check_each(BROKEN, check)
 
 
-async def test_what_it_is_about_is_kept(path: Path) -> None:
+async def test_about_is_recorded(path: Path) -> None:
     about = {"now": "2026-01-26T10:00:00Z"}
     recorder = RecordingClient(ScriptedClient([say("一")]), path, about=about)
     await recorder.create(history(0))
     assert ReplayClient(path).about == about
 
 
-def test_a_recording_without_calls_replays(path: Path) -> None:
+def test_empty_cassette_replays(path: Path) -> None:
     RecordingClient(ScriptedClient([]), path)
     assert written(path) == ""
     ReplayClient(path).assert_exhausted()
 
 
-def test_a_missing_file(path: Path) -> None:
+def test_missing_cassette_is_an_error(path: Path) -> None:
     with pytest.raises(InvalidArgument, match="cannot be read"):
         ReplayClient(path)
 
@@ -337,7 +337,7 @@ class FirstWaitsForSecond(ScriptedClient):
 
 
 @pytest.mark.concurrent
-async def test_calls_that_overlap(path: Path) -> None:
+async def test_overlapping_calls_replay(path: Path) -> None:
     recorder = RecordingClient(FirstWaitsForSecond([say("slow"), say("fast")]), path)
     slow = asyncio.ensure_future(recorder.create(history(0)))
     await asyncio.sleep(0)  # the first has been made
@@ -351,7 +351,7 @@ async def test_calls_that_overlap(path: Path) -> None:
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30)
 @given(st.lists(st.text(st.characters()), min_size=1, max_size=4), st.text(st.characters()))
-def test_any_text_makes_the_round_trip(path: Path, texts: list[str], answer: str) -> None:
+def test_any_text_round_trips(path: Path, texts: list[str], answer: str) -> None:
     async def run() -> None:
         messages = [user(text) for text in texts]
         recorder = RecordingClient(ScriptedClient([say(answer)]), path, overwrite=True)
@@ -361,7 +361,7 @@ def test_any_text_makes_the_round_trip(path: Path, texts: list[str], answer: str
     asyncio.run(run())
 
 
-async def test_long_histories_are_not_read_anew_every_time(
+async def test_long_history_is_serialised_once(
     path: Path, tools: Tools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[LLMMessage] = []

@@ -51,11 +51,11 @@ async def client(server: ModelServer) -> AsyncIterator[ServerClient]:
     await opened.close()
 
 
-def test_no_model_no_client() -> None:
+def test_no_client_without_a_model() -> None:
     assert make_client(Settings()) is None
 
 
-def test_the_settings_choose_the_client() -> None:
+def test_settings_select_the_client() -> None:
     native = make_client(Settings(model="gpt-9-unheard-of"))
     assert isinstance(native, ServerClient)
     assert native.model_info["function_calling"]
@@ -65,13 +65,13 @@ def test_the_settings_choose_the_client() -> None:
 
 
 @pytest.mark.parametrize("url", ["ftp://x", "nonsense", "http://me:pw@host/v1", "http://x/?key=1"])
-def test_an_address_that_cannot_be_used_is_refused(url: str) -> None:
+def test_invalid_base_url_is_rejected(url: str) -> None:
     with pytest.raises(InvalidArgument, match="base_url") as failure:
         ServerClient("m", base_url=url)
     assert "pw" not in str(failure.value)
 
 
-async def test_text_comes_back_with_its_usage(client: ServerClient, server: ModelServer) -> None:
+async def test_text_answer_has_usage(client: ServerClient, server: ModelServer) -> None:
     server.play(text("你好"))
     result = await client.create(ASK)
     assert (result.content, result.finish_reason, result.thought) == ("你好", "stop", None)
@@ -82,19 +82,23 @@ async def test_text_comes_back_with_its_usage(client: ServerClient, server: Mode
     assert server.authorizations == [f"Bearer {KEY}"]
 
 
-async def test_a_local_server_needs_no_key(server: ModelServer) -> None:
+async def test_local_server_needs_no_key(server: ModelServer) -> None:
     server.play(text("hi"))
     client = ServerClient("tiny", base_url=server.url)
     assert (await client.create(ASK)).content == "hi"
     await client.close()
 
 
-async def test_another_model_name_warns_nobody(client: ServerClient, server: ModelServer) -> None:
+async def test_other_model_name_in_answer_is_accepted(
+    client: ServerClient, server: ModelServer
+) -> None:
     server.play(text("hi", model="tiny-2026-01-01"))
     assert (await client.create(ASK)).content == "hi"
 
 
-async def test_a_tool_call(client: ServerClient, server: ModelServer, tools: Tools) -> None:
+async def test_tool_call_is_returned(
+    client: ServerClient, server: ModelServer, tools: Tools
+) -> None:
     server.play(tool_call("search", '{"query": "猫"}'))
     result = await client.create(ASK, tools=tools, tool_choice="required")
     assert result.content == [FunctionCall("srv_1", '{"query": "猫"}', "search")]
@@ -104,7 +108,7 @@ async def test_a_tool_call(client: ServerClient, server: ModelServer, tools: Too
     assert [tool["function"]["name"] for tool in asked["tools"]] == ["search", "handoff"]
 
 
-async def test_a_forced_tool_and_what_servers_get_wrong(
+async def test_forced_tool_and_incomplete_calls(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     server.play(tool_call("handoff", {"summary": "猫"}, call_id=None))
@@ -131,7 +135,9 @@ async def test_json_output(
     assert server.requests[0]["temperature"] == 0
 
 
-async def test_one_system_message_and_no_source(client: ServerClient, server: ModelServer) -> None:
+async def test_system_messages_are_joined_and_source_is_omitted(
+    client: ServerClient, server: ModelServer
+) -> None:
     server.play(text("ok"))
     await client.create(
         [
@@ -164,7 +170,7 @@ def turn(result: CreateResult) -> list[LLMMessage]:
     ]
 
 
-async def test_reasoning_goes_back_with_the_call(
+async def test_reasoning_is_sent_back_with_the_call(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     server.play(tool_call("search", "{}", reasoning_content="think: a cat"), text("done"))
@@ -177,7 +183,7 @@ async def test_reasoning_goes_back_with_the_call(
     assert sent[2] == {"role": "tool", "tool_call_id": "srv_1", "content": "none"}
 
 
-async def test_words_beside_a_call_go_back_as_words(
+async def test_text_next_to_a_call_is_sent_back_as_content(
     client: ServerClient, server: ModelServer, tools: Tools
 ) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
@@ -189,7 +195,7 @@ async def test_words_beside_a_call_go_back_as_words(
     assert "reasoning_content" not in server.requests[1]["messages"][1]
 
 
-async def test_reasoning_in_the_text(client: ServerClient, server: ModelServer) -> None:
+async def test_reasoning_tags_become_the_thought(client: ServerClient, server: ModelServer) -> None:
     server.play(text("<think>\nthe kitten\n</think>\n\nMeow"), completion({"content": None}))
     result = await client.create(ASK)
     assert (result.thought, result.content) == ("the kitten", "Meow")
@@ -202,7 +208,7 @@ async def collect(client: ServerClient, **arguments: object) -> tuple[list[str],
     return [part for part in parts if isinstance(part, str)], parts[-1]
 
 
-async def test_a_stream(client: ServerClient, server: ModelServer) -> None:
+async def test_stream_returns_text_then_result(client: ServerClient, server: ModelServer) -> None:
     deltas = [{"reasoning_content": "think "}, {"reasoning_content": "hint"}, {"content": "你"}]
     server.play(stream([*deltas, {"content": "好"}]))
     said, result = await collect(client)
@@ -212,7 +218,7 @@ async def test_a_stream(client: ServerClient, server: ModelServer) -> None:
     assert server.requests[0]["stream_options"] == {"include_usage": True}
 
 
-async def test_a_streamed_call(client: ServerClient, server: ModelServer, tools: Tools) -> None:
+async def test_streamed_tool_call(client: ServerClient, server: ModelServer, tools: Tools) -> None:
     pieces = [
         {"index": 0, "id": "a", "function": {"name": "search", "arguments": ""}},
         {"index": 0, "function": {"arguments": '{"query":'}},
@@ -256,7 +262,7 @@ FAILURES = (
 )
 
 
-async def test_every_failure_has_its_kind(client: ServerClient, server: ModelServer) -> None:
+async def test_failures_are_classified(client: ServerClient, server: ModelServer) -> None:
     async def check(case: tuple[Reply, str]) -> None:
         reply, kind = case
         server.script.clear()
@@ -273,7 +279,7 @@ async def test_every_failure_has_its_kind(client: ServerClient, server: ModelSer
     await check_each_async(FAILURES, check)
 
 
-async def test_a_missing_key_is_told(server: ModelServer) -> None:
+async def test_missing_key_is_named_in_the_hint(server: ModelServer) -> None:
     server.play(refusal(401, "no key"))
     client = ServerClient("tiny", base_url=server.url)
     with pytest.raises(ModelFailed, match="No key is set"):
@@ -281,16 +287,14 @@ async def test_a_missing_key_is_told(server: ModelServer) -> None:
     await client.close()
 
 
-async def test_what_passes_is_asked_again(client: ServerClient, server: ModelServer) -> None:
+async def test_temporary_failures_are_retried(client: ServerClient, server: ModelServer) -> None:
     server.play(refusal(429, "slow down", headers={"Retry-After": "0.01"}), text("ok"))
     assert (await client.create(ASK)).content == "ok"
     server.play(refusal(500, "oops"), stream([{"content": "ok"}]))
     assert (await collect(client))[0] == ["ok"]
 
 
-async def test_nobody_waits_as_long_as_a_server_likes(
-    client: ServerClient, server: ModelServer
-) -> None:
+async def test_long_retry_after_is_not_awaited(client: ServerClient, server: ModelServer) -> None:
     server.play(refusal(429, "slow down", headers={"Retry-After": "3600"}))
     with pytest.raises(ModelFailed) as failure:
         await client.create(ASK)
@@ -299,7 +303,7 @@ async def test_nobody_waits_as_long_as_a_server_likes(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_server_that_hangs(
+async def test_hanging_server_times_out(
     server: ModelServer, monkeypatch: pytest.MonkeyPatch, streamed: bool
 ) -> None:
     monkeypatch.setattr(clients, "_PAUSES", (3600.0,))  # who tries again waits for that long
@@ -312,7 +316,7 @@ async def test_a_server_that_hangs(
     await client.close()
 
 
-async def test_nobody_listens() -> None:
+async def test_unreachable_server() -> None:
     with socket.socket() as held:
         held.bind(("127.0.0.1", 0))  # and never listens: nobody else can take the port
         client = ServerClient("tiny", base_url=f"http://127.0.0.1:{held.getsockname()[1]}/v1")
@@ -334,7 +338,7 @@ async def test_nobody_listens() -> None:
         (Reply(chunks=('{"error": {"message": "maximum context", "code": 400}}',)), "overflow"),
     ],
 )
-async def test_a_stream_that_goes_wrong(
+async def test_interrupted_stream_is_a_failure(
     client: ServerClient, server: ModelServer, reply: Reply, kind: str
 ) -> None:
     server.play(reply)
@@ -344,7 +348,7 @@ async def test_a_stream_that_goes_wrong(
 
 
 @pytest.mark.parametrize("streamed", [False, True])
-async def test_a_cancelled_token_ends_the_call(
+async def test_cancelled_token_ends_the_call(
     client: ServerClient, server: ModelServer, streamed: bool
 ) -> None:
     server.play(Reply(seconds=LIMIT))
@@ -361,7 +365,7 @@ async def test_a_cancelled_token_ends_the_call(
             await asking
 
 
-def test_a_client_survives_its_event_loop(server: ModelServer) -> None:
+def test_client_works_in_another_event_loop(server: ModelServer) -> None:
     client = ServerClient("tiny", base_url=server.url)
 
     async def ask() -> object:
@@ -372,7 +376,7 @@ def test_a_client_survives_its_event_loop(server: ModelServer) -> None:
     assert asyncio.run(ask()) == "two"
 
 
-async def test_nothing_of_it_is_logged(
+async def test_key_and_conversation_are_not_logged(
     client: ServerClient, server: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -391,7 +395,7 @@ def test_tokens_are_estimated_without_a_tokenizer(tools: Tools) -> None:
         assert client.capabilities == client.model_info
 
 
-async def test_images_are_refused(client: ServerClient) -> None:
+async def test_images_are_rejected(client: ServerClient) -> None:
     from autogen_core import Image
     from PIL import Image as Picture
 

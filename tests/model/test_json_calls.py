@@ -31,7 +31,7 @@ def client_of(*texts: str) -> tuple[JsonCallClient, ScriptedClient]:
     return JsonCallClient(inner), inner
 
 
-async def test_an_object_becomes_a_call(tools: Tools) -> None:
+async def test_json_object_becomes_a_call(tools: Tools) -> None:
     client, inner = client_of('{"tool": "search", "arguments": {"query": "茶"}}')
     assert client.model_info["function_calling"]
     result = await client.create(ASK, tools=tools, tool_choice="required")
@@ -46,7 +46,7 @@ async def test_an_object_becomes_a_call(tools: Tools) -> None:
     assert names == ["search", "handoff"]
 
 
-async def test_a_forced_tool_is_the_only_one(tools: Tools) -> None:
+async def test_forced_tool_is_the_only_alternative(tools: Tools) -> None:
     client, inner = client_of('{"tool": "handoff", "arguments": {"summary": "x"}}', "{}")
     await client.create(ASK, tools=tools, tool_choice=tools[1])
     await client.create(ASK, tools=tools, tool_choice="required")
@@ -64,7 +64,7 @@ async def test_a_forced_tool_is_the_only_one(tools: Tools) -> None:
         ("{}", "{}"),
     ],
 )
-async def test_words_are_allowed_when_no_call_is_required(
+async def test_text_answer_is_allowed_with_tool_choice_auto(
     tools: Tools, text: str, content: str
 ) -> None:
     client, inner = client_of(text)
@@ -72,7 +72,7 @@ async def test_words_are_allowed_when_no_call_is_required(
     assert schema(inner.requests[0])["anyOf"][-1]["required"] == ["answer"]
 
 
-async def test_none_means_plain(tools: Tools) -> None:
+async def test_tool_choice_none_sends_a_plain_request(tools: Tools) -> None:
     client, inner = client_of("plain words", "streamed words")
     assert (await client.create(ASK, tools=tools, tool_choice="none")).content == "plain words"
     parts = [part async for part in client.create_stream(ASK)]
@@ -80,7 +80,7 @@ async def test_none_means_plain(tools: Tools) -> None:
     assert [request.options for request in inner.requests] == [None, None]
 
 
-async def test_a_stream_gives_no_pieces_of_json(tools: Tools) -> None:
+async def test_stream_returns_no_json_fragments(tools: Tools) -> None:
     client, _ = client_of('{"tool": "search", "arguments": "query: x"}')
     (result,) = [part async for part in client.create_stream(ASK, tools=tools)]
     assert not isinstance(result, str)

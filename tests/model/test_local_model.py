@@ -69,7 +69,7 @@ async def client(
     await made.close()
 
 
-async def test_a_call_comes_back_and_its_result_goes_in(
+async def test_local_model_calls_a_tool_and_reads_its_result(
     client: ChatCompletionClient, tools: Tools
 ) -> None:
     options = {"max_tokens": 200, "temperature": 0, "seed": 1}
@@ -94,7 +94,7 @@ async def test_a_call_comes_back_and_its_result_goes_in(
     assert "summary" in json.loads(second.content[0].arguments)
 
 
-async def test_a_stream_comes_in_pieces(client: ChatCompletionClient) -> None:
+async def test_local_model_streams_chunks(client: ChatCompletionClient) -> None:
     stream = client.create_stream(ASK, extra_create_args={"max_tokens": 10, "temperature": 0})
     *pieces, result = [part async for part in stream]
     assert isinstance(result, CreateResult)

@@ -51,7 +51,7 @@ def says(text: str) -> Rule:
     return lambda request: RuleAnswer(text, thought=f"{request.prompt} {request.language}")
 
 
-async def test_the_rule_of_the_prompt_answers(tools: Tools) -> None:
+async def test_rule_of_the_prompt_answers(tools: Tools) -> None:
     rule = Recorder()
     client = RuleClient({"recall": rule})
     result = await client.create([SYSTEM, ASK], tools=tools, tool_choice="required")
@@ -72,7 +72,7 @@ async def test_the_rule_of_the_prompt_answers(tools: Tools) -> None:
     assert rule.thread is threading.main_thread()
 
 
-async def test_ids_go_on_from_the_history(tools: Tools) -> None:
+async def test_call_ids_continue_from_the_history(tools: Tools) -> None:
     earlier: list[LLMMessage] = [
         AssistantMessage(content=[FunctionCall(f"x{i}", "{}", "search")], source="a")
         for i in range(3)
@@ -94,7 +94,7 @@ async def test_tool_choice_reaches_the_rule(tools: Tools) -> None:
     assert asked == [(both, "handoff", True), ((), None, False), (both, None, False)]
 
 
-async def test_a_stream_gives_the_text_then_the_result() -> None:
+async def test_offline_stream_returns_text_then_result() -> None:
     client = RuleClient({"judge": says("yes")})
     parts = [part async for part in client.create_stream([SystemMessage(content="Judge."), ASK])]
     assert parts[0] == "yes"
@@ -103,7 +103,7 @@ async def test_a_stream_gives_the_text_then_the_result() -> None:
     assert len(parts) == 2
 
 
-async def test_a_prompt_without_a_rule_is_named() -> None:
+async def test_prompt_without_a_rule_is_an_error() -> None:
     client = RuleClient({"judge": says("yes")})
     with pytest.raises(ModelFailed, match=r"no rule for the prompt 'recall'.*rules for: judge"):
         await client.create([SYSTEM, ASK])
@@ -119,7 +119,7 @@ async def test_large_inputs_do_not_block_the_loop() -> None:
 
 
 @pytest.mark.concurrent
-async def test_cancelling() -> None:
+async def test_cancelled_token_cancels_the_rule() -> None:
     token = CancellationToken()
     token.cancel()
     client = RuleClient({"recall": says("late")})
@@ -145,7 +145,7 @@ async def test_cancelling() -> None:
     ended.set()
 
 
-def test_what_the_client_says_of_itself() -> None:
+def test_offline_model_info() -> None:
     info = RuleClient({}).model_info
     assert (info["family"], info["function_calling"]) == ("memrecall-offline", True)
     assert info["json_output"]

@@ -33,14 +33,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_prompt_is_its_file_without_the_space_around() -> None:
+def test_prompt_is_the_stripped_file() -> None:
     assert load_prompt("recall", "en") == "Recall."
     assert load_prompt("recall", "zh") == "回忆。"
     assert load_prompt("recall", "en") is load_prompt("recall", "en")
 
 
 @pytest.mark.usefixtures("folder")
-def test_a_text_tells_its_prompt_only_if_it_is_exactly_that() -> None:
+def test_prompt_name_needs_the_exact_text() -> None:
     assert prompt_name("Recall.") == ("recall", "en")
     assert prompt_name("回忆。") == ("recall", "zh")
     assert prompt_name("Recall. ") is None
@@ -48,12 +48,12 @@ def test_a_text_tells_its_prompt_only_if_it_is_exactly_that() -> None:
 
 
 @pytest.mark.usefixtures("folder")
-def test_an_unknown_prompt_names_what_exists() -> None:
+def test_unknown_prompt_error_lists_prompts() -> None:
     with pytest.raises(NotFound, match=r"no prompt README\.en\. There are: recall\.en, recall\.zh"):
         load_prompt("README", "en")
 
 
-def test_every_shipped_prompt_is_told_apart() -> None:
+def test_shipped_prompts_are_distinct() -> None:
     for name, language in SHIPPED:
         assert prompt_name(load_prompt(name, language)) == (name, language)
     languages: dict[str, set[str]] = {}

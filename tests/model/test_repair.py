@@ -52,7 +52,7 @@ MEANT: tuple[tuple[str, object], ...] = (
 )
 
 
-def test_what_was_meant_is_read() -> None:
+def test_malformed_json_is_repaired() -> None:
     def check(case: tuple[str, object]) -> None:
         text, value = case
         assert repair_json(text) == value
@@ -60,7 +60,7 @@ def test_what_was_meant_is_read() -> None:
     check_each(MEANT, check)
 
 
-def test_what_is_no_json_is_said_to_be_none() -> None:
+def test_text_without_json_raises_value_error() -> None:
     def check(text: str) -> None:
         with pytest.raises(ValueError, match=r"."):
             repair_json(text)
@@ -77,13 +77,15 @@ def test_valid_json_is_unchanged(value: object) -> None:
 
 @settings(max_examples=40)
 @given(CONTAINERS)
-def test_prose_and_fences_do_not_matter(value: object) -> None:
+def test_prose_and_fences_are_ignored(value: object) -> None:
     assert repair_json(f"Here it is:\n```json\n{json.dumps(value)}\n```\nBye.") == value
 
 
 @settings(max_examples=40)
 @given(st.dictionaries(st.text(), VALUES, min_size=1), st.data())
-def test_a_cut_end_keeps_the_beginning(value: dict[str, object], data: st.DataObject) -> None:
+def test_truncated_json_keeps_complete_values(
+    value: dict[str, object], data: st.DataObject
+) -> None:
     text = json.dumps(value)
     end = data.draw(st.integers(min_value=1, max_value=len(text)))
     read = repair_json(text[:end])
@@ -92,7 +94,7 @@ def test_a_cut_end_keeps_the_beginning(value: dict[str, object], data: st.DataOb
 
 
 @given(st.text() | st.text(alphabet="{}[]\"':,\\ntrue0.-` "))
-def test_nothing_but_value_errors(text: str) -> None:
+def test_any_text_parses_or_raises_value_error(text: str) -> None:
     with suppress(ValueError):
         repair_json(text)
 
@@ -113,7 +115,7 @@ HOSTILE: dict[str, Callable[[int], str]] = {
 }
 
 
-def test_hostile_input_takes_steps_in_proportion_to_its_size() -> None:
+def test_adversarial_input_takes_linear_steps() -> None:
     def check(name: str) -> None:
         small, large = (
             count_calls(partial(read_anyway, HOSTILE[name](size))) for size in (1_000, 4_000)
@@ -128,7 +130,7 @@ def read_anyway(text: str) -> None:
         repair_json(text)
 
 
-def test_hostile_input_ends() -> None:
+def test_adversarial_input_terminates() -> None:
     """What regular expressions do is not counted: going back again and again would take hours."""
 
     def check(name: str) -> None:

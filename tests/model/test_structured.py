@@ -23,7 +23,7 @@ async def ask(*steps: Step) -> tuple[Structured[Verdict], ScriptedClient]:
     return await ask_json(client, ASK, Verdict), client
 
 
-async def test_plain_json() -> None:
+async def test_plain_json_is_validated() -> None:
     answer, client = await ask(say('{"needed": true, "words": ["茶"]}'))
     assert answer == Structured(Verdict(needed=True, words=["茶"]))
     assert client.requests[0].json_output is True
@@ -39,7 +39,7 @@ FORMS = (
 )
 
 
-async def test_lenient_in_form() -> None:
+async def test_repairable_json_is_accepted() -> None:
     async def check(case: tuple[str, bool]) -> None:
         text, needed = case
         answer, _ = await ask(say(text))
@@ -51,7 +51,7 @@ async def test_lenient_in_form() -> None:
 
 
 @pytest.mark.parametrize("text", ['{"needed": "maybe"}', '{"needed": null}', "{}", "yes", "5"])
-async def test_strict_in_meaning(text: str) -> None:
+async def test_invalid_values_are_rejected(text: str) -> None:
     answer, client = await ask(say(text), say('{"needed": false}'))
     assert answer.value == Verdict(needed=False)
     assert answer.asked == 2
@@ -61,7 +61,7 @@ async def test_strict_in_meaning(text: str) -> None:
 
 
 @pytest.mark.parametrize("first", [silence(), call("search")])
-async def test_it_gives_up_and_says_why(first: Step) -> None:
+async def test_unusable_answers_end_with_a_problem(first: Step) -> None:
     answer, client = await ask(first, say('{"needed": "perhaps"}'))
     assert answer.value is None
     assert answer.asked == 2
@@ -70,6 +70,6 @@ async def test_it_gives_up_and_says_why(first: Step) -> None:
     assert client.remaining == 0
 
 
-async def test_a_failure_of_the_model_is_not_an_answer() -> None:
+async def test_model_failure_is_raised() -> None:
     with pytest.raises(ModelFailed):
         await ask(fail("timeout"))

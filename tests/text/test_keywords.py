@@ -21,7 +21,7 @@ IDENTIFIERS: list[str] = [
 ]
 
 
-def test_identifiers_stay_whole_and_come_first() -> None:
+def test_identifiers_rank_first_and_are_not_split() -> None:
     def check(whole: str) -> None:
         assert words(f"项目 {whole} 的数据库 database")[0] == whole
         assert words(f"The database of {whole} matters")[0] == whole
@@ -44,7 +44,7 @@ KEYWORDS: list[tuple[str, list[str]]] = [
 ]
 
 
-def test_specific_words_before_common_ones() -> None:
+def test_specific_words_rank_above_common_ones() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         text, expected = case
         assert words(text) == expected
@@ -52,22 +52,22 @@ def test_specific_words_before_common_ones() -> None:
     check_each(KEYWORDS, check)
 
 
-def test_the_same_word_counts_once_as_first_written() -> None:
+def test_repeated_word_is_returned_once_in_its_first_spelling() -> None:
     assert words("數據庫，数据库") == ["數據庫"]
     assert words("Users, user and USERS") == ["Users"]
     assert words("John's car, John") == ["John", "car"]
     assert words("DB_Config db_config") == ["DB_Config"]
 
 
-def test_frequent_words_come_before_rare_ones() -> None:
+def test_frequent_words_rank_above_rare_ones() -> None:
     assert words("apple cherry cherry") == ["cherry", "apple"]
 
 
-def test_equals_keep_the_order_of_the_text() -> None:
+def test_words_with_equal_scores_stay_in_text_order() -> None:
     assert words("grape melon apple") == ["grape", "melon", "apple"]
 
 
-def test_weights_run_from_one_down() -> None:
+def test_weights_start_at_one_and_decrease() -> None:
     found = extract_keywords("getUserName 调用数据库，数据库很慢")
     assert found[0].weight == 1.0
     weights = [word.weight for word in found]
@@ -75,26 +75,26 @@ def test_weights_run_from_one_down() -> None:
     assert found[0] == WeightedWord(found[0].word, 1.0)
 
 
-def test_the_limit_is_kept() -> None:
+def test_limit_bounds_the_number_of_keywords() -> None:
     assert len(words("apple grape melon lemon", limit=2)) == 2
     assert words("apple", limit=0) == []
 
 
-def test_endless_words_are_no_keywords() -> None:
+def test_very_long_words_are_not_keywords() -> None:
     assert words("x1" * 500 + " apple") == ["apple"]
 
 
 STOPPED: list[str] = ["the", "don't", "了", "我们", "because", "yourselves"]
 
 
-def test_stop_words_are_no_keywords() -> None:
+def test_stop_words_are_not_keywords() -> None:
     def check(text: str) -> None:
         assert words(text) == []
 
     check_each(STOPPED, check)
 
 
-def test_stop_sets_have_the_forms_they_are_compared_with() -> None:
+def test_stop_word_sets_are_stemmed_or_plain_as_used() -> None:
     assert all(stem(word) in STOP_TERMS for word in ("the", "don't", "was", "yourselves"))
     assert STOP_TERMS.isdisjoint({"user", "run", "python", "ask"})
     assert all(map(is_cjk, STOP_CHARS))
@@ -112,7 +112,7 @@ _TEXTS = st.one_of(
 
 @settings(deadline=None)
 @given(_TEXTS)
-def test_every_keyword_stands_in_the_text(text: str) -> None:
+def test_every_keyword_occurs_in_the_text(text: str) -> None:
     found = extract_keywords(text)
     assert all(word.word and word.word in text for word in found)
     assert all(0 < word.weight <= 1 for word in found)

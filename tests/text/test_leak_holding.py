@@ -129,21 +129,21 @@ def check_some_lengths(texts: list[str]) -> None:
     check_each(numbered, lambda one: check(one[0], ANY_LENGTH[one[1] :: 6]))
 
 
-def test_what_is_held_back_of_a_case_can_become_a_form() -> None:
+def test_withheld_text_of_cases_can_complete_a_format() -> None:
     check_some_lengths(KEPT_CASES)
 
 
 @pytest.mark.long
-def test_what_is_held_back_of_a_case_can_become_a_form_at_any_length() -> None:
+def test_withheld_text_of_cases_can_complete_a_format_at_any_length() -> None:
     check_each(KEPT_CASES, check)
 
 
-def test_what_is_held_back_of_ordinary_text_can_become_a_form() -> None:
+def test_withheld_text_of_prose_can_complete_a_format() -> None:
     check_some_lengths(MADE_SAMPLES[::5])
 
 
 @pytest.mark.long
-def test_what_is_held_back_of_any_ordinary_text_can_become_a_form() -> None:
+def test_withheld_text_of_all_prose_can_complete_a_format() -> None:
     check_each(MADE_SAMPLES, check)
 
 
@@ -182,7 +182,7 @@ HELD: list[tuple[str, str]] = [
 ]
 
 
-def test_what_is_held_back() -> None:
+def test_withheld_text_examples() -> None:
     def check(case: tuple[str, str]) -> None:
         text, held = case
         at_once, in_pieces = LeakFilter(TOOLS), LeakFilter(TOOLS)
@@ -205,7 +205,7 @@ LONG_FORMS: list[tuple[str, int]] = [
 ]
 
 
-def test_a_form_must_show_itself_soon() -> None:
+def test_format_must_be_recognised_within_the_maximum_length() -> None:
     def check(case: tuple[str, int]) -> None:
         text, most = case
         leaks = LeakFilter(TOOLS)

@@ -20,21 +20,21 @@ def beginning(sample: str) -> str:
     return repr(sample[:80])
 
 
-def test_there_are_enough_samples() -> None:
+def test_samples_cover_enough_prose() -> None:
     assert len(SAMPLES) == len(set(SAMPLES))
     assert len(MADE_SAMPLES) >= 500
     assert len(REAL_SAMPLES) >= 2_000
     assert sum(any("\u4e00" <= char <= "\u9fff" for char in sample) for sample in SAMPLES) >= 300
 
 
-def test_ordinary_text_passes_unchanged() -> None:
+def test_prose_is_unchanged() -> None:
     def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS) == (sample, [])
 
     check_each(SAMPLES, check, beginning)
 
 
-def test_ordinary_text_passes_unchanged_in_pieces() -> None:
+def test_prose_is_unchanged_in_chunks() -> None:
     def check(sample: str) -> None:
         leaks = LeakFilter(TOOLS)
         pieces = [leaks.feed(sample[at : at + 3]) for at in range(0, len(sample), 3)]
@@ -43,7 +43,7 @@ def test_ordinary_text_passes_unchanged_in_pieces() -> None:
     check_each(SAMPLES, check, beginning)
 
 
-def test_ordinary_text_passes_unchanged_where_thoughts_are_stripped() -> None:
+def test_prose_is_unchanged_when_reasoning_is_stripped() -> None:
     def check(sample: str) -> None:
         assert filter_leaks(sample, TOOLS, reasoning="strip") == (sample, [])
 

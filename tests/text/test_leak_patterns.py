@@ -49,7 +49,7 @@ def first_match(pattern: str, text: str) -> int | None:
 
 
 @given(patterns(), st.text(alphabet=LETTERS, max_size=8))
-def test_it_stops_at_the_shortest_match(pattern: str, text: str) -> None:
+def test_automaton_stops_at_the_shortest_match(pattern: str, text: str) -> None:
     _, state = automaton_of(pattern)
     length = 0
     while not state.is_settled and length < len(text):
@@ -59,14 +59,14 @@ def test_it_stops_at_the_shortest_match(pattern: str, text: str) -> None:
 
 
 @given(patterns(), st.text(alphabet=LETTERS, max_size=6), st.text(alphabet=LETTERS, max_size=6))
-def test_a_text_that_can_still_match_is_not_given_up(pattern: str, text: str, rest: str) -> None:
+def test_automaton_stays_open_while_a_match_is_possible(pattern: str, text: str, rest: str) -> None:
     _, state = automaton_of(pattern)
     if first_match(pattern, text) is None and re.fullmatch(pattern, text + rest):
         assert run(state, text).can_match
 
 
 @given(patterns(), st.text(alphabet=LETTERS + "x", max_size=12))
-def test_the_search_misses_no_place_where_a_match_can_begin(pattern: str, text: str) -> None:
+def test_search_finds_every_possible_start(pattern: str, text: str) -> None:
     _, state = automaton_of(pattern)
     if state[OTHER].can_match:
         with pytest.raises(ValueError, match="any character"):
@@ -86,12 +86,12 @@ def may_become_a_match(state: AutomatonState[str], text: str) -> bool:
     return state.can_match
 
 
-def test_the_first_of_the_table_wins() -> None:
+def test_first_matching_pattern_wins() -> None:
     _, state = automaton_of("a(b|c)", "ab")
     assert run(state, "ab").matched == "a(b|c)"
 
 
-def test_a_mark_says_from_where_on_an_end_is_a_cut() -> None:
+def test_truncation_mark_marks_truncated_matches() -> None:
     _, state = automaton_of("ab§cd")
     assert [run(state, "abcd"[:n]).truncated for n in range(4)] == [None, None, "ab§cd", "ab§cd"]
 
@@ -123,12 +123,12 @@ def test_macros_and_words() -> None:
         ("a\\", "is incomplete"),
     ],
 )
-def test_a_bad_pattern_is_an_error(pattern: str, words: str) -> None:
+def test_invalid_pattern_raises_value_error(pattern: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         parse(pattern, {})
 
 
-def test_no_form_can_begin_with_white_space_or_match_nothing() -> None:
+def test_no_format_starts_with_white_space_or_matches_empty_text() -> None:
     watch = get_formats(("search_memory",), "strip").prose()
     for start_position in StartPosition:
         assert not watch.starts[start_position].is_settled
@@ -153,7 +153,7 @@ def shortest_example(row: FormatRow) -> str:
     return truncated
 
 
-def test_every_row_hides_what_it_matches() -> None:
+def test_every_format_row_hides_its_match() -> None:
     def check(row: FormatRow) -> None:
         example = shortest_example(row)
         assert example
@@ -167,6 +167,6 @@ def test_every_row_hides_what_it_matches() -> None:
     check_each(CALLS, check, lambda row: f"{row.family} {row.pattern}")
 
 
-def test_there_are_rows_for_all_collected_families() -> None:
+def test_every_collected_family_has_a_format_row() -> None:
     collected = {case.family for case in read_cases("collected")} - {"negative"}
     assert collected <= {row.family for row in CALLS}

@@ -59,7 +59,7 @@ def count_parts(pattern: str) -> list[int]:
     return counts
 
 
-def test_text_that_is_made_to_hurt_takes_linear_work() -> None:
+def test_adversarial_text_takes_linear_work() -> None:
     def check(name: str) -> None:
         _, second, third = count_parts(ADVERSARIAL[name])
         assert third < 1.2 * second  # where work is quadratic, 1.67 times as much
@@ -73,7 +73,7 @@ def grows_linearly(pattern: str, size: int) -> bool:
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TEXTS)
-def test_a_megabyte_in_small_chunks_costs_little_more_than_copying_it(name: str) -> None:
+def test_filtering_a_megabyte_in_chunks_costs_little_more_than_copying(name: str) -> None:
     text = fill(TEXTS[name], MEGABYTE)
     for mode in MODES:
         assert any(measure_cost(text, mode, runs=1) < COST * BUSY for _ in range(TRIES)), mode
@@ -81,12 +81,12 @@ def test_a_megabyte_in_small_chunks_costs_little_more_than_copying_it(name: str)
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", TEXTS)
-def test_ten_megabytes_of_anything_take_ten_times_one(name: str) -> None:
+def test_time_grows_linearly_up_to_ten_megabytes(name: str) -> None:
     assert grows_linearly(TEXTS[name], MEGABYTE)
 
 
 @pytest.mark.long
-def test_text_that_is_made_to_hurt_takes_linear_time() -> None:
+def test_adversarial_text_takes_linear_time() -> None:
     def check(name: str) -> None:
         assert grows_linearly(ADVERSARIAL[name], MEGABYTE // 100)
 

@@ -135,7 +135,9 @@ def cut_documents(draw: st.DrawFn) -> list[str]:
 
 @settings(max_examples=150)
 @given(cut_documents(), NAMES, MODES)
-def test_cuts_change_nothing(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
+def test_chunk_borders_do_not_matter(
+    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
+) -> None:
     check_cuts(chunks, tools, mode)
 
 
@@ -148,7 +150,7 @@ def check_cuts(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> No
 @pytest.mark.long
 @settings(max_examples=30_000)
 @given(cut_documents(), NAMES, MODES)
-def test_cuts_of_very_many_documents_change_nothing(
+def test_chunk_borders_do_not_matter_in_many_documents(
     chunks: list[str], tools: tuple[str, ...], mode: Reasoning
 ) -> None:
     check_cuts(chunks, tools, mode)
@@ -156,7 +158,9 @@ def test_cuts_of_very_many_documents_change_nothing(
 
 @settings(max_examples=60)
 @given(DOCUMENTS, NAMES, MODES)
-def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reasoning) -> None:
+def test_single_character_chunks_do_not_matter(
+    text: str, tools: tuple[str, ...], mode: Reasoning
+) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
     visible = "".join([leaks.feed(char) for char in text]) + leaks.close()
     assert (visible, leaks.leaks) == filter_leaks(text, tools, reasoning=mode)
@@ -164,7 +168,7 @@ def test_one_character_at_a_time(text: str, tools: tuple[str, ...], mode: Reason
 
 @settings(max_examples=60)
 @given(DOCUMENTS, st.text(max_size=20))
-def test_what_was_shown_stays_shown(text: str, more: str) -> None:
+def test_visible_text_is_never_retracted(text: str, more: str) -> None:
     shown = LeakFilter(TOOLS).feed(text)
     visible, _ = filter_leaks(text + more, TOOLS)
     assert visible.startswith(shown)
@@ -172,14 +176,14 @@ def test_what_was_shown_stays_shown(text: str, more: str) -> None:
 
 @settings(max_examples=60)
 @given(DOCUMENTS)
-def test_what_is_seen_is_in_the_text_in_its_order(text: str) -> None:
+def test_visible_text_is_a_subsequence_of_the_input(text: str) -> None:
     rest = iter(text)
     assert all(char in rest for char in filter_leaks(text, TOOLS).visible)
 
 
 @settings(max_examples=60)
 @given(cut_documents())
-def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
+def test_reported_leaks_are_never_retracted(chunks: list[str]) -> None:
     leaks = LeakFilter(TOOLS)
     told: list[tuple[str, int]] = []
     for chunk in chunks:
@@ -191,7 +195,9 @@ def test_a_leak_once_told_is_never_taken_back(chunks: list[str]) -> None:
 
 @settings(max_examples=60)
 @given(cut_documents(), NAMES, MODES)
-def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Reasoning) -> None:
+def test_withheld_text_is_bounded(
+    chunks: list[str], tools: tuple[str, ...], mode: Reasoning
+) -> None:
     leaks = LeakFilter(tools, reasoning=mode)
     for chunk in chunks:
         leaks.feed(chunk)
@@ -202,7 +208,7 @@ def test_little_is_held_back(chunks: list[str], tools: tuple[str, ...], mode: Re
 
 @settings(max_examples=60)
 @given(st.text(), st.integers(1, 5))
-def test_any_text_at_all(text: str, size: int) -> None:
+def test_filter_accepts_any_text(text: str, size: int) -> None:
     leaks = LeakFilter(TOOLS)
     visible = "".join([leaks.feed(text[at : at + size]) for at in range(0, len(text), size)])
     assert (visible + leaks.close(), leaks.leaks) == filter_leaks(text, TOOLS)

@@ -48,7 +48,7 @@ def label(case: Case) -> str:
 
 
 class TestCases:
-    def test_the_reader_sees_what_may_be_seen(self) -> None:
+    def test_visible_text_of_cases(self) -> None:
         def check(case: Case) -> None:
             visible, leaks = stream(case.filter(), [case.text])
             assert visible == case.visible
@@ -56,7 +56,7 @@ class TestCases:
 
         check_each(CASES, check, label)
 
-    def test_the_leak_is_told(self) -> None:
+    def test_reported_leaks_of_cases(self) -> None:
         def check(case: Case) -> None:
             _, leaks = stream(case.filter(), [case.text])
             assert {leak.family for leak in leaks} == ({case.family} if case.leak else set())
@@ -69,7 +69,7 @@ class TestCases:
 
         check_each(CASES, check, label)
 
-    def test_a_cut_changes_nothing(self) -> None:
+    def test_one_chunk_border_does_not_matter(self) -> None:
         """Try every eighth cut of a case, beginning at another place in each of eight cases."""
 
         def check(numbered: tuple[int, Case]) -> None:
@@ -79,10 +79,10 @@ class TestCases:
         check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
 
     @pytest.mark.long
-    def test_no_cut_changes_anything(self) -> None:
+    def test_no_chunk_border_matters(self) -> None:
         check_each(CASES, lambda case: check_cuts(case, range(len(case.text) + 1)), label)
 
-    def test_the_size_of_chunks_changes_nothing(self) -> None:
+    def test_chunk_size_does_not_matter(self) -> None:
         """Try two sizes with each case: that of one character, which cuts at every place."""
 
         def check(numbered: tuple[int, Case]) -> None:
@@ -92,7 +92,7 @@ class TestCases:
         check_each(enumerate(CASES), check, lambda numbered: label(numbered[1]))
 
     @pytest.mark.long
-    def test_no_size_of_chunks_changes_anything(self) -> None:
+    def test_no_chunk_size_matters(self) -> None:
         check_each(CASES, lambda case: check_sizes(case, (1, *SIZES)), label)
 
 
@@ -109,7 +109,7 @@ def check_sizes(case: Case, sizes: Iterable[int]) -> None:
         assert stream(case.filter(), chunks) == whole, size
 
 
-def test_lines_before_a_call_change_nothing_about_it() -> None:
+def test_lines_before_a_call_do_not_affect_it() -> None:
     def check(case: Case) -> None:
         is_standalone = stream(case.filter(), [case.text])[1]
         for before in ("第一行。\n", "First line.\n\n", "`code` and\n> "):
@@ -123,7 +123,7 @@ def test_lines_before_a_call_change_nothing_about_it() -> None:
 
 
 class TestFilter:
-    def test_text_comes_out_as_it_comes_in(self) -> None:
+    def test_prose_is_streamed_without_delay(self) -> None:
         leaks = LeakFilter(TOOLS)
         assert [leaks.feed(word) for word in ("The ", "deploy ", "is ", "done.")] == [
             "The ",
@@ -134,7 +134,7 @@ class TestFilter:
         assert leaks.close() == ""
         assert leaks.leaks == []
 
-    def test_a_leak_is_told_as_soon_as_it_is_one(self) -> None:
+    def test_leak_is_reported_as_soon_as_it_is_certain(self) -> None:
         leaks = LeakFilter(TOOLS)
         assert leaks.feed("Wait <tool_call>") == "Wait "
         assert leaks.leaks == []
@@ -143,26 +143,26 @@ class TestFilter:
         leaks.feed('name": "search_memory"')
         assert leaks.leaks == [Leak("hermes_json", 5, "search_memory")]
 
-    def test_everything_behind_a_call_is_hidden(self) -> None:
+    def test_everything_after_a_call_is_hidden(self) -> None:
         leaks = LeakFilter(TOOLS)
         assert leaks.feed(f"A {CALL} and more") == "A "
         assert leaks.feed("and more") == ""
         assert leaks.close() == ""
 
-    def test_without_tools_only_what_is_clear_by_itself_counts(self) -> None:
+    def test_without_tools_only_unambiguous_formats_match(self) -> None:
         bare = '{"name": "search_memory", "arguments": {}}'
         assert filter_leaks(bare) == (bare, [])
         assert filter_leaks(bare, TOOLS).visible == ""
         assert filter_leaks(CALL).visible == ""
 
-    def test_one_filter_reads_one_answer(self) -> None:
+    def test_closed_filter_rejects_more_text(self) -> None:
         leaks = LeakFilter(TOOLS)
         leaks.close()
         assert leaks.close() == ""
         with pytest.raises(ValueError, match="create a new one for each answer"):
             leaks.feed("more")
 
-    def test_mistakes_of_the_caller_are_told(self) -> None:
+    def test_invalid_arguments_are_rejected(self) -> None:
         with pytest.raises(
             InvalidArgument, match="a list of names, not the string 'search_memory'"
         ):
@@ -170,40 +170,40 @@ class TestFilter:
         with pytest.raises(InvalidArgument, match="reasoning False is unknown"):
             LeakFilter(TOOLS, reasoning=cast("Reasoning", False))
 
-    def test_filters_do_not_know_of_each_other(self) -> None:
+    def test_filters_are_independent(self) -> None:
         first, second = LeakFilter(TOOLS), LeakFilter(TOOLS)
         first.feed(CALL)
         assert second.feed("text ") == "text "
         assert second.leaks == []
 
-    def test_an_empty_piece_changes_nothing(self) -> None:
+    def test_empty_chunk_is_ignored(self) -> None:
         text = "x commentary to=functions.search_memory json{}"
         chunks = [piece for char in text for piece in ("", char, "")]
         assert stream(LeakFilter(TOOLS), chunks) == stream(LeakFilter(TOOLS), [text])
         inside_a_word = ["mus", "", "commentary to=functions.search_memory json{}"]
         assert stream(LeakFilter(TOOLS), inside_a_word)[0].startswith("mus")
 
-    def test_names_in_any_script(self) -> None:
+    def test_tool_names_in_any_script(self) -> None:
         visible, leaks = filter_leaks('{"name": "查询记忆", "arguments": {}}', ["查询记忆"])
         assert (visible, [leak.name for leak in leaks]) == ("", ["查询记忆"])
 
-    def test_names_with_marks_of_patterns(self) -> None:
+    def test_tool_names_with_pattern_characters(self) -> None:
         assert filter_leaks("a|b(x=1)", ["a|b"]).visible == ""
         assert filter_leaks("a(x=1)", ["a|b"]).leaks == []
 
-    def test_a_thought_may_be_open_from_the_start(self) -> None:
+    def test_text_may_begin_inside_reasoning(self) -> None:
         assert filter_leaks("hm</think>Yes", TOOLS, reasoning="open").visible == "Yes"
         assert filter_leaks("hm", TOOLS, reasoning="open").visible == ""
 
 
 class TestMarkdown:
-    def test_code_is_left_alone(self) -> None:
+    def test_markdown_code_is_unchanged(self) -> None:
         def check(text: str) -> None:
             assert filter_leaks(text, TOOLS) == (text, [])
 
         check_each(CODE, check)
 
-    def test_what_is_no_code_is_filtered(self) -> None:
+    def test_text_outside_markdown_code_is_filtered(self) -> None:
         def check(around: tuple[str, str]) -> None:
             before, after = around
             visible, leaks = filter_leaks(before + CALL + after, TOOLS)
@@ -212,6 +212,6 @@ class TestMarkdown:
 
         check_each(AROUND_NO_CODE, check)
 
-    def test_a_stray_mark_does_not_undo_a_span_behind_it(self) -> None:
+    def test_stray_backtick_does_not_break_a_later_span(self) -> None:
         text = f"it`s said: `` {CALL} ``\nmore"
         assert filter_leaks(text, TOOLS) == (text, [])

@@ -31,7 +31,7 @@ SPELLINGS: list[tuple[str, str]] = [
 ]
 
 
-def test_many_spellings_become_one() -> None:
+def test_spellings_are_normalised() -> None:
     def check(case: tuple[str, str]) -> None:
         written, plain = case
         assert normalize(written) == plain
@@ -53,7 +53,7 @@ OFFSETS: list[tuple[str, list[int] | None]] = [
 ]
 
 
-def test_offsets_point_into_the_original() -> None:
+def test_offsets_refer_to_the_original_text() -> None:
     def check(case: tuple[str, list[int] | None]) -> None:
         text, offsets = case
         assert normalize_with_offsets(text)[1] == offsets
@@ -71,13 +71,13 @@ def test_offsets_point_into_the_original() -> None:
         ("北京", "北京"),
     ],
 )
-def test_accents_are_taken_off(word: str, bare: str) -> None:
+def test_strip_accents(word: str, bare: str) -> None:
     assert strip_accents(word) == bare
 
 
 @settings(deadline=None)
 @given(TEXTS)
-def test_normalising_twice_changes_nothing(text: str) -> None:
+def test_normalising_is_idempotent(text: str) -> None:
     once = normalize(text)
     assert normalize(once) == once
 

@@ -54,7 +54,7 @@ READINGS: list[tuple[str, Query]] = [
 ]
 
 
-def test_reads_words_operators_and_groups() -> None:
+def test_parses_words_operators_and_groups() -> None:
     def check(case: tuple[str, Query]) -> None:
         text, expected = case
         assert parse_query(text) == expected
@@ -75,7 +75,7 @@ FULL_WIDTH: list[tuple[str, str]] = [
 ]
 
 
-def test_full_width_syntax_means_the_same() -> None:
+def test_full_width_syntax_is_equivalent() -> None:
     def check(case: tuple[str, str]) -> None:
         text, plain = case
         assert parse_query(text) == parse_query(plain)
@@ -89,7 +89,7 @@ SINGLE_WORDS: list[str] = [
 ]
 
 
-def test_a_word_is_everything_up_to_space_quote_or_parenthesis() -> None:
+def test_word_ends_at_space_quote_or_parenthesis() -> None:
     def check(word: str) -> None:
         assert parse_query(word) == Term(word)
         assert parse_query(f"({word})") == Term(word)
@@ -141,7 +141,7 @@ ERRORS: list[tuple[str, int, str]] = [
 ]
 
 
-def test_errors_name_the_place() -> None:
+def test_syntax_errors_have_positions() -> None:
     def check(case: tuple[str, int, str]) -> None:
         text, position, message = case
         with pytest.raises(QuerySyntaxError, match=message) as caught:
@@ -159,7 +159,7 @@ def test_nesting_is_limited() -> None:
         assert caught.value.position == 50 * width
 
 
-def test_nesting_beside_each_other_is_not_nesting() -> None:
+def test_adjacent_groups_do_not_count_as_nesting() -> None:
     query = parse_query("(a) " * 2000)
     assert isinstance(query, QueryAnd)
     assert len(query.parts) == 2000
@@ -182,7 +182,7 @@ def test_length_is_limited() -> None:
         (Prefix("北京"), "北京*"),
     ],
 )
-def test_prints_with_as_few_parentheses_as_possible(query: Query, expected: str) -> None:
+def test_to_text_uses_minimal_parentheses(query: Query, expected: str) -> None:
     assert to_text(query) == expected
     assert parse_query(expected) == query
 
@@ -197,7 +197,7 @@ def test_prints_with_as_few_parentheses_as_possible(query: Query, expected: str)
         ("a a", ["a", "a"]),
     ],
 )
-def test_positive_words_leave_out_what_is_negated(text: str, words: list[str]) -> None:
+def test_positive_words_omit_negated_words(text: str, words: list[str]) -> None:
     assert positive_words(parse_query(text)) == words
 
 
@@ -241,12 +241,12 @@ _QUERIES: st.SearchStrategy[Query] = st.recursive(_LEAVES, _compose, max_leaves=
 
 
 @given(_QUERIES)
-def test_a_printed_query_reads_back(query: Query) -> None:
+def test_to_text_round_trips(query: Query) -> None:
     assert parse_query(to_text(query)) == query
 
 
 @given(st.text(alphabet='ab AND OR NOT()（）"“”「」*＊北京! \n', max_size=60))
-def test_any_text_is_a_query_or_a_syntax_error_within_it(text: str) -> None:
+def test_any_text_parses_or_raises_a_syntax_error_inside_it(text: str) -> None:
     try:
         query, position = parse_query(text), 0
     except QuerySyntaxError as error:

@@ -71,7 +71,7 @@ MARKS: list[tuple[str, list[str], str]] = [
 ]
 
 
-def test_marks() -> None:
+def test_highlights_matches() -> None:
     def check(case: tuple[str, list[str], str]) -> None:
         content, words, expected = case
         assert marked(content, *words) == expected
@@ -79,7 +79,7 @@ def test_marks() -> None:
     check_each(MARKS, check)
 
 
-def test_long_questions_are_marked_too() -> None:
+def test_highlights_long_questions() -> None:
     question = " ".join(f"word{number}" for number in range(60))
     assert marked("see word7 and word59, not word60", question) == (
         "see [word7] and [word59], not word60"
@@ -87,19 +87,19 @@ def test_long_questions_are_marked_too() -> None:
     assert marked("我们在北京讨论", "北京" + "很好" * 20) == "我们在[北京]讨论"
 
 
-def test_a_passage_shows_the_surroundings_of_its_match() -> None:
+def test_passage_includes_context_of_its_match() -> None:
     content = ENGLISH * 10 + "A whale sings. " + ENGLISH * 10
     (passage,) = snippets(content, ["whale"], length=60)
     assert passage == "…lazy dog near port 8080. A <em>whale</em> sings. The quick brown fox…"
 
 
-def test_chinese_is_cut_after_punctuation_or_between_words() -> None:
+def test_chinese_passages_end_at_punctuation_or_word_borders() -> None:
     content = CHINESE * 5 + "图书馆里有一本关于机器学习的新书" + CHINESE * 5
     (passage,) = snippets(content, ["机器学习"], length=30)
     assert passage == "…图书馆里有一本关于<em>机器学习</em>的新书我们昨天在北京大学…"
 
 
-def test_the_passage_with_the_most_different_terms_comes_first() -> None:
+def test_passage_with_most_distinct_terms_ranks_first() -> None:
     gap = ENGLISH * 5
     content = f"whale {gap} whale whale {gap} whale shark {gap} shark"
     passages = snippets(content, ["whale", "shark"], length=40)
@@ -118,12 +118,12 @@ def test_passages_do_not_overlap() -> None:
     assert len(numbers) == len(set(numbers))
 
 
-def test_a_match_longer_than_the_passage_is_shown_whole() -> None:
+def test_match_longer_than_the_passage_is_not_cut() -> None:
     word = "x" * 200
     assert snippets(f"a {word} b", [word], length=20) == [f"…<em>{word}</em>…"]
 
 
-def test_without_a_match_the_beginning_is_shown() -> None:
+def test_snippet_without_match_is_the_start() -> None:
     assert snippets(ENGLISH * 3, ["whale"], length=20) == ["The quick brown fox…"]
     assert snippets("short", ["whale"]) == ["short"]
     assert snippets(" \n", ["whale"]) == []
@@ -158,7 +158,7 @@ def test_previews_are_cut_between_words() -> None:
 
 
 @pytest.mark.parametrize(("length", "limit"), [(0, 3), (-1, 3), (120, 0)])
-def test_sizes_below_one_are_refused(length: int, limit: int) -> None:
+def test_sizes_below_one_are_rejected(length: int, limit: int) -> None:
     with pytest.raises(InvalidArgument, match="1 or more"):
         snippets("text", ["text"], length=length, limit=limit)
 
@@ -218,7 +218,7 @@ _FRAGMENTS = st.sampled_from(
 
 @settings(deadline=None)
 @given(st.lists(_FRAGMENTS, max_size=30).map("".join), st.sampled_from(["whale", "京"]))
-def test_one_word_is_marked_exactly_where_analysis_finds_it(content: str, word: str) -> None:
+def test_highlights_agree_with_analysis(content: str, word: str) -> None:
     (term,) = analyze(word).atoms
     expected = content
     for found in reversed(list(locate(content))):
@@ -231,7 +231,7 @@ def test_one_word_is_marked_exactly_where_analysis_finds_it(content: str, word: 
 
 @settings(deadline=None)
 @given(st.lists(_PIECES, max_size=60).map("".join), WORDS, st.integers(40, 80))
-def test_cuts_fall_between_words_and_characters(
+def test_passages_end_between_words_and_characters(
     content: str, words: list[str], length: int
 ) -> None:
     assume("½" not in content)  # a match can end in the middle of what it stands for
@@ -263,7 +263,7 @@ def fill(filler: str, size: int) -> str:
     return (filler * (size // len(filler) + 1))[:size] + " 蓝鲸 whale"
 
 
-def test_a_match_at_the_end_of_a_megabyte_takes_as_many_calls_as_one_at_the_beginning() -> None:
+def test_match_at_the_end_of_a_megabyte_takes_no_more_calls() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         filler, words = case
         near, far = fill(filler, 1_000), fill(filler, 1_000_000)
@@ -278,7 +278,7 @@ def test_a_match_at_the_end_of_a_megabyte_takes_as_many_calls_as_one_at_the_begi
 
 
 @pytest.mark.long
-def test_a_match_at_the_end_of_a_long_text_takes_linear_time() -> None:
+def test_match_at_the_end_of_long_text_takes_linear_time() -> None:
     def seconds(content: str, words: list[str]) -> float:
         start = time.process_time()
         snippets(content, words)

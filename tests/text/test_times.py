@@ -400,7 +400,7 @@ ON_OTHER_DAYS: list[tuple[datetime, str, str]] = [
 ]
 
 
-def test_the_day_it_is_said_on_matters() -> None:
+def test_relative_times_depend_on_the_current_day() -> None:
     def check(case: tuple[datetime, str, str]) -> None:
         now, text, expected = case
         assert read(text, now) == expected
@@ -420,7 +420,7 @@ STATEMENTS: list[tuple[datetime, str, str, str]] = [
 ]
 
 
-def test_statements_look_both_ways() -> None:
+def test_statements_use_the_nearest_occurrence() -> None:
     def check(case: tuple[datetime, str, str, str]) -> None:
         now, text, past, near = case
         for leaning, expected in ((True, past), (False, near)):
@@ -491,7 +491,7 @@ def phrases(table: str) -> list[str]:
     return [phrase.strip() for line in table.strip().splitlines() for phrase in line.split("|")]
 
 
-def test_no_time() -> None:
+def test_words_that_are_not_times() -> None:
     def check(text: str) -> None:
         assert find_times(text, WEDNESDAY) == []
 
@@ -524,7 +524,7 @@ SENTENCES: list[tuple[str, list[str]]] = [
 ]
 
 
-def test_the_words_of_a_sentence_are_told_apart() -> None:
+def test_times_within_sentences() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         text, words = case
         assert [span.text for span in find_times(text, WEDNESDAY)] == words
@@ -555,7 +555,7 @@ def test_full_width_and_traditional_characters() -> None:
     check_each(SPELLINGS, check)
 
 
-def test_positions_are_those_of_the_input() -> None:
+def test_positions_refer_to_the_input() -> None:
     text = "İstanbul，上週三　Ｌａｓｔ Ｗｅｅｋ"
     assert [(span.position, span.text) for span in find_times(text, WEDNESDAY)] == [
         (9, "上週三"),
@@ -582,7 +582,7 @@ IN_ZONES: list[tuple[tzinfo, datetime, str, str]] = [
 ]
 
 
-def test_days_are_those_of_the_zone() -> None:
+def test_days_follow_the_time_zone() -> None:
     def check(case: tuple[tzinfo, datetime, str, str]) -> None:
         zone, now, text, expected = case
         assert read(text, now, zone) == expected
@@ -590,7 +590,7 @@ def test_days_are_those_of_the_zone() -> None:
     check_each(IN_ZONES, check)
 
 
-def test_a_day_that_a_country_skipped_is_no_time() -> None:
+def test_day_skipped_by_a_country_is_not_a_time() -> None:
     assert find_times("2011-12-30", WEDNESDAY, ZoneInfo("Pacific/Apia")) == []
 
 
@@ -626,7 +626,7 @@ def test_spans_of_any_text_at_any_time(text: str, now: datetime, zone: tzinfo) -
 
 
 @given(text=TEXTS, before=st.sampled_from(["", "好的。", "Well, ", "，，"]))
-def test_a_text_is_read_the_same_wherever_it_stands(text: str, before: str) -> None:
+def test_surrounding_text_does_not_change_times(text: str, before: str) -> None:
     alone = find_times("\n" + text, WEDNESDAY)
     moved = find_times(before + "\n" + text, WEDNESDAY)
     assert [(span.position + len(before), bounds(span)) for span in alone] == [

@@ -70,7 +70,7 @@ def test_analysis() -> None:
     check_each(ANALYSES, check)
 
 
-def test_language_names_stand_before_chinese() -> None:
+def test_programming_language_names_before_chinese() -> None:
     assert analyze("用C++写").atoms == ["用", "c++", "写"]
 
 
@@ -88,7 +88,7 @@ SCRIPTS: list[tuple[str, str]] = [
 ]
 
 
-def test_traditional_and_simplified_are_found_alike() -> None:
+def test_traditional_and_simplified_share_terms() -> None:
     def check(case: tuple[str, str]) -> None:
         traditional, simplified = case
         assert analyze(traditional) == analyze(simplified)
@@ -104,13 +104,13 @@ def test_spellings_share_a_stem(one: str, other: str) -> None:
     assert analyze(one).atoms == analyze(other).atoms
 
 
-def test_a_stem_has_neither_case_accent_nor_apostrophe() -> None:
+def test_stem_removes_case_accents_and_apostrophes() -> None:
     assert [stem(word) for word in ("Studies", "Élan", "O'Reilly", "x86")] == [
         *("studi", "elan", "oreilli", "x86")
     ]
 
 
-def test_an_endless_chunk_is_no_extra() -> None:
+def test_very_long_chunk_is_not_an_extra() -> None:
     assert analyze("a-" * MAX_EXTRA_LENGTH + "a").extras == []
 
 
@@ -131,13 +131,13 @@ def test_single_characters_of_spaceless_scripts(term: str, expected: bool) -> No
         ("㎏ x", ["㎏", "x"]),
     ],
 )
-def test_locations_are_those_of_the_original_text(text: str, pieces: list[str]) -> None:
+def test_locations_refer_to_the_original_text(text: str, pieces: list[str]) -> None:
     assert [text[found.start : found.end] for found in locate(text)] == pieces
 
 
 @settings(deadline=None)
 @given(TEXTS)
-def test_search_text_reads_back(text: str) -> None:
+def test_search_text_round_trips(text: str) -> None:
     analysis = analyze(text)
     line = analysis.to_search_text()
     assert Analysis.from_search_text(line) == analysis
@@ -146,7 +146,7 @@ def test_search_text_reads_back(text: str) -> None:
 
 @settings(deadline=None)
 @given(TEXTS)
-def test_locations_name_every_atom_in_order(text: str) -> None:
+def test_locations_cover_every_atom_in_order(text: str) -> None:
     located = list(locate(text))
     assert [found.term for found in located] == [a for a in analyze(text).atoms if a != BREAK]
     assert all(0 <= found.start < found.end <= len(text) for found in located)
@@ -154,7 +154,7 @@ def test_locations_name_every_atom_in_order(text: str) -> None:
 
 @settings(deadline=None)
 @given(TEXTS)
-def test_locations_overlap_only_in_a_character_that_stands_for_several(text: str) -> None:
+def test_locations_overlap_only_in_compatibility_characters(text: str) -> None:
     located = list(locate(text))
     for before, after in pairwise(located):
         assert before.start <= after.start

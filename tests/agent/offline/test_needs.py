@@ -27,14 +27,14 @@ IN_ANOTHER = (
 )
 
 
-def test_needed() -> None:
+def test_requests_that_need_a_recall() -> None:
     def check(text: str) -> None:
         assert needs_recall(text, []).needed
 
     check_each(NEEDED, check)
 
 
-def test_not_needed() -> None:
+def test_requests_that_need_no_recall() -> None:
     def check(text: str) -> None:
         verdict = needs_recall(text, [])
         assert not verdict.needed, verdict.reason
@@ -42,26 +42,26 @@ def test_not_needed() -> None:
     check_each(NOT_NEEDED, check)
 
 
-def test_what_stands_in_the_conversation_needs_no_recall() -> None:
+def test_reference_to_this_conversation_needs_no_recall() -> None:
     def check(case: tuple[str, list[str]]) -> None:
         assert not needs_recall(*case).needed
 
     check_each(IN_THE_CONVERSATION, check)
 
 
-def test_another_conversation_needs_one_whatever_was_said_here() -> None:
+def test_reference_to_another_conversation_needs_a_recall() -> None:
     def check(text: str) -> None:
         assert needs_recall(text, ["Write a story about a lighthouse.", "讲讲黑洞"]).needed
 
     check_each(IN_ANOTHER, check)
 
 
-def test_a_person_beside_machine_made_text_is_heard() -> None:
+def test_request_next_to_machine_text_is_recognised() -> None:
     code = "```python\nraise ValueError\n```"
     assert needs_recall(f"Fix it the way you suggested last time:\n{code}", []).needed
     assert not needs_recall(f"What does this do?\n{code}", []).needed
 
 
-def test_verdicts_say_why() -> None:
+def test_recall_need_has_a_reason() -> None:
     assert "上次" in needs_recall("上次方案", []).reason
     assert needs_recall("hello", []).reason

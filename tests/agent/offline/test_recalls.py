@@ -71,14 +71,14 @@ def contents(result: RecallResult) -> list[str]:
         ("what did I say on March 7 about basil", "I want to grow basil on the windowsill"),
     ],
 )
-async def test_what_is_meant_comes_first(history: Library, text: str, best: str) -> None:
+async def test_intended_memory_ranks_first(history: Library, text: str, best: str) -> None:
     result = await recall(history, text)
     assert contents(result)[0] == best
     assert result.confidence >= 0.4
     assert result.stop_reason == "handoff"
 
 
-async def test_the_assistants_advice_is_found_beside_the_request_for_it(history: Library) -> None:
+async def test_assistant_advice_is_found_next_to_its_request(history: Library) -> None:
     result = await recall(history, "what did you suggest for the basil on the windowsill?")
     assert "Water it from below and pinch the tips every week." in contents(result)
 
@@ -86,18 +86,20 @@ async def test_the_assistants_advice_is_found_beside_the_request_for_it(history:
 @pytest.mark.parametrize(
     ("text", "missing"), [("我养的鹦鹉叫什么名字", "鹦鹉"), ("Where is my bicycle?", "bicycle")]
 )
-async def test_what_was_never_said_is_asked_for(history: Library, text: str, missing: str) -> None:
+async def test_unknown_fact_leads_to_a_follow_up_question(
+    history: Library, text: str, missing: str
+) -> None:
     result = await recall(history, text)
     assert result.abstained
     assert result.confidence <= 0.2
     assert missing in (result.handoff.follow_up_question or "")
 
 
-async def test_a_bare_reference_is_resolved_by_the_session(history: Library) -> None:
+async def test_bare_reference_is_resolved_by_the_session(history: Library) -> None:
     result = await recall(history, "就按之前那个来", session="paint")
     assert "我们把走廊刷成浅灰色吧" in contents(result)
 
 
-async def test_equal_recalls_are_equal(history: Library) -> None:
+async def test_recalls_are_deterministic(history: Library) -> None:
     first, second = [await recall(history, "What is Ingrid allergic to?") for _ in range(2)]
     assert first.trace.fixed() == second.trace.fixed()

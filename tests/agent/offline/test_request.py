@@ -85,7 +85,7 @@ EXACT_WORDS: tuple[tuple[str, tuple[str, ...]], ...] = (
 )
 
 
-def test_exact_words() -> None:
+def test_exact_terms() -> None:
     def check(case: tuple[str, tuple[str, ...]]) -> None:
         text, exact = case
         assert read(text).exact_terms == exact
@@ -107,7 +107,7 @@ TIMES_OF_SAYING: tuple[tuple[str, str | None], ...] = (
 )
 
 
-def test_a_time_of_saying_is_told_from_a_time_of_the_event() -> None:
+def test_times_of_speech_and_of_events_are_distinguished() -> None:
     def check(case: tuple[str, str | None]) -> None:
         text, said = case
         span = read(text).times.message_span
@@ -127,7 +127,7 @@ ROUGH_TIMES: tuple[tuple[str, int | None], ...] = (
 )
 
 
-def test_rough_times_are_leanings() -> None:
+def test_vague_times_set_the_recency() -> None:
     def check(case: tuple[str, int | None]) -> None:
         text, days = case
         assert read(text).times.recency_days == days
@@ -151,7 +151,7 @@ WHOSE: tuple[tuple[str, str | None], ...] = (
 )
 
 
-def test_whose_words_are_asked_for() -> None:
+def test_speaker_role() -> None:
     def check(case: tuple[str, str | None]) -> None:
         text, whose = case
         assert read(text).speaker_role == whose
@@ -170,7 +170,7 @@ KINDS: tuple[tuple[str, str], ...] = (
 )
 
 
-def test_kinds_of_questions() -> None:
+def test_question_kinds() -> None:
     def check(case: tuple[str, str]) -> None:
         text, asks = case
         assert read(text).question_kind == asks
@@ -178,19 +178,19 @@ def test_kinds_of_questions() -> None:
     check_each(KINDS, check)
 
 
-def test_exact_words_alone_are_searched_by_keyword() -> None:
+def test_exact_terms_alone_use_keyword_search() -> None:
     assert read("/etc/hub/hub.yaml").mode == "keyword"
     assert read("why did we change /etc/hub/hub.yaml in production").mode == "hybrid"
 
 
-def test_the_words_before_are_there_latest_first() -> None:
+def test_earlier_messages_are_latest_first() -> None:
     reading = read("我想养一只鹦鹉", "好的", "或者金鱼", "都可以", "那个呢")
     assert reading.is_bare
     assert reading.context_words[0] == "金鱼"
     assert "鹦鹉" in reading.context_words
 
 
-def test_the_last_user_message_is_asked_though_others_follow() -> None:
+def test_last_user_message_is_the_request() -> None:
     said = [
         {"n": 1, "role": "user", "text": "上次的鹦鹉"},
         {"n": 2, "role": "assistant", "text": "请稍等"},
@@ -206,11 +206,11 @@ _ANY = st.text(max_size=200) | st.text(
 
 
 @given(_ANY, _ANY)
-def test_any_text_can_be_read(asked: str, earlier: str) -> None:
+def test_any_text_can_be_parsed(asked: str, earlier: str) -> None:
     reading = read(earlier, asked)
     assert not reading.is_bare or reading.references
     assert needs_recall(asked, [earlier]).reason
 
 
-def test_nothing_can_be_read() -> None:
+def test_empty_conversation_can_be_parsed() -> None:
     assert parse_request([], NOW, ZONE).is_empty

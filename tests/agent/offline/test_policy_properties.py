@@ -1,4 +1,4 @@
-"""Whatever tools answer, the rules end in a handoff and keep the loop's rules on the way."""
+"""Properties of the recall rule: whatever tools answer, it ends in a valid handoff."""
 
 import json
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.agent.tools.models import HandoffInput, SearchMemoriesInput
 from memrecall.model.offline import RuleCall
-from tests.agent.offline.playing import briefing, play
+from tests.agent.offline.simulation import briefing, simulate
 
 _TEXT = st.text(max_size=40) | st.sampled_from(
     ["上次方案", "那个东西", "as before", "what did you say yesterday?", "我喜欢什么", "", "继续"]
@@ -51,7 +51,7 @@ _MESSAGE = st.fixed_dictionaries(
     st.booleans(),
 )
 @settings(max_examples=40)
-def test_every_play_ends_well(
+def test_every_recall_ends_in_a_valid_handoff(
     messages: list[dict[str, Any]], outputs: list[str], older: bool
 ) -> None:
     answers = iter(outputs)
@@ -63,11 +63,11 @@ def test_every_play_ends_well(
         refusal = json.dumps({"approved": False})
         return refusal if call.name == "expand_context_window" else output
 
-    played = play(briefing(messages, older=older), tool)
-    assert played.handoff is not None
-    handed = HandoffInput.model_validate(played.handoff)
+    recall = simulate(briefing(messages, older=older), tool)
+    assert recall.handoff is not None
+    handed = HandoffInput.model_validate(recall.handoff)
     seen = json.dumps(outputs)
     assert all(f'"{key}' in seen or f'\\"{key}' in seen for key in handed.relevant_memory_keys)
     assert handed.relevant_memory_keys or handed.confidence <= 0.8
-    for arguments in played.searches:
+    for arguments in recall.searches:
         SearchMemoriesInput.model_validate(arguments)

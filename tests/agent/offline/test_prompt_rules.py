@@ -23,7 +23,7 @@ async def ask(prompt: str, language: Language, content: str) -> dict[str, object
     return answer
 
 
-async def test_keywords_come_with_weights_and_kinds() -> None:
+async def test_keywords_have_weights_and_types() -> None:
     content = json.dumps({"query": "上周配置的 db_pool_01 连接池", "max_keywords": 4})
     answer = await ask("keywords", "zh", content)
     words = answer["keywords"]
@@ -35,7 +35,7 @@ async def test_keywords_come_with_weights_and_kinds() -> None:
     assert "pool" in str(answer["expanded_query"])
 
 
-async def test_keywords_of_nothing_are_none() -> None:
+async def test_empty_query_has_no_keywords() -> None:
     assert (await ask("keywords", "en", "not json"))["keywords"] == []
 
 

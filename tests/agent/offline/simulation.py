@@ -1,4 +1,4 @@
-"""A loop in small: it plays the recall rule against given tool answers and checks its manners."""
+"""A simulated recall: runs the rule against prepared tool answers and checks the loop's rules."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -69,24 +69,26 @@ def hit(key: str, text: str, score: float = 0.9, **more: Any) -> dict[str, Any]:
     }
 
 
-def found(*hits: dict[str, Any], **more: Any) -> str:
+def search_answer(*hits: dict[str, Any], **more: Any) -> str:
     answer = {"total_found": len(hits), "returned": len(hits), "results": list(hits), **more}
     return json.dumps(answer, ensure_ascii=False)
 
 
-def failed(code: str) -> str:
+def failed_search(code: str) -> str:
     return json.dumps(
         {"success": False, "total_found": 0, "results": [], "error": code, "message": code}
     )
 
 
 @dataclass
-class Played:
+class SimulatedRecall:
     """What the rule did: its calls in order, and the arguments of its handoff."""
 
     calls: list[RuleCall] = field(default_factory=list)
     thoughts: list[str] = field(default_factory=list)
-    made: list[dict[str, Any]] = field(default_factory=list)  # searches that were not refused
+    accepted_searches: list[dict[str, Any]] = field(
+        default_factory=list
+    )  # searches that were not refused
     handoff: dict[str, Any] | None = None
     expansion: dict[str, Any] | None = None
 
@@ -95,39 +97,39 @@ class Played:
         return [call.arguments for call in self.calls if call.name == "search_memories"]
 
 
-def play(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> Played:
-    """Play one iteration; every breach of the loop's rules is an AssertionError."""
+def simulate(text: str, tool: Tool, *, tools: tuple[str, ...] = TOOLS) -> SimulatedRecall:
+    """Simulate one iteration; every breach of the loop's rules is an AssertionError."""
     messages: list[LLMMessage] = [UserMessage(content=text, source="memrecall")]
-    played = Played()
+    recall = SimulatedRecall()
     in_a_row = 0
     for turn in range(MOST_TURNS):
         forced = "handoff" if turn == MOST_TURNS - 1 else None
         request = RuleRequest("recall", "en", tuple(messages), tools, forced, True)
         answer = decide_recall_turn(request)
         assert answer.calls, "a turn without a call"
-        played.thoughts.append(answer.thought)
+        recall.thoughts.append(answer.thought)
         results: list[FunctionExecutionResult] = []
         calls: list[FunctionCall] = []
         for call in answer.calls:
             assert call.name in ((forced,) if forced else tools)
             json.dumps(call.arguments)
-            name = f"call_{len(played.calls)}"
+            name = f"call_{len(recall.calls)}"
             if call.name == "search_memories":
-                assert call.arguments not in played.made, "a search was repeated"
+                assert call.arguments not in recall.accepted_searches, "a search was repeated"
                 in_a_row += 1
                 assert in_a_row <= 3, "four searches in a row"
             else:
                 in_a_row = 0
-            played.calls.append(call)
+            recall.calls.append(call)
             if call.name == "handoff":
-                played.handoff = call.arguments
-                return played
+                recall.handoff = call.arguments
+                return recall
             output = tool(call)
             if call.name == "search_memories" and "too_many_searches" not in output:
-                played.made.append(call.arguments)
+                recall.accepted_searches.append(call.arguments)
             if call.name == "expand_context_window" and json.loads(output).get("approved"):
-                played.expansion = call.arguments
-                return played
+                recall.expansion = call.arguments
+                return recall
             arguments = json.dumps(call.arguments, ensure_ascii=False)
             calls.append(FunctionCall(id=name, name=call.name, arguments=arguments))
             results.append(
