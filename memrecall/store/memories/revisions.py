@@ -57,7 +57,7 @@ _VECTOR_KEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryChange:
+class PendingChange:
     """A pending change of one row, and its history entry."""
 
     row: Mapping[str, Any]
@@ -108,7 +108,7 @@ class MemoryChange:
 
 
 async def write_changes(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange], actor: str
+    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange], actor: str
 ) -> None:
     """Write changes of one user's memories and their history; the caller saves the locks."""
     if not changes:
@@ -140,7 +140,7 @@ async def _last_numbers(
 
 
 async def _update_vectors(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange]
+    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange]
 ) -> None:
     """Remove the vectors of changed texts; give the others to readers again."""
     stale = [change.key for change in changes if change.changes_text]
