@@ -26,7 +26,7 @@ from memrecall.store.database.tables import (
     vectors,
 )
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, UserVersion
-from memrecall.store.graph.relations import Graph
+from memrecall.store.graph import Graph
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.changes import (

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
 from memrecall.store.database.statements import come_after, require_limit, split
@@ -45,14 +45,6 @@ class MemoryQuery:
 
 
 CURRENT = MemoryQuery()
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMemoryPage:
-    """A page of memories, and the cursor of the next page if there is one."""
-
-    items: tuple[MemoryRecord, ...]
-    next_cursor: str | None = None
 
 
 class Memories:
@@ -111,7 +103,7 @@ class MemoryList:
 
     async def page(
         self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
-    ) -> StoredMemoryPage:
+    ) -> StoredPage[MemoryRecord]:
         """Return a page of memories, latest first."""
         require_limit("limit", limit, LARGEST_PAGE)
         binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
@@ -121,13 +113,15 @@ class MemoryList:
             created_at, key = open_cursor(self._secret, binding, cursor)
             statement = statement.where(come_after(*order, parse_time(created_at), key))
         statement = statement.order_by(order[0].desc(), order[1])
-        # One row more than the page has shows whether there is a next page.
         rows = await self._database.fetch(statement.limit(limit + 1))
-        items = tuple(_to_record(row) for row in rows[:limit])
-        if len(rows) <= limit:
-            return StoredMemoryPage(items)
-        last = [items[-1].created_at.isoformat(), items[-1].memory_key]
-        return StoredMemoryPage(items, seal_cursor(self._secret, binding, last))
+        records = [_to_record(row) for row in rows]
+        return make_page(
+            records,
+            limit,
+            self._secret,
+            binding,
+            lambda r: [r.created_at.isoformat(), r.memory_key],
+        )
 
     async def get(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""
