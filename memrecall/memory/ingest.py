@@ -220,7 +220,7 @@ class Ingestor:
         for fact in facts:
             if fact.field is not None:
                 same_field = read_filter({"subject": fact.subject, "field": fact.field})
-                page = await store.memory_list(scope).page(
+                page = await store.memories(scope).page(
                     MemoryQuery(same_field), limit=_RELATED_PER_FACT
                 )
                 related |= {record.memory_key: _to_known(record) for record in page.items}

@@ -215,7 +215,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         store = (await self._open()).library.store
         matches = deleted = users = 0
         async for owner in self._scopes(store, scope, user_id):
-            keys = await store.memory_list(owner).keys(query)
+            keys = await store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
             if keys and not dry_run:

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -127,13 +128,8 @@ class Traces:
             created_at, trace_id = open_cursor(self._secret, binding, cursor)
             statement = statement.where(come_after(*_ORDER, parse_time(created_at), trace_id))
         summaries = await self._fetch_latest(statement, limit + 1)
-        return make_page(
-            summaries,
-            limit,
-            self._secret,
-            binding,
-            lambda s: [s.created_at.isoformat(), s.trace_id],
-        )
+        key_of = attrgetter("created_at", "trace_id")
+        return make_page(summaries, limit, self._secret, binding, key_of)
 
     async def since(self, moment: datetime, limit: int) -> list[TraceSummary]:
         """Return the recalls since a moment, latest first."""

@@ -189,7 +189,7 @@ async def test_with_an_assistant_agent(library: Library) -> None:
                 assert not any(answer.is_error for answer in event.content)
 
     assert spoken == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
-    listing = library.store.memory_list(ANN)
+    listing = library.store.memories(ANN)
     assert [record.content for record in (await listing.page()).items] == []
     rows = (await library.store.count("ann"))["memories"]
     assert rows == 2  # the old one and the one that took its place, both still in the history

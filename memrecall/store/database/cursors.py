@@ -7,6 +7,7 @@ import hmac
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from memrecall.errors import InvalidArgument
@@ -29,13 +30,14 @@ def make_page(
     size: int,
     secret: bytes,
     binding: Sequence[object],
-    position: Callable[[Item], Sequence[object]],
+    position: Callable[[Item], tuple[datetime, str]],
 ) -> StoredPage[Item]:
     """Return a page of `size` rows; one row more shows that there is a next page."""
     items = tuple(rows[:size])
     if len(rows) <= size:
         return StoredPage(items)
-    return StoredPage(items, seal_cursor(secret, binding, position(items[-1])))
+    moment, key = position(items[-1])
+    return StoredPage(items, seal_cursor(secret, binding, [moment.isoformat(), key]))
 
 
 def seal_cursor(secret: bytes, binding: Sequence[object], position: Sequence[object]) -> str:

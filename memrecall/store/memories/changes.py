@@ -15,12 +15,7 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import MemoryWriter, with_key
-from memrecall.store.messages.records import (
-    ScopedMessage,
-    WriteResult,
-    insert_messages,
-    with_message_id,
-)
+from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
 from memrecall.types import NewMemory, Origin, check_text
 
 Result = TypeVar("Result")
@@ -183,14 +178,11 @@ async def write_turn(
     Return the keys of the memories in the order of the messages. A message that was stored already
     makes no memory.
     """
-    with_ids = [with_message_id(entry) for entry in entries]
-    with_own_ids = [entry for entry in entries if entry.message.message_id is not None]
 
     async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
-        scopes = {entry.scope for entry in with_ids}
-        locks = await lock_scopes(connection, scopes, with_sessions=True)
-        result = await insert_messages(connection, with_ids, locks, with_own_ids)
-        keys: list[str | None] = [None] * len(with_ids)
+        locks = await lock_scopes(connection, {e.scope for e in entries}, with_sessions=True)
+        result = await insert_messages(connection, entries, locks)
+        keys: list[str | None] = [None] * len(entries)
         batches: dict[Origin, list[NewMemory]] = {}
         for index, (pair, is_new) in enumerate(zip(memories, result.created, strict=True)):
             if pair is not None and is_new:
@@ -199,7 +191,7 @@ async def write_turn(
                 keys[index] = memory.memory_key
                 batches.setdefault(pair[1], []).append(memory)
         for origin, batch in batches.items():
-            writer = MemoryWriter(connection, locks, with_ids[0].scope, actor)
+            writer = MemoryWriter(connection, locks, entries[0].scope, actor)
             await writer.add_new(batch, origin)
         await locks.save(connection)
         return result, keys

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, and_, bindparam, func, or_, select, update
@@ -48,11 +49,12 @@ CURRENT = MemoryQuery()
 
 
 class Memories:
-    """Adds memories to one scope and reads those that are not deleted."""
+    """The memories of one scope: adds them, reads them by key and lists them."""
 
-    def __init__(self, database: Database, scope: Scope) -> None:
+    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
         self._database = database
         self._scope = scope
+        self._secret = cursor_secret
 
     async def add(
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
@@ -73,7 +75,7 @@ class Memories:
         return await self._database.transact(work)
 
     async def get(self, memory_key: str) -> MemoryRecord:
-        """Return one memory; NotFound if the scope has none or may not see it."""
+        """Return one memory; NotFound if the scope has none, may not see it, or it is deleted."""
         records = await self.get_many([memory_key])
         if not records:
             raise memory_not_found(memory_key)
@@ -92,15 +94,6 @@ class Memories:
             records += [_to_record(row) for row in rows]
         return records
 
-
-class MemoryList:
-    """Lists the memories of one scope, latest first."""
-
-    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
-        self._database = database
-        self._scope = scope
-        self._secret = cursor_secret
-
     async def page(
         self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
     ) -> StoredPage[MemoryRecord]:
@@ -115,15 +108,10 @@ class MemoryList:
         statement = statement.order_by(order[0].desc(), order[1])
         rows = await self._database.fetch(statement.limit(limit + 1))
         records = [_to_record(row) for row in rows]
-        return make_page(
-            records,
-            limit,
-            self._secret,
-            binding,
-            lambda r: [r.created_at.isoformat(), r.memory_key],
-        )
+        key_of = attrgetter("created_at", "memory_key")
+        return make_page(records, limit, self._secret, binding, key_of)
 
-    async def get(self, memory_key: str) -> MemoryRecord:
+    async def get_any(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""
         statement = filter_visible(select(memories), self._scope)
         rows = await self._database.fetch(statement.where(memories.c.memory_key == memory_key))

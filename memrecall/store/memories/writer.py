@@ -274,10 +274,7 @@ async def _erase(connection: AsyncConnection, user_id: str, keys: list[str]) -> 
 
 
 def _with_search_text(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-    new = {**row, **values}
-    keywords = (keyword["keyword"] for keyword in new["keywords"])
-    text = memory_search_text(new["summary"], new["content"], keywords)
-    return {**values, "search_text": text}
+    return {**values, "search_text": memory_search_text({**row, **values})}
 
 
 def _require_equal(row: dict[str, Any], stored: Any) -> None:

@@ -1,6 +1,7 @@
 """Reading one user's messages: by time, around a message, along a branch."""
 
 import json
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -200,9 +201,8 @@ class Timeline:
             ts, message_id = open_cursor(self._secret, binding, cursor)
             key, directions = (parse_time(ts), message_id), (desc, asc)
             rows = await self._fetch(_select_beyond(statement, key, count, directions, order))
-        return make_page(
-            rows, page_size, self._secret, binding, lambda m: [m.ts.isoformat(), m.message_id]
-        )
+        key_of = operator.attrgetter("ts", "message_id")
+        return make_page(rows, page_size, self._secret, binding, key_of)
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
@@ -263,14 +263,14 @@ class Timeline:
 
     def _filter(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
         statement = self._select()
-        if filter.since is not None:
-            statement = statement.where(messages.c.ts >= filter.since)
-        if filter.until is not None:
-            statement = statement.where(messages.c.ts < filter.until)
-        if filter.role is not None:
-            statement = statement.where(messages.c.role == filter.role.value)
-        if filter.session_id is not None:
-            statement = statement.where(messages.c.session_id == filter.session_id)
+        for column, compare, value in (
+            (messages.c.ts, operator.ge, filter.since),
+            (messages.c.ts, operator.lt, filter.until),
+            (messages.c.role, operator.eq, filter.role and filter.role.value),
+            (messages.c.session_id, operator.eq, filter.session_id),
+        ):
+            if value is not None:
+                statement = statement.where(compare(column, value))
         return statement
 
     async def _fetch(
