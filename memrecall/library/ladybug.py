@@ -95,7 +95,8 @@ def _add_relation(file: GraphFile, row: Any) -> None:
     ends = {"source": row["source_id"], "destination": row["destination_id"]}
     same = "MATCH (:Entity {id: $source})-[r:Relates {id: $id}]->(:Entity {id: $destination})"
     if not file.ask(f"{same} RETURN r.id", id=row["relation_id"], **ends):
-        cypher.write_relation(file, *ends.values(), _from_json(_RELATION, row))
+        fields = _from_json(_RELATION, row)
+        cypher.write_relation(file, row["source_id"], row["destination_id"], fields)
 
 
 def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """The store: one open database, and the objects that read and write it for a scope."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,13 +30,8 @@ from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.changes import (
     MemoryChanges,
-    PlanOutcome,
-    PlanStep,
-    apply_plan,
-    write_turn,
 )
 from memrecall.store.memories.records import Memories
-from memrecall.store.memories.revisions import Revision, read_history
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
@@ -47,7 +42,6 @@ from memrecall.store.traces import Traces
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.text import TEXT_VERSION
-from memrecall.types import NewMemory, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +76,11 @@ class Store:
         lock_timeout: float = 10.0,
     ) -> "Store":
         """Open a database and upgrade its schema."""
-        database = Database.connect(
+        database = Database(
             location, create=create, durability=durability, lock_timeout=lock_timeout
         )
         try:
-            await database.prepare(lock_timeout)
+            await database.prepare()
             await upgrade(database)
             facts = await _read_facts(database)
         except BaseException:
@@ -115,26 +109,6 @@ class Store:
     def changes(self, scope: Scope) -> MemoryChanges:
         """Return the ways to change the memories of a scope."""
         return MemoryChanges(self.database, scope)
-
-    async def apply_plan(
-        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
-    ) -> list[PlanOutcome]:
-        """Apply the steps that extraction decided on, all or none."""
-        return await apply_plan(self.database, scope, steps, actor)
-
-    async def write_turn(
-        self,
-        entries: Sequence[ScopedMessage],
-        memories: Sequence[tuple[NewMemory, Origin] | None],
-        *,
-        actor: str,
-    ) -> tuple[WriteResult, list[str | None]]:
-        """Store messages of one scope and the memory made from each, all or nothing."""
-        return await write_turn(self.database, entries, memories, actor)
-
-    async def history(self, scope: Scope, memory_key: str) -> list[Revision]:
-        """Return a memory's change history, oldest first, deleted memories included."""
-        return await read_history(self.database, scope, memory_key)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of a scope."""

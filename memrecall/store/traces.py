@@ -15,12 +15,7 @@ from memrecall.scope import Scope
 from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user
-from memrecall.store.database.statements import (
-    come_after,
-    filter_scope,
-    new_id,
-    require_limit,
-)
+from memrecall.store.database.statements import come_after, filter_scope, new_id, require_limit
 from memrecall.store.database.tables import traces
 from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
 

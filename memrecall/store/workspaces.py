@@ -129,7 +129,7 @@ class Workspaces:
         """Remove a workspace with its content; NotFound if the task has none."""
         check_task_id(task_id)
         with self.lock() as root:
-            if not _is_folder(root, task_id):
+            if task_id not in list_tasks(root):
                 raise NotFound(f"task {task_id!r} has no workspace", hint="Check the task id")
             # The rename removes it at once; deleting its files may take a while or be interrupted.
             trash = _TRASH_PREFIX + secrets.token_hex(8)
@@ -197,13 +197,6 @@ def clear_trash(root: int) -> None:
         names = [entry.name for entry in entries if entry.name.startswith(_TRASH_PREFIX)]
     for name in names:
         shutil.rmtree(name, dir_fd=root)
-
-
-def _is_folder(root: int, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager

@@ -90,7 +90,7 @@ class TestOneByOne:
         key = await memory(library, "Ann likes coffee")
         assert (await use(library, "forget", memory_key=key, reason="she asked"))["done"]
         assert await library.store.memories(ANN).get_many([key]) == []
-        *_, last = await library.store.history(ANN, key)
+        *_, last = await library.store.memories(ANN).history(key)
         assert (last.event, last.actor, last.reason) == ("DELETE", "assistant", "she asked")
         await library.store.changes(ANN).undo(key, actor="ann")
         assert (await library.store.memories(ANN).get(key)).content == "Ann likes coffee"

@@ -109,7 +109,7 @@ async def memory(page: Page) -> None:
     _draw_facts(page, item, zone)
     _draw_actions(page, item)
     with card(page.text("history")):
-        for step in await store.history(scope, key):
+        for step in await store.memories(scope).history(key):
             _draw_step(page, step, zone)
     with card(page.text("came_from")):
         await _draw_sources(page, scope, item)

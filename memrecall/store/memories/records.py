@@ -15,10 +15,11 @@ from memrecall.scope import Permission, Scope
 from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
+from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import come_after, require_limit, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
-from memrecall.store.memories.revisions import filter_visible, memory_not_found
+from memrecall.store.memories.revisions import Revision, filter_visible, memory_not_found
 from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_time
@@ -118,6 +119,26 @@ class Memories:
         if not rows:
             raise memory_not_found(memory_key)
         return _to_record(rows[0])
+
+    async def history(self, memory_key: str) -> list[Revision]:
+        """Return a memory's change history, oldest first, deleted memories included."""
+        memory = await self.get_any(memory_key)
+        columns = [revisions.c[name] for name in Revision.__slots__]
+        statement = select(*columns).where(
+            revisions.c.user_id == self._scope.user_id, revisions.c.memory_key == memory_key
+        )
+        changes = await self._database.fetch(statement.order_by(revisions.c.number))
+        added = Revision(
+            memory_key=memory_key,
+            number=0,
+            event="ADD",
+            old_text=None,
+            new_text=changes[0].old_text if changes else memory.content,
+            actor=memory.provenance.actor,
+            at=memory.created_at,
+            other_key=memory.supersedes,
+        )
+        return [added, *(Revision(**row._mapping) for row in changes)]
 
     async def keys(self, query: MemoryQuery) -> list[str]:
         """Return the keys of all matching memories, sorted."""
