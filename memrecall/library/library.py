@@ -212,29 +212,29 @@ class Library:
     async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
         """Store messages of several scopes, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
-        written = await self.store.write_messages(list(entries))
+        result = await self.store.write_messages(list(entries))
         rows = [
             PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
-            for entry, key, fresh in zip(entries, written.ids, written.created, strict=True)
+            for entry, key, fresh in zip(entries, result.ids, result.created, strict=True)
             if fresh
         ]
         await self.vectors.submit(rows)
-        return written
+        return result
 
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> WriteResult:
         """Store memories, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
-        written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
+        result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
         await self.vectors.submit(
             [
                 _pending_memory(scope, key, memory)
-                for memory, key, fresh in zip(batch, written.ids, written.created, strict=True)
+                for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
                 if fresh
             ]
         )
-        return written
+        return result
 
     async def apply_plan(
         self, scope: Scope, steps: Sequence[PlanStep], *, actor: str

@@ -33,7 +33,7 @@ async def test_around_respects_the_limit(store: Store) -> None:
     assert len(await graph.around([ann.entity_id], limit=2)) == 2
 
 
-async def test_memory_list_get_returns_deleted_and_superseded_memories(store: Store) -> None:
+async def test_get_any_returns_deleted_and_superseded_memories(store: Store) -> None:
     await store.memories(ANN).add(
         [
             NewMemory(memory_key="k", content="tea"),
