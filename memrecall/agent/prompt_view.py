@@ -230,7 +230,7 @@ def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str
         "older_messages": state.window.has_older,
     }
     size = min(max(WINDOW_CHARACTERS // max(len(window), 1), _MIN_MESSAGE), _MAX_MESSAGE)
-    lines = [to_json(head), say(state.language, "conversation")]
+    lines = [to_json(head), state.say("conversation")]
     lines += [
         to_json(_message_fields(state, message, number, size))
         for number, message in enumerate(window, 1)
@@ -243,7 +243,7 @@ def _message_fields(
 ) -> dict[str, Any]:
     text = message.text
     if len(text) > size:
-        text = text[:size] + say(state.language, "message_cut", total=len(text))
+        text = text[:size] + state.say("message_cut", total=len(text))
     fields = {
         "n": number,
         "role": message.role.value,
@@ -258,7 +258,7 @@ def _earlier_lines(state: RecallState) -> list[str]:
     if state.window.iteration == 1:
         return []
     hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
-    lines = [say(state.language, "found_earlier")] if hits else []
+    lines = [state.say("found_earlier")] if hits else []
     lines += [
         to_json(
             {
@@ -270,7 +270,7 @@ def _earlier_lines(state: RecallState) -> list[str]:
         )
         for hit in hits
     ]
-    lines += [say(state.language, "tried_earlier")] if state.searches else []
+    lines += [state.say("tried_earlier")] if state.searches else []
     lines += [
         to_json({**search.arguments, "total_found": search.total_found})
         for search in state.searches

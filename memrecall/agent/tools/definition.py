@@ -165,11 +165,7 @@ class Tool:
 def _resolve_variant(tool: Tool, interface: Interface) -> Tool:
     variant = tool.variants[interface]
     return replace(
-        tool,
-        arguments=variant.arguments,
-        result=variant.result,
-        prompt=variant.prompt,
-        variants={},
+        tool, arguments=variant.arguments, result=variant.result, prompt=variant.prompt, variants={}
     )
 
 

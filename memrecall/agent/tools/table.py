@@ -13,7 +13,7 @@ from typing import Any, NotRequired, TypedDict, get_type_hints
 from pydantic import BaseModel
 
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.state import RecallState, Window
+from memrecall.agent.state import RecallState, Window, read_version
 from memrecall.agent.tools import chat, memories, service
 from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
@@ -25,7 +25,6 @@ from memrecall.library.library import Library
 from memrecall.model.prompts import Language
 from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
 from memrecall.scope import Permission, Scope
-from memrecall.store import UserVersion
 from memrecall.text.language import language_of
 
 EXPANSION = "expand_context_window"
@@ -223,14 +222,11 @@ def _entry(tool: Tool) -> ToolEntry:
 
 async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseModel) -> BaseModel:
     """Run a recall tool with a new state; raises the typed errors of memrecall."""
-    version = await library.store.feed(scope.user_id).version()
-    if version is not None:
-        await library.store.require_active(version, scope)
     texts = [value for value in arguments.model_dump().values() if isinstance(value, str)]
     state = RecallState(
         library=library,
         scope=scope,
-        version=version or UserVersion("", 0, 1, "UTC"),
+        version=await read_version(library, scope),
         conversation=Conversation((), library.store, scope),
         language=language_of("\n".join(texts)),
         now=datetime.now(UTC),
