@@ -233,12 +233,11 @@ class RecallRun:
         self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
     ) -> LoopContext:
         model = BudgetedModel(client, budget, recorder)
+        self._state.keyword_model = None
         if not model.is_offline:
             reserve = min(_RESERVE_SECONDS, _RESERVE_SHARE * budget.limits.seconds)
             model = replace(model, reserve=reserve)
-        self._state.keyword_model = (
-            None if model.is_offline else _make_keyword_model(self._state.language, model)
-        )
+            self._state.keyword_model = _make_keyword_model(self._state.language, model)
         return LoopContext(
             state=self._state,
             model=model,

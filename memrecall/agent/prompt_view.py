@@ -74,7 +74,6 @@ def _render_search(output: SearchMemoriesOutput, language: Language) -> str:
             {"success": False, "total_found": output.total_found, "results": []}
             | _drop_empty({"error": output.error, "message": output.message})
         )
-    text = ""
     for size, count in _SEARCH_SIZES:
         text = to_json(_search_fields(output, size, count, language))
         if len(text) <= SEARCH_CHARACTERS:
@@ -258,24 +257,20 @@ def _earlier_lines(state: RecallState) -> list[str]:
     if state.window.iteration == 1:
         return []
     hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
-    lines = [state.say("found_earlier")] if hits else []
-    lines += [
-        to_json(
-            {
-                "memory_key": hit.key,
-                "content_preview": (hit.summary or hit.content)[:_MIN_MESSAGE],
-                "relevance_score": round(hit.score, 3),
-                "created_at": state.format_local(hit.ts),
-            }
-        )
+    results = [
+        {
+            "memory_key": hit.key,
+            "content_preview": (hit.summary or hit.content)[:_MIN_MESSAGE],
+            "relevance_score": round(hit.score, 3),
+            "created_at": state.format_local(hit.ts),
+        }
         for hit in hits
     ]
-    lines += [state.say("tried_earlier")] if state.searches else []
-    lines += [
-        to_json({**search.arguments, "total_found": search.total_found})
-        for search in state.searches
+    searches = [
+        {**search.arguments, "total_found": search.total_found} for search in state.searches
     ]
-    return lines
+    lines = [state.say("found_earlier"), *map(to_json, results)] if results else []
+    return lines + ([state.say("tried_earlier"), *map(to_json, searches)] if searches else [])
 
 
 def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Limit | None) -> str:

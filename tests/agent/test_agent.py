@@ -56,7 +56,7 @@ def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
 # Alone
 
 
-async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library: Library) -> None:
+async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: Library) -> None:
     agent = agent_of(
         library,
         think("look for it", search()),
@@ -87,7 +87,7 @@ async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library:
     assert handoff_of(result).relevant_memory_keys == ["a1"]
 
 
-async def test_a_failed_call_is_told_as_one(library: Library) -> None:
+async def test_failed_call_is_streamed_as_an_error(library: Library) -> None:
     agent = agent_of(library, call("no_such_tool"), search(), hand_off("a1"))
     result = await agent.run(task=ASKED)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
@@ -95,7 +95,7 @@ async def test_a_failed_call_is_told_as_one(library: Library) -> None:
 
 
 @on_both_engines
-async def test_it_works_without_a_model(library: Library) -> None:
+async def test_agent_works_without_a_model(library: Library) -> None:
     result = await MemRecallAgent("recall", library, LIN).run(task=ASKED_ZH)
     assert result.messages[-1].metadata["stop_reason"] == "handoff"
     assert handoff_of(result).success
@@ -103,7 +103,7 @@ async def test_it_works_without_a_model(library: Library) -> None:
     assert "端口 5433" in str(executed)
 
 
-async def test_a_response_carries_its_events(library: Library) -> None:
+async def test_response_contains_its_events(library: Library) -> None:
     agent = agent_of(library, search(), hand_off("a1"))
     said = [TextMessage(content=ASKED, source="user")]
     response = await agent.on_messages(said, CancellationToken())
@@ -113,13 +113,13 @@ async def test_a_response_carries_its_events(library: Library) -> None:
     assert handoff_of([response.chat_message]).confidence == 0.9
 
 
-async def test_the_handoff_survives_json(library: Library) -> None:
+async def test_handoff_round_trips_through_json(library: Library) -> None:
     result = await agent_of(library, search(), hand_off("a1")).run(task=ASKED)
     sent = json.loads(json.dumps(result.messages[-1].dump()))
     assert StructuredMessage[RecallHandoff].model_validate(sent) == result.messages[-1]
 
 
-async def test_the_caller_s_mistakes_are_raised(library: Library) -> None:
+async def test_invalid_input_raises(library: Library) -> None:
     with pytest.raises(InvalidArgument):
         await MemRecallAgent("recall", library, ANN).run(task=" ")
     await library.store.owners.set_user_enabled("ann", False)
@@ -130,7 +130,7 @@ async def test_the_caller_s_mistakes_are_raised(library: Library) -> None:
 # It keeps nothing
 
 
-async def test_two_runs_give_equal_results(library: Library) -> None:
+async def test_repeated_runs_give_equal_results(library: Library) -> None:
     agent = MemRecallAgent("recall", library, ANN)
     first = handoff_of(await agent.run(task=ASKED))
     second = handoff_of(await agent.run(task=ASKED))
@@ -139,7 +139,7 @@ async def test_two_runs_give_equal_results(library: Library) -> None:
     assert first == second == third
 
 
-async def test_a_run_sees_nothing_of_the_one_before(library: Library) -> None:
+async def test_runs_share_no_state(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     await agent.run(task=ASKED)
@@ -152,7 +152,7 @@ async def test_a_run_sees_nothing_of_the_one_before(library: Library) -> None:
 
 @pytest.mark.concurrent
 @on_both_engines
-async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> None:
+async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -> None:
     asked = {ASKED: "a1", "Where did we have dinner last time?": "a3", "And the garden plan?": "a4"}
 
     def react(request: Request) -> Any:
@@ -179,7 +179,7 @@ async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> N
 
 
 @pytest.mark.concurrent
-async def test_who_stops_to_listen_stops_the_recall(library: Library) -> None:
+async def test_closing_the_stream_stops_the_recall(library: Library) -> None:
     client = HeldClient(search(), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     before = asyncio.all_tasks()
@@ -192,7 +192,7 @@ async def test_who_stops_to_listen_stops_the_recall(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_the_model_is_stopped_with_its_listener(library: Library) -> None:
+async def test_cancelled_stream_cancels_the_model_call(library: Library) -> None:
     slow = HeldClient(hand_off())
     stream = stream_recall(Recaller(library, ANN, slow), ASKED)
     async with at_once():
@@ -203,7 +203,7 @@ async def test_the_model_is_stopped_with_its_listener(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_an_error_that_nobody_waited_for_is_not_left_behind(library: Library) -> None:
+async def test_error_after_closing_the_stream_is_retrieved(library: Library) -> None:
     before = asyncio.all_tasks()
     client = ScriptedClient([])  # asking it is an error
     stream = stream_recall(Recaller(library, ANN, client), ASKED)
@@ -214,7 +214,7 @@ async def test_an_error_that_nobody_waited_for_is_not_left_behind(library: Libra
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) -> None:
+async def test_cancelled_token_returns_a_cancelled_handoff(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     token = CancellationToken()
@@ -229,7 +229,7 @@ async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) 
 
 
 @pytest.mark.concurrent
-async def test_what_was_found_before_the_cancellation_is_handed_over(library: Library) -> None:
+async def test_cancelled_recall_hands_off_earlier_results(library: Library) -> None:
     client = HeldClient(search(min_relevance_score=0.5), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     token = CancellationToken()
@@ -295,14 +295,14 @@ async def test_round_robin(library: Library) -> None:
     assert '"relevant_memory_keys":["a1"]' in str(client.requests[0].messages[-1].content)
 
 
-async def test_round_robin_where_the_model_fails(library: Library) -> None:
+async def test_round_robin_with_a_failing_model(library: Library) -> None:
     team = RoundRobinGroupChat([agent_of(library, fail("authentication"))], max_turns=1)
     result = await team.run(task=ASKED)
     assert handoff_of(result).success  # the rules went on
     assert result.messages[-1].metadata["stop_reason"] == "model_failed"
 
 
-async def test_a_selector_that_picks_the_recall_agent(library: Library) -> None:
+async def test_selector_picks_the_recall_agent(library: Library) -> None:
     recall = agent_of(library, search(), hand_off("a1"))
     parent = parent_of(say("Port 5433, then."))
     selector = ScriptedClient([say("recall"), say("parent")])
@@ -317,7 +317,7 @@ async def test_a_selector_that_picks_the_recall_agent(library: Library) -> None:
     assert recall.description in str(selector.requests[0].messages)
 
 
-async def test_a_selector_function_that_hands_back(library: Library) -> None:
+async def test_selector_function_returns_to_the_parent(library: Library) -> None:
     def back_and_forth(messages: Sequence[Said]) -> str:
         return "parent" if messages[-1].source == "recall" else "recall"
 
@@ -339,7 +339,7 @@ def swarm_of(library: Library, parent: AssistantAgent, *steps: Any) -> Swarm:
     )
 
 
-async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> None:
+async def test_swarm_handoff_returns_with_the_payload(library: Library) -> None:
     parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
     team = swarm_of(library, parent, search(), hand_off("a1"))
     result = await team.run(task=ASKED)
@@ -358,7 +358,7 @@ async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> 
     assert "## Memory search finished" in str(client.requests[1].messages[-1].content)
 
 
-async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(library: Library) -> None:
+async def test_swarm_recalls_for_the_user_message(library: Library) -> None:
     recall = ScriptedClient([search(), hand_off("a1")])
     parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
     agent = MemRecallAgent("recall", library, ANN, model_client=recall)
@@ -367,7 +367,7 @@ async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(library: Librar
     assert stored.query == ASKED
 
 
-async def test_a_message_for_somebody_else_is_no_handoff(library: Library) -> None:
+async def test_handoff_to_another_agent_gets_structured_answer(library: Library) -> None:
     agent = agent_of(library, search(), hand_off("a1"))
     said = [
         TextMessage(content=ASKED, source="user"),
@@ -378,7 +378,7 @@ async def test_a_message_for_somebody_else_is_no_handoff(library: Library) -> No
 
 
 @on_both_engines
-async def test_a_team_s_state_goes_through_json(library: Library) -> None:
+async def test_team_state_round_trips_through_json(library: Library) -> None:
     parent = parent_of(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
     team = Swarm(
         [parent, agent_of(library, search(), hand_off("a1"))],
@@ -399,7 +399,7 @@ async def test_a_team_s_state_goes_through_json(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_team_ends_at_once(library: Library) -> None:
+async def test_cancelled_team_ends_immediately(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     team = RoundRobinGroupChat([agent], max_turns=1)

@@ -28,14 +28,14 @@ NAMES = (
 )
 
 
-def test_traces_of_templates_around_a_name_are_removed() -> None:
+def test_template_markup_is_removed_from_tool_names() -> None:
     def check(written: str) -> None:
         assert normalize_tool_name(written) == "handoff"
 
     check_each(NAMES, check)
 
 
-def test_what_models_write_for_nothing_is_nothing() -> None:
+def test_null_words_count_as_absent() -> None:
     def check(absent: object) -> None:
         given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
         asked = parse_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
@@ -44,7 +44,7 @@ def test_what_models_write_for_nothing_is_nothing() -> None:
     check_each([None, "null", "None", "", " NULL ", "undefined"], check)
 
 
-def test_a_required_word_null_is_a_word() -> None:
+def test_null_word_of_required_argument_is_kept() -> None:
     asked = parse_arguments(
         "get_memory_detail", '{"memory_key": "null"}', GetMemoryDetailInput, "en"
     )
@@ -64,14 +64,14 @@ def test_json_inside_a_string_is_unwrapped(written: str) -> None:
     assert asked == SearchMemoriesInput(query="x", keywords=["a", "b"])
 
 
-def test_one_word_where_a_list_is_wanted_is_a_list_of_one() -> None:
+def test_single_value_becomes_a_list() -> None:
     asked = parse_arguments(
         "search_memories", '{"query": "x", "keywords": "tea, black"}', SearchMemoriesInput, "en"
     )
     assert asked == SearchMemoriesInput(query="x", keywords=["tea, black"])
 
 
-def test_numbers_as_words_are_numbers() -> None:
+def test_numbers_in_strings_are_converted() -> None:
     asked = parse_arguments(
         "search_memories", '{"query": "x", "limit": "3"}', SearchMemoriesInput, "en"
     )
@@ -89,7 +89,7 @@ def test_user_argument_is_refused(language: Language, words: str) -> None:
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(written: str) -> None:
+def test_any_text_is_parsed_or_refused(written: str) -> None:
     with suppress(InvalidArgument):
         assert isinstance(
             parse_arguments("search_memories", written, SearchMemoriesInput, "en"),
@@ -97,6 +97,6 @@ def test_any_text_is_read_or_refused(written: str) -> None:
         )
 
 
-def test_hostile_nesting_is_refused() -> None:
+def test_deep_nesting_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         parse_arguments("search_memories", "[" * 100_000, SearchMemoriesInput, "en")

@@ -45,7 +45,7 @@ def test_recall_memory_implements_the_protocol() -> None:
 # Query
 
 
-async def test_query(library: Library) -> None:
+async def test_query_returns_recalled_memories(library: Library) -> None:
     memory = memory_of(library, search("port 5433, pool of 20"), hand_off("a1", "a2"))
     first, second = (await memory.query(ASKED)).results
     assert first.content == "My database config: PostgreSQL on port 5433, pool of 20 connections"
@@ -241,7 +241,7 @@ async def test_parent_agent_with_recall_memory(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_server_that_takes_one_system_message(
+async def test_server_that_accepts_one_system_message(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")

@@ -63,7 +63,7 @@ REASONS = {
 }
 
 
-def test_each_shows_what_it_is_named_after() -> None:
+def test_scenarios_end_as_their_names_say() -> None:
     def check(name: str) -> None:
         trace = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
         assert trace["events"][-1]["stop_reason"] == REASONS[name]
@@ -71,7 +71,7 @@ def test_each_shows_what_it_is_named_after() -> None:
     check_each(REASONS, check)
 
 
-async def test_another_conversation_is_a_mismatch_that_says_where(
+async def test_changed_conversation_is_a_located_mismatch(
     said: Library, tmp_path: Path
 ) -> None:
     changed = tmp_path / "changed.jsonl"

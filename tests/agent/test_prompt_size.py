@@ -30,7 +30,7 @@ def head(body: dict[str, Any]) -> str:
 
 @pytest.mark.concurrent
 @pytest.mark.parametrize("language", ["en", "zh"])
-async def test_the_head_of_a_request_is_small_and_always_the_same(
+async def test_prompt_prefix_is_small_and_stable(
     language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -72,7 +72,7 @@ ZH = "上周三我们决定把结算服务的重试次数调高，并且把告�
 
 
 @pytest.mark.parametrize("text", [EN, ZH, EN + ZH])
-async def test_the_largest_result_of_a_search(text: str) -> None:
+async def test_largest_search_result_fits(text: str) -> None:
     keywords = tuple(Keyword(keyword=f"{text[:40]}{n}") for n in range(10))
     memories = [
         NewMemory(
@@ -89,7 +89,7 @@ async def test_the_largest_result_of_a_search(text: str) -> None:
         assert await result_size(library, text[:20]) < LARGEST_RESULT
 
 
-async def test_the_largest_result_of_a_search_among_messages() -> None:
+async def test_largest_search_result_of_messages_fits() -> None:
     messages = [
         NewMessage(
             message_id=f"{number:x>64}",

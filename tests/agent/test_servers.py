@@ -56,7 +56,7 @@ def autogens(server: ModelServer) -> ChatCompletionClient:
 
 
 @pytest.mark.parametrize("make", [ours, autogens])
-async def test_a_recall_over_the_wire(library: Library, server: ModelServer, make: Any) -> None:
+async def test_recall_over_http(library: Library, server: ModelServer, make: Any) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
     server.play(
         calling("search_memories", search, 1),
@@ -84,7 +84,7 @@ async def test_a_recall_over_the_wire(library: Library, server: ModelServer, mak
     assert "端口" in third["messages"][5]["content"]
 
 
-async def test_thoughts_are_sent_back_and_seen_in_the_trace(
+async def test_thoughts_are_returned_to_the_model_and_traced(
     library: Library, server: ModelServer
 ) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
@@ -107,7 +107,7 @@ async def test_thoughts_are_sent_back_and_seen_in_the_trace(
         ([refusal(401, "bad key")], StopReason.MODEL_FAILED),
     ],
 )
-async def test_where_the_server_cannot_the_rules_go_on(
+async def test_server_without_tool_support_falls_back_to_rules(
     library: Library, server: ModelServer, replies: list[Reply], reason: StopReason
 ) -> None:
     server.play(*replies)
@@ -118,7 +118,7 @@ async def test_where_the_server_cannot_the_rules_go_on(
     assert "l1" in recalled.keys_seen
 
 
-async def test_a_server_without_tools_can_answer_by_a_json_schema(
+async def test_server_without_tools_answers_by_json_schema(
     library: Library, server: ModelServer
 ) -> None:
     search = {"tool": "search_memories", "arguments": {"query": "数据库配置"}}

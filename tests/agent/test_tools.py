@@ -35,7 +35,7 @@ TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
 
 
 class TestRegistry:
-    def test_the_five_and_their_flags(self) -> None:
+    def test_recall_tools_and_their_flags(self) -> None:
         assert list(MEMRECALL_TOOLS) == [
             "search_memories",
             "get_memory_detail",
@@ -68,7 +68,7 @@ class TestRegistry:
         assert (done.relevant_memory_keys, done.needs_more_info) == ([], False)
 
     @pytest.mark.parametrize("language", ["en", "zh"])
-    def test_schemas_are_made_once_and_say_what_arguments_mean(self, language: Any) -> None:
+    def test_schemas_are_cached_and_describe_arguments(self, language: Any) -> None:
         schemas = function_schemas(Interface.RECALL, language)
         assert function_schemas(Interface.RECALL, language) is schemas
         assert [schema["name"] for schema in schemas] == list(MEMRECALL_TOOLS)
@@ -81,7 +81,7 @@ class TestRegistry:
         names = {name for schema in schemas for name in schema["parameters"]["properties"]}
         assert not names & {"user_id", "agent_id", "session_id", "iteration_used"}
 
-    def test_both_languages_describe_every_argument_of_every_tool(self) -> None:
+    def test_texts_describe_every_argument_in_both_languages(self) -> None:
         for tool in TOOLS.values():
             for interface in tool.interfaces:
                 variant = tool.for_interface(interface)
@@ -89,7 +89,7 @@ class TestRegistry:
                 assert list(english.arguments) == list(chinese.arguments)
                 assert english.description != chinese.description
 
-    def test_an_argument_without_a_description_is_an_error(self) -> None:
+    def test_missing_argument_description_raises(self) -> None:
         tool = replace(TOOLS["handoff"], arguments=SearchMemoriesInput)
         with pytest.raises(InvalidArgument, match="does not describe the arguments"):
             tool.texts("en")
@@ -97,7 +97,7 @@ class TestRegistry:
 
 class TestSearch:
     @on_both_engines
-    async def test_memories_and_messages_are_found(self, library: Library) -> None:
+    async def test_search_returns_memories_and_messages(self, library: Library) -> None:
         recalled = await play(
             library, search("dark mode"), search("database config"), hand_off("pref", "a1")
         )
@@ -106,7 +106,7 @@ class TestSearch:
         assert preference.memory_type == "user_preference"
         assert [source.memory_key for source in preference.sources] == ["a1"]
 
-    async def test_after_three_in_a_row_it_refuses_and_says_what_is_left(
+    async def test_fourth_consecutive_search_is_refused_with_options(
         self, library: Library
     ) -> None:
         recalled = await play(
@@ -124,7 +124,7 @@ class TestSearch:
         assert results(recalled)[5]["error"] is None  # another tool in between resets the count
         assert recalled.stop_reason is StopReason.HANDOFF
 
-    async def test_what_is_not_possible_is_not_offered_as_left(self, library: Library) -> None:
+    async def test_refusal_offers_only_possible_options(self, library: Library) -> None:
         nothing = [search(f"zqx{n}", search_mode="keyword") for n in range(4)]
         recalled = await play(library, *nothing, hand_off())
         refused = results(recalled)[3]["text"]
@@ -154,7 +154,7 @@ class TestSearch:
         assert found[3] == {"pref"}
         assert found[4] == {"a4", "a5"}
 
-    async def test_a_filter_that_lets_nothing_through_is_turned_into_words(
+    async def test_filters_without_results_become_query_words(
         self, library: Library
     ) -> None:
         recalled = await play(
@@ -180,7 +180,7 @@ class TestSearch:
         assert trusted.withheld == 0
         assert trusted.memories[0].content.endswith("hunter2")
 
-    async def test_a_permission_is_not_outlived_by_a_cache(self, library: Library) -> None:
+    async def test_cache_respects_permissions(self, library: Library) -> None:
         from memrecall.agent import Recaller
         from memrecall.library.caches import Caches
 
@@ -194,7 +194,7 @@ class TestSearch:
         assert shown == [["secret"], [], ["secret"]]
 
     @on_both_engines
-    async def test_a_cache_never_hides_a_write(self, library: Library) -> None:
+    async def test_cache_is_invalidated_by_writes(self, library: Library) -> None:
         from memrecall.agent import Recaller
         from memrecall.library.caches import Caches
 
@@ -207,7 +207,7 @@ class TestSearch:
             assert recalled.handoff.relevant_memory_keys == [key]
 
     @on_both_engines
-    async def test_no_tool_reaches_another_user(self, library: Library) -> None:
+    async def test_tools_cannot_reach_another_user(self, library: Library) -> None:
         recalled = await play(
             library, search("数据库配置", limit=10), detail("l1"), hand_off("l1", "l2")
         )
@@ -215,7 +215,7 @@ class TestSearch:
         assert results(recalled)[1]["error"] == "not_found"
         assert "连接池" not in "".join(result["text"] for result in results(recalled))
 
-    async def test_a_long_query_is_cut_and_says_so(self, library: Library) -> None:
+    async def test_long_query_is_truncated_with_a_note(self, library: Library) -> None:
         recalled = await play(library, search("database " * 200), hand_off("a1"))
         assert "first 1000 characters" in results(recalled)[0]["text"]
 
@@ -241,7 +241,7 @@ class TestSearch:
 
 
 @on_both_engines
-async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Library) -> None:
+async def test_trace_omits_contents_of_sensitive_recalls(library: Library) -> None:
     recalled = await play(library, search("database password"), hand_off("secret"), scope=TRUSTED)
     assert "hunter2" in recalled.model_dump_json()
     stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
@@ -250,14 +250,14 @@ async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Libra
 
 
 class TestFailures:
-    async def test_a_store_that_fails_once_is_tried_again(
+    async def test_storage_failure_is_retried_once(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=1)
         recalled = await play(library, search(), hand_off("a1"))
         assert results(recalled)[0]["error"] is None
 
-    async def test_a_store_that_fails_is_not_an_empty_store(
+    async def test_storage_failure_is_not_an_empty_result(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=99)
@@ -268,7 +268,7 @@ class TestFailures:
         assert not recalled.handoff.success
         assert "does not mean that there is nothing" in recalled.handoff.search_summary
 
-    async def test_a_bug_in_a_tool_does_not_escape(
+    async def test_unexpected_error_becomes_an_internal_failure(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, ZeroDivisionError("oops"), times=1)
@@ -278,7 +278,7 @@ class TestFailures:
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 
     @pytest.mark.concurrent
-    async def test_a_tool_that_hangs_is_stopped(
+    async def test_hanging_tool_times_out(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import asyncio
@@ -291,7 +291,7 @@ class TestFailures:
         assert results(recalled)[0]["error"] == "timeout"
         assert "keyword" in results(recalled)[0]["text"]
 
-    async def test_without_an_embedder_it_goes_on_by_words_and_says_so(
+    async def test_search_without_embedder_falls_back_to_keywords(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: object) -> None:
@@ -325,7 +325,7 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
 
 class TestDetail:
     @on_both_engines
-    async def test_what_was_said_around_is_shown_and_can_be_handed_off(
+    async def test_detail_shows_neighbors_that_can_be_handed_off(
         self, library: Library
     ) -> None:
         recalled = await play(library, search("garden", limit=1), detail("a4"), hand_off("a5"))
@@ -334,7 +334,7 @@ class TestDetail:
         assert recalled.handoff.relevant_memory_keys == ["a5"]
         assert recalled.memories[0].relevance_score is None
 
-    async def test_a_long_content_is_cut_and_says_so(self, library: Library) -> None:
+    async def test_long_content_is_truncated_with_a_note(self, library: Library) -> None:
         memory = NewMemory(memory_key="long", content="database " * 5_000)
         await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
         recalled = await play(library, detail("long"), hand_off("long"))
@@ -345,7 +345,7 @@ class TestDetail:
 
 
 class TestKeywords:
-    async def test_by_the_model(self, library: Library) -> None:
+    async def test_model_extracts_keywords(self, library: Library) -> None:
         answer = (
             '{"keywords": [{"keyword": "database", "weight": 0.9, "type": "entity"},'
             ' {"keyword": "config", "weight": 0.5, "type": "thing"}], "expanded_query": "db"}'
@@ -362,7 +362,7 @@ class TestKeywords:
         assert isinstance(question, UserMessage)
         assert '"query":"database config"' in str(question.content)
 
-    async def test_bad_json_is_asked_for_once_more(self, library: Library) -> None:
+    async def test_invalid_json_is_requested_again(self, library: Library) -> None:
         recalled = await play(
             library,
             call("extract_search_keywords", query="database config"),
@@ -372,7 +372,7 @@ class TestKeywords:
         )
         assert results(recalled)[0]["output"]["keywords"][0]["keyword"] == "database"
 
-    async def test_twice_bad_json_falls_back_on_rules_and_says_so(self, library: Library) -> None:
+    async def test_repeated_invalid_json_falls_back_to_rules(self, library: Library) -> None:
         recalled = await play(
             library,
             call("extract_search_keywords", query="database config"),
@@ -384,7 +384,7 @@ class TestKeywords:
         assert {word["keyword"] for word in told["keywords"]} == {"database", "config"}
         assert "made by rules" in told["message"]
 
-    async def test_a_query_is_expanded_by_the_model_only_if_asked_and_once(
+    async def test_model_expands_queries_once_if_enabled(
         self, library: Library
     ) -> None:
         answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
@@ -401,7 +401,7 @@ class TestKeywords:
         assert recalled.handoff.relevant_memory_keys == ["a3"]
 
 
-async def test_a_chinese_recall_speaks_chinese(library: Library) -> None:
+async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
     client = ScriptedClient(
         [
             search("数据库配置"),
