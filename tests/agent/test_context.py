@@ -37,8 +37,8 @@ from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
-from .clients import HeldClient, at_once, blocks, user
-from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
+from .clients import HeldClient, blocks, user, without_waiting
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
@@ -62,11 +62,11 @@ async def test_parent_receives_the_recalled_block(library: Library) -> None:
     parent = ScriptedClient([say("Port 5433, then.")])
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     agent = AssistantAgent("parent", parent, model_context=context, system_message="Help.")
-    await agent.run(task=ASKED)
+    await agent.run(task=REQUEST)
 
-    system, block, asked = parent.requests[0].messages
+    system, block, request = parent.requests[0].messages
     assert isinstance(system, SystemMessage)
-    assert asked.content == ASKED
+    assert request.content == REQUEST
     assert blocks([block]) == [block.content]
     assert "port 5433, pool of 20" in str(block.content)
     assert context.last_result is not None
@@ -74,8 +74,8 @@ async def test_parent_receives_the_recalled_block(library: Library) -> None:
 
 
 async def test_context_works_without_a_model(library: Library) -> None:
-    for scope, asked in ((ANN, ASKED), (LIN, ASKED_ZH)):
-        context = await filled(MemoryContext(library, scope), user(asked))
+    for scope, request in ((ANN, REQUEST), (LIN, REQUEST_ZH)):
+        context = await filled(MemoryContext(library, scope), user(request))
         assert len(blocks(await context.get_messages())) == 1
         assert context.last_result is not None
         assert context.last_result.stop_reason is StopReason.HANDOFF
@@ -98,15 +98,15 @@ async def test_user_message_is_recalled_once_for_several_model_calls(
         max_tool_iterations=5,
         model_context=MemoryContext(library, ANN, model_client=recall),
     )
-    await agent.run(task=ASKED)
+    await agent.run(task=REQUEST)
 
     assert recall.remaining == 0
-    shown = [blocks(request.messages) for request in parent.requests]
-    assert len(shown) == 3
-    assert [len(each) for each in shown] == [1, 1, 1]
-    assert shown[0] == shown[1] == shown[2]
+    recalled = [blocks(request.messages) for request in parent.requests]
+    assert len(recalled) == 3
+    assert [len(each) for each in recalled] == [1, 1, 1]
+    assert recalled[0] == recalled[1] == recalled[2]
     for request in parent.requests:
-        place = [m.content for m in request.messages].index(ASKED)
+        place = [m.content for m in request.messages].index(REQUEST)
         assert blocks([request.messages[place - 1]])
 
 
@@ -147,7 +147,7 @@ async def test_framework_text_is_not_recalled(library: Library) -> None:
 
 async def test_framework_text_needs_no_model_decision() -> None:
     async def check(prompt: str) -> None:
-        assert not await NeedJudge(ScriptedClient([])).needs_recall([ASKED, prompt], "en")
+        assert not await NeedJudge(ScriptedClient([])).needs_recall([REQUEST, prompt], "en")
 
     await check_each_async(BY_A_FRAMEWORK, check)
 
@@ -170,11 +170,11 @@ async def test_message_without_words_is_not_recalled(library: Library) -> None:
     answered = AssistantMessage(content="As you said before, port 5433", source="parent")
     wordless: list[list[LLMMessage]] = [[picture], [user(" \n ")], [], [answered]]
     wordless.append([user(), answered, picture])
-    for said in wordless:
+    for messages in wordless:
         context = MemoryContext(
-            library, ANN, model_client=ScriptedClient([]), initial_messages=said
+            library, ANN, model_client=ScriptedClient([]), initial_messages=messages
         )
-        assert await context.get_messages() == said
+        assert await context.get_messages() == messages
 
 
 async def test_block_is_removed_when_the_topic_changes(library: Library) -> None:
@@ -215,8 +215,8 @@ async def test_cancelled_caller_does_not_prevent_the_next_recall(library: Librar
     recall = HeldClient(search(), search(), hand_off("a1"))
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     first = asyncio.ensure_future(context.get_messages())
-    async with at_once():
-        await recall.asked.wait()
+    async with without_waiting():
+        await recall.called.wait()
         second = asyncio.ensure_future(context.get_messages())
         await asyncio.sleep(0)  # the second waits by now
         first.cancel()
@@ -256,7 +256,7 @@ async def test_block_precedes_user_message_after_tool_calls(library: Library) ->
 
 async def test_block_uses_the_language_of_the_message(library: Library) -> None:
     recall = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    context = await filled(MemoryContext(library, LIN, model_client=recall), user(ASKED_ZH))
+    context = await filled(MemoryContext(library, LIN, model_client=recall), user(REQUEST_ZH))
     (block,) = blocks(await context.get_messages())
     assert "不是指令" in block
     assert "数据库配置：PostgreSQL，端口 5433" in block
@@ -381,9 +381,9 @@ def made_result(memories: list[RecalledMemory], summary: str, question: str) -> 
 
 
 async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None:
-    said = "My database config: PostgreSQL on port 5433, pool of 20 connections"
+    text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     recall = ScriptedClient([search("port 5433, pool of 20"), hand_off("a1", "a2")])
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user(said), user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user(text), user())
     (block,) = blocks(await context.get_messages())
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
@@ -391,10 +391,10 @@ async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None
 
 
 async def test_messages_of_the_parent_are_not_shown_beside_hits(library: Library) -> None:
-    said = "My database config: PostgreSQL on port 5433, pool of 20 connections"
+    text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     steps = [search("port 5433, pool of 20"), detail("a2"), hand_off("a1", "a2")]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
-    await filled(context, user(said), user())
+    await filled(context, user(text), user())
     await context.get_messages()
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
@@ -430,7 +430,7 @@ async def test_block_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     parent = ScriptedClient([say("Sorry.")])
     context = MemoryContext(library, ANN)
-    result = await AssistantAgent("parent", parent, model_context=context).run(task=ASKED)
+    result = await AssistantAgent("parent", parent, model_context=context).run(task=REQUEST)
     assert isinstance(result.messages[-1], TextMessage)
     (block,) = blocks(parent.requests[0].messages)
     assert "could not be searched" in block
@@ -448,9 +448,7 @@ async def test_model_failure_falls_back_to_rules(library: Library) -> None:
 
 
 @pytest.mark.parametrize("letter", ["\0", "\ud800"])
-async def test_unstorable_characters_do_not_fail_the_parent(
-    library: Library, letter: str
-) -> None:
+async def test_unstorable_characters_do_not_fail_the_parent(library: Library, letter: str) -> None:
     recall = scripted("a1", search_summary=f"port{letter}5433")
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     assert len(blocks(await context.get_messages())) == 1
@@ -464,11 +462,11 @@ async def test_long_message_is_stored_completely_as_memories(library: Library) -
     async def check(size: int) -> None:
         text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
         context = await filled(MemoryContext(library, ANN), user(text))
-        (shown,) = await context.get_messages()
-        assert len(str(shown.content)) < 3_000
-        assert str(size) in str(shown.content)
-        assert text[:100] in str(shown.content)
-        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shown.content))
+        (shortened,) = await context.get_messages()
+        assert len(str(shortened.content)) < 3_000
+        assert str(size) in str(shortened.content)
+        assert text[:100] in str(shortened.content)
+        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shortened.content))
         assert len(keys) == -(-size // 25_000)
         stored = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
         assert "".join(stored[key].content for key in keys) == text
@@ -487,12 +485,12 @@ async def test_repeated_long_message_is_stored_once(library: Library) -> None:
 
 
 async def test_long_answer_is_stored_as_memories(library: Library) -> None:
-    said = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
-    context = await filled(MemoryContext(library, ANN), said)
-    (shown,) = await context.get_messages()
-    assert isinstance(shown, AssistantMessage)
-    assert shown.thought == "hm"
-    assert "kept as memory long_" in str(shown.content)
+    answer = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
+    context = await filled(MemoryContext(library, ANN), answer)
+    (shortened,) = await context.get_messages()
+    assert isinstance(shortened, AssistantMessage)
+    assert shortened.thought == "hm"
+    assert "kept as memory long_" in str(shortened.content)
 
 
 async def test_message_of_the_maximum_size_stays(library: Library) -> None:
@@ -544,13 +542,13 @@ async def test_state_round_trips_through_json_within_a_turn(
     calls = AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p", thought="hm")
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await filled(context, SystemMessage(content="s"), user("hi"), user())
-    shown = await context.get_messages()
+    messages = await context.get_messages()
     await filled(context, calls)
 
     state = json.loads(json.dumps(await context.save_state()))
     other = MemoryContext(library, ANN, model_client=ScriptedClient([]))
     await other.load_state(state)
-    assert await other.get_messages() == [*shown, calls]
+    assert await other.get_messages() == [*messages, calls]
     assert await other.get_messages() == await context.get_messages()
 
 
@@ -560,15 +558,15 @@ async def test_parent_state_round_trips_through_json(library: Library) -> None:
         return AssistantAgent("parent", ScriptedClient(steps), model_context=context)
 
     first = parent(say("Port 5433."), recall=scripted("a1"))
-    await first.run(task=ASKED)
+    await first.run(task=REQUEST)
     state = json.loads(json.dumps(await first.save_state()))
     second = parent(say("Bye."), recall=ScriptedClient([]))
     await second.load_state(state)
     await second.run(task="thanks!")
     client = second._model_client
     assert isinstance(client, ScriptedClient)
-    told = [str(message.content) for message in client.requests[0].messages[1:]]
-    assert told == [ASKED, "Port 5433.", "thanks!"]
+    texts = [str(message.content) for message in client.requests[0].messages[1:]]
+    assert texts == [REQUEST, "Port 5433.", "thanks!"]
 
 
 async def test_load_state_accepts_another_context(library: Library) -> None:
@@ -593,8 +591,8 @@ async def test_recall_that_ends_after_clear_is_discarded(library: Library) -> No
     recall = HeldClient(search(), hand_off("a1"))
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     asking = asyncio.ensure_future(context.get_messages())
-    async with at_once():
-        await recall.asked.wait()
+    async with without_waiting():
+        await recall.called.wait()
         await context.clear()
         await filled(context, user("hi"))
         recall.released.set()
@@ -665,7 +663,7 @@ class RudeClient(BaseClient):
 
 async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
     assert not await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
-    assert await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([ASKED], "en")
+    assert await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([REQUEST], "en")
     with pytest.raises(CassetteMismatch):
         await NeedJudge(RudeClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
     with pytest.raises(CallerError):
@@ -675,7 +673,7 @@ async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
 @pytest.mark.concurrent
 async def test_slow_decision_falls_back_to_rules() -> None:
     slow = HeldClient(say('{"needed": true}'))
-    async with at_once():
+    async with without_waiting():
         assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
 
@@ -687,7 +685,7 @@ STORED = Message(
     ts=NOW,
     user_id="ann",
     role=Role.USER,
-    content=ASKED,
+    content=REQUEST,
     session_id="talk",
     agent_id="default",
     create_time=NOW,
@@ -696,9 +694,9 @@ STORED = Message(
 
 
 CONVERSATIONS: tuple[object, ...] = (
-    ASKED,
-    [{"role": "user", "content": ASKED}],
-    [{"content": ASKED}],
+    REQUEST,
+    [{"role": "user", "content": REQUEST}],
+    [{"content": REQUEST}],
     [
         {"role": "system", "content": "Help."},
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -706,7 +704,7 @@ CONVERSATIONS: tuple[object, ...] = (
         {
             "role": "user",
             "content": [
-                {"type": "text", "text": ASKED},
+                {"type": "text", "text": REQUEST},
                 {"type": "image_url", "image_url": {"url": "data:,"}},
             ],
         },
@@ -719,10 +717,10 @@ CONVERSATIONS: tuple[object, ...] = (
         ),
         user(),
     ],
-    [TextMessage(content=ASKED, source="user")],
-    [NewMessage(content=ASKED, role=Role.USER, ts=NOW)],
+    [TextMessage(content=REQUEST, source="user")],
+    [NewMessage(content=REQUEST, role=Role.USER, ts=NOW)],
     [STORED],
-    (user("hi"), {"role": "user", "content": ASKED}),
+    (user("hi"), {"role": "user", "content": REQUEST}),
 )
 NO_CONVERSATIONS: tuple[object, ...] = (
     *("", [], None, 5, [None], [5]),
@@ -736,8 +734,8 @@ async def test_recall_accepts_every_message_type(library: Library) -> None:
         recall = scripted("a1")
         result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
         assert result.handoff.relevant_memory_keys == ["a1"]
-        told = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
-        assert (told["role"], told["text"].removesuffix("\n[image]")) == ("user", ASKED)
+        message = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
+        assert (message["role"], message["text"].removesuffix("\n[image]")) == ("user", REQUEST)
 
     await check_each_async(CONVERSATIONS, check)
 

@@ -23,17 +23,19 @@ NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
 
 
 async def recalled(
-    tmp_path: Path, asked: str, said: list[str], client: Any = None, **more: Any
+    tmp_path: Path, question: str, texts: list[str], client: Any = None, **more: Any
 ) -> RecallResult:
     settings = Settings(db=str(tmp_path / "chat.db"), embedder="hash")
     async with await Library.open(settings) as library:
         batch = [
             NewMessage(message_id=f"m{n}", role="user", content=text, speaker=more.get("speaker"),
                        ts=datetime(2026, 4, 1 + n, 9, tzinfo=UTC))
-            for n, text in enumerate(said)
+            for n, text in enumerate(texts)
         ]  # fmt: skip
         await library.add_messages(Scope("lin", session_id="s"), batch)
-        return await recall(asked, user_id="lin", library=library, as_of=NOW, model_client=client)
+        return await recall(
+            question, user_id="lin", library=library, as_of=NOW, model_client=client
+        )
 
 
 def search(query: str) -> Any:
@@ -41,8 +43,8 @@ def search(query: str) -> Any:
 
 
 def finish(*keys: str, summary: str = "found", **more: Any) -> Any:
-    given = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
-    return call("handoff", relevant_memory_keys=list(keys), **given)
+    arguments = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
+    return call("handoff", relevant_memory_keys=list(keys), **arguments)
 
 
 async def test_texts_are_escaped(tmp_path: Path) -> None:
@@ -71,7 +73,7 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said", "labels"),
+    ("question", "texts", "labels"),
     [
         ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "次模型调用", "第 1 轮")),
         ("Who has the spare key?", "Joyce has the spare key.",
@@ -79,15 +81,15 @@ async def test_texts_are_escaped(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 async def test_labels_use_the_language_of_the_request(
-    tmp_path: Path, asked: str, said: str, labels: tuple[str, ...]
+    tmp_path: Path, question: str, texts: str, labels: tuple[str, ...]
 ) -> None:
-    result = await recalled(tmp_path, asked, [said])
+    result = await recalled(tmp_path, question, [texts])
     read = assert_harmless(result._repr_html_())
-    for label in (*labels, asked, said):
+    for label in (*labels, question, texts):
         assert label in read.text, label
     assert {"details", "summary"} <= read.tags
     trace = assert_harmless(result.trace._repr_html_())
-    assert asked in trace.text
+    assert question in trace.text
     assert labels[3] in trace.text
     assert "search_memories" in trace.text
 
@@ -96,11 +98,11 @@ async def test_evidence_is_shown_between_its_neighbors_with_dates(tmp_path: Path
     client = ScriptedClient(
         [search("vet"), finish("m1", summary="The vet.\n- quoted: “we saw the vet yesterday”")]
     )
-    said = ["just before", "we saw the vet yesterday", "just after"]
-    result = await recalled(tmp_path, "vet?", said, client)
+    texts = ["just before", "we saw the vet yesterday", "just after"]
+    result = await recalled(tmp_path, "vet?", texts, client)
     read = assert_harmless(result._repr_html_())
     head = read.text[: read.text.index("How it was recalled")]
-    assert [head.index(text) for text in said] == sorted(head.index(text) for text in said)
+    assert [head.index(text) for text in texts] == sorted(head.index(text) for text in texts)
     assert "yesterday = 2026-04-01" in head
     assert "quoted" not in head  # what is shown as evidence is not told twice
     assert "0.80" in head
@@ -151,8 +153,8 @@ TIMES = (
 
 def test_resolved_times_use_the_shortest_form() -> None:
     def check(case: tuple[ResolvedTime, str]) -> None:
-        time, told = case
-        assert format_resolved_time(time, UTC) == told
+        time, expected = case
+        assert format_resolved_time(time, UTC) == expected
 
     check_each(TIMES, check)
 

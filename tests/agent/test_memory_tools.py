@@ -45,8 +45,8 @@ def tools_of(library: Library, scope: Scope = ANN, **options: Any) -> dict[str, 
 async def memory(library: Library, text: str, **fields: Any) -> str:
     """A memory that was there before."""
     new = NewMemory(content=text, **fields)
-    written = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
-    return written.ids[0]
+    result = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
+    return result.ids[0]
 
 
 class TestSingleTools:
@@ -108,12 +108,12 @@ class TestRefusals:
         tool = tools_of(library)[name]
         for word in ("user_id", "agent_id", "session_id", "scope"):
             assert word not in json.dumps(tool.schema)
-        known = {"text": "x", "query": "x", "memory_key": "x"}
+        values = {"text": "x", "query": "x", "memory_key": "x"}
         parameters = tool.schema.get("parameters")
         assert parameters is not None
-        asked = {key: value for key, value in known.items() if key in parameters["properties"]}
+        arguments = {key: value for key, value in values.items() if key in parameters["properties"]}
         bench = StaticWorkbench([tool])
-        refused = await bench.call_tool(name, {**asked, "user_id": "ben"})
+        refused = await bench.call_tool(name, {**arguments, "user_id": "ben"})
         assert refused.is_error
 
     async def test_memory_of_another_user_is_not_found(self, library: Library) -> None:
@@ -124,19 +124,17 @@ class TestRefusals:
             assert "no such memory" in answer["note"]
         assert (await library.store.memories(ANN).get(key)).content == "Ann's own"
 
-    async def test_sensitive_memory_is_not_found_without_permission(
-        self, library: Library
-    ) -> None:
+    async def test_sensitive_memory_is_not_found_without_permission(self, library: Library) -> None:
         key = await memory(library, "a secret", sensitive=True)
         assert "no such memory" in (await use(library, "forget", memory_key=key))["note"]
 
     async def test_messages_cannot_be_changed(self, library: Library) -> None:
-        told = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
-        await library.add_messages(ANN, [told])
+        message = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
+        await library.add_messages(ANN, [message])
         answer = await use(library, "correct", memory_key="m1", text="I like coffee")
         assert "no such memory" in answer["note"]
-        (said,) = await library.store.timeline(ANN).get_many(["m1"])
-        assert said.content == "I like tea"
+        (stored,) = await library.store.timeline(ANN).get_many(["m1"])
+        assert stored.content == "I like tea"
 
     @pytest.mark.parametrize("text", ["   ", "a\0b"])
     async def test_unstorable_text_returns_a_note(self, library: Library, text: str) -> None:
@@ -153,8 +151,8 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
             m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"
         ]
         answer = json.loads(results[-1][0].content)
-        found = answer["memories"][0] if "memories" in answer else answer
-        return str(found["memory_key"])
+        memory_fields = answer["memories"][0] if "memories" in answer else answer
+        return str(memory_fields["memory_key"])
 
     def correct(request: Request) -> Step:
         return call(
@@ -180,15 +178,15 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
         tools=memory_tools(library, ANN),
         max_tool_iterations=2,
     )
-    spoken = []
+    answers = []
     for task in ("Remember: desk 7", "Which desk?", "No, 12", "Forget it"):
         result = await assistant.run(task=task)
-        spoken.append(result.messages[-1].to_text())
+        answers.append(result.messages[-1].to_text())
         for event in result.messages:
             if isinstance(event, ToolCallExecutionEvent) and event.source == "assistant":
                 assert not any(answer.is_error for answer in event.content)
 
-    assert spoken == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
+    assert answers == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
     listing = library.store.memory_list(ANN)
     assert [record.content for record in (await listing.page()).items] == []
     rows = (await library.store.count("ann"))["memories"]

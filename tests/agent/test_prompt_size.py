@@ -14,11 +14,11 @@ from memrecall.testing import ScriptedClient, open_library
 from memrecall.types import Keyword, NewMemory, NewMessage, Origin, Role
 
 from ..model.openai_server import ModelServer, serve, tool_call
-from .recall_helpers import ASKED, ASKED_ZH, LIN, hand_off, search, talk
+from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, talk
 
 LARGEST_HEAD: dict[Language, int] = {"en": 6_000, "zh": 4_500}
 LARGEST_RESULT = 3_000
-ASK: dict[Language, str] = {"en": ASKED, "zh": ASKED_ZH}
+ASK: dict[Language, str] = {"en": REQUEST, "zh": REQUEST_ZH}
 
 
 def head(body: dict[str, Any]) -> str:
@@ -106,7 +106,7 @@ async def test_largest_search_result_of_messages_fits() -> None:
 async def result_size(library: Library, query: str) -> int:
     """Characters of the answer to a search that finds ten."""
     client = ScriptedClient([search(query, limit=10), hand_off()])
-    await Recaller(library, LIN, client).recall(ASKED)
+    await Recaller(library, LIN, client).recall(REQUEST)
     text = str(client.requests[1].messages[-2].content[0].content)  # type: ignore[union-attr]
     assert json.loads(text)["returned"] == 10
     return len(text)

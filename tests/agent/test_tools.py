@@ -19,9 +19,9 @@ from memrecall.types import NewMemory, Origin
 
 from .recall_helpers import (
     ANN,
-    ASKED,
-    ASKED_ZH,
     LIN,
+    REQUEST,
+    REQUEST_ZH,
     detail,
     hand_off,
     on_both_engines,
@@ -51,8 +51,12 @@ class TestRegistry:
             assert tool.get("is_handoff", False) == (name == "handoff")
 
     def test_defaults_and_bounds(self) -> None:
-        asked = SearchMemoriesInput(query="x")
-        assert (asked.search_mode, asked.limit, asked.min_relevance_score) == ("hybrid", 5, 0.5)
+        arguments = SearchMemoriesInput(query="x")
+        assert (arguments.search_mode, arguments.limit, arguments.min_relevance_score) == (
+            "hybrid",
+            5,
+            0.5,
+        )
         for wrong in (
             {"limit": 0},
             {"limit": 11},
@@ -144,25 +148,23 @@ class TestSearch:
             calls(detail("a4"), search("plan", keywords=["tomatoes"])),
             hand_off(),
         )
-        found = [
+        hits = [
             {item["memory_key"] for item in result["output"].get("results", [])}
             for result in results(recalled, "search_memories")
         ]
-        assert found[0] == {"a4", "a5", "a6", "pref"}
-        assert found[1] == {"a2", "a5"}
-        assert found[2] == set()
-        assert found[3] == {"pref"}
-        assert found[4] == {"a4", "a5"}
+        assert hits[0] == {"a4", "a5", "a6", "pref"}
+        assert hits[1] == {"a2", "a5"}
+        assert hits[2] == set()
+        assert hits[3] == {"pref"}
+        assert hits[4] == {"a4", "a5"}
 
-    async def test_filters_without_results_become_query_words(
-        self, library: Library
-    ) -> None:
+    async def test_filters_without_results_become_query_words(self, library: Library) -> None:
         recalled = await play(
             library, search("garden", keywords=["fence-post"], limit=2), hand_off("a4")
         )
-        told = results(recalled)[0]
-        assert told["output"]["relaxed"] == ["fence-post"]
-        assert "fence-post" in told["text"]
+        result = results(recalled)[0]
+        assert result["output"]["relaxed"] == ["fence-post"]
+        assert "fence-post" in result["text"]
         assert recalled.handoff.relevant_memory_keys == ["a4"]
 
     @on_both_engines
@@ -186,12 +188,12 @@ class TestSearch:
 
         caches = Caches()
         steps = [search("database password"), detail("secret"), hand_off("secret")]
-        shown = []
+        keys = []
         for scope in (TRUSTED, ANN, TRUSTED):
             recaller = Recaller(library, scope, ScriptedClient(steps), caches=caches)
-            recalled = await recaller.recall(ASKED)
-            shown.append(recalled.handoff.relevant_memory_keys)
-        assert shown == [["secret"], [], ["secret"]]
+            recalled = await recaller.recall(REQUEST)
+            keys.append(recalled.handoff.relevant_memory_keys)
+        assert keys == [["secret"], [], ["secret"]]
 
     @on_both_engines
     async def test_cache_is_invalidated_by_writes(self, library: Library) -> None:
@@ -203,7 +205,7 @@ class TestSearch:
             memory = NewMemory(memory_key=key, content=f"database config {key}")
             await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
             client = ScriptedClient([search(limit=10), hand_off(key)])
-            recalled = await Recaller(library, ANN, client, caches=caches).recall(ASKED)
+            recalled = await Recaller(library, ANN, client, caches=caches).recall(REQUEST)
             assert recalled.handoff.relevant_memory_keys == [key]
 
     @on_both_engines
@@ -231,13 +233,13 @@ class TestSearch:
         ]
         await library.add_memories(LIN, memories, origin=Origin.USER, actor="test")
         recalled = await play(
-            library, search("数据库配置", limit=10), hand_off(), messages=ASKED_ZH, scope=LIN
+            library, search("数据库配置", limit=10), hand_off(), messages=REQUEST_ZH, scope=LIN
         )
-        told = results(recalled)[0]
-        assert len(told["text"]) < 3_000
-        assert "截短" in told["text"]
-        assert told["text"].count("memory_key") == 10
-        assert len(told["output"]["results"][0]["content_preview"]) <= 203
+        result = results(recalled)[0]
+        assert len(result["text"]) < 3_000
+        assert "截短" in result["text"]
+        assert result["text"].count("memory_key") == 10
+        assert len(result["output"]["results"][0]["content_preview"]) <= 203
 
 
 @on_both_engines
@@ -325,12 +327,10 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
 
 class TestDetail:
     @on_both_engines
-    async def test_detail_shows_neighbors_that_can_be_handed_off(
-        self, library: Library
-    ) -> None:
+    async def test_detail_shows_neighbors_that_can_be_handed_off(self, library: Library) -> None:
         recalled = await play(library, search("garden", limit=1), detail("a4"), hand_off("a5"))
-        told = results(recalled)[1]["output"]
-        assert [near["memory_key"] for near in told["after"]] == ["a5", "a6"]
+        result = results(recalled)[1]["output"]
+        assert [near["memory_key"] for near in result["after"]] == ["a5", "a6"]
         assert recalled.handoff.relevant_memory_keys == ["a5"]
         assert recalled.memories[0].relevance_score is None
 
@@ -338,9 +338,9 @@ class TestDetail:
         memory = NewMemory(memory_key="long", content="database " * 5_000)
         await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
         recalled = await play(library, detail("long"), hand_off("long"))
-        told = results(recalled)[0]
-        assert len(told["text"]) < 5_000
-        assert "4000 of 45000 characters" in told["text"]
+        result = results(recalled)[0]
+        assert len(result["text"]) < 5_000
+        assert "4000 of 45000 characters" in result["text"]
         assert len(recalled.memories[0].content) == 45_000
 
 
@@ -354,9 +354,9 @@ class TestKeywords:
             [call("extract_search_keywords", query="database config"), say(answer), hand_off()]
         )
         recalled = await play(library, client=client)
-        told = results(recalled)[0]["output"]
-        assert [word["type"] for word in told["keywords"]] == ["entity", "concept"]
-        assert told["expanded_query"] == "db"
+        result = results(recalled)[0]["output"]
+        assert [word["type"] for word in result["keywords"]] == ["entity", "concept"]
+        assert result["expanded_query"] == "db"
         assert recalled.usage["model_calls"] == 3
         question = client.requests[1].messages[-1]
         assert isinstance(question, UserMessage)
@@ -380,13 +380,11 @@ class TestKeywords:
             say("Really sure!"),
             hand_off(),
         )
-        told = results(recalled)[0]["output"]
-        assert {word["keyword"] for word in told["keywords"]} == {"database", "config"}
-        assert "made by rules" in told["message"]
+        result = results(recalled)[0]["output"]
+        assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
+        assert "made by rules" in result["message"]
 
-    async def test_model_expands_queries_once_if_enabled(
-        self, library: Library
-    ) -> None:
+    async def test_model_expands_queries_once_if_enabled(self, library: Library) -> None:
         answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
         recalled = await play(
             library,
@@ -414,7 +412,7 @@ async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
             ),
         ]
     )
-    recalled = await play(library, client=client, messages=ASKED_ZH, scope=LIN)
+    recalled = await play(library, client=client, messages=REQUEST_ZH, scope=LIN)
     assert "回忆同事" in str(client.requests[0].messages[0].content)
     assert "搜索该用户的记忆" in str(client.requests[0].tools)
     assert "没有工具" in results(recalled)[1]["text"]

@@ -38,8 +38,8 @@ def test_stored_events_load_and_are_written_back_unchanged() -> None:
     def check(path: Path) -> None:
         for stored, event in zip(read_stored(path), read_events(path), strict=True):
             times = {"seconds", "usage"}  # the fixtures are stored without them
-            written = {k: v for k, v in event.as_dict().items() if k not in times}
-            assert written == stored
+            stored_form = {k: v for k, v in event.as_dict().items() if k not in times}
+            assert stored_form == stored
 
     check_each(TRACES, check, lambda path: path.name)
 
@@ -71,12 +71,12 @@ def test_unknown_kind_is_refused() -> None:
 
 
 def test_recorder_stamps_events_and_informs_the_observer() -> None:
-    seen: list[TraceEvent] = []
-    recorder = Recorder(seen.append)
+    observed: list[TraceEvent] = []
+    recorder = Recorder(observed.append)
     recorder.iteration, recorder.turn = 2, 5
     recorder.add(CallEvent(id="1", tool="handoff"))
     (event,) = recorder.finish().events
-    assert seen == [event]
+    assert observed == [event]
     assert (event.iteration, event.turn) == (2, 5)
     assert event.at > 0
 
