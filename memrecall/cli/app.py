@@ -2,27 +2,55 @@
 
 import os
 import sys
-from importlib import import_module
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import typer
+from typer import Option
 
 from memrecall import __version__
+from memrecall.cli import (
+    chat,
+    evaluation,
+    maintenance,
+    memories,
+    messages,
+    owners,
+    recall,
+    search,
+    serve,
+)
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
-# The modules that register commands, in the order of `--help`.
-FAMILIES = (
-    "messages",
-    "recall",
-    "chat",
-    "search",
-    "memories",
-    "owners",
-    "maintenance",
-    "evaluation",
-    "serve",
-)
+# Commands, then groups of commands, in the order of `--help`.
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "import": messages.import_messages,
+    "export": messages.export,
+    "messages": messages.list_messages,
+    "neighbors": messages.show_neighbors,
+    "recall": recall.recall,
+    "chat": chat.chat,
+    "search": search.search,
+    "graph": search.graph,
+    "add": memories.add_memory,
+    "sweep": maintenance.sweep,
+    "stats": maintenance.stats,
+    "reindex": maintenance.reindex,
+    "doctor": maintenance.doctor,
+    "serve": serve.serve,
+    "rpc": serve.rpc,
+    "mcp": serve.mcp,
+}
+_GROUPS = {
+    "trace": recall.traces,
+    "memories": memories.memories,
+    "agents": owners.agents,
+    "users": owners.users,
+    "sessions": owners.sessions,
+    "keys": owners.keys,
+    "eval": evaluation.family,
+}
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 _RESUMABLE = (("import",), ("reindex",), ("eval", "run"))
@@ -38,8 +66,10 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _family in FAMILIES:
-    import_module(f"memrecall.cli.{_family}").register(app)
+for _name, _command in _COMMANDS.items():
+    app.command(_name)(_command)
+for _name, _group in _GROUPS.items():
+    app.add_typer(_group, name=_name)
 
 
 def _show_version(requested: bool) -> None:
@@ -50,7 +80,7 @@ def _show_version(requested: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:
