@@ -97,7 +97,7 @@ def test_history_covers_ten_months_in_many_sessions(user: str) -> None:
 
 
 @each_user
-def test_memories_come_from_messages_of_their_user(user: str) -> None:
+def test_memory_sources_belong_to_user(user: str) -> None:
     memories = MEMORIES[user]
     assert len(memories) == 12
     assert memories.keys().isdisjoint(MESSAGES[user])
@@ -106,7 +106,7 @@ def test_memories_come_from_messages_of_their_user(user: str) -> None:
         assert set(memory.source_message_ids) <= MESSAGES[user].keys()
 
 
-def test_each_user_was_once_sent_an_injected_instruction() -> None:
+def test_each_user_has_one_injected_instruction() -> None:
     pattern = re.compile("忽略之前的所有指令|ignore previous instructions")
     for messages in MESSAGES.values():
         assert sum(bool(pattern.search(m.content)) for m in messages.values()) == 1
@@ -127,7 +127,7 @@ def test_question_ids_and_requests_are_unique() -> None:
 
 
 @each_question
-def test_fields_are_those_of_the_readme(question: Json) -> None:
+def test_fields_match_readme(question: Json) -> None:
     assert question.keys() - {"session_id"} == FIELDS
     assert question["labels"].keys() == LABELS
     assert all(isinstance(label, bool) for label in question["labels"].values())
@@ -135,7 +135,7 @@ def test_fields_are_those_of_the_readme(question: Json) -> None:
 
 
 @each_question
-def test_conversation_takes_turns_and_ends_with_the_user(question: Json) -> None:
+def test_conversation_alternates_and_ends_with_user(question: Json) -> None:
     conversation = question["conversation"]
     assert 1 <= len(conversation) <= LONGEST_CONVERSATION
     roles = [said["role"] for said in conversation]
@@ -147,7 +147,7 @@ def test_conversation_takes_turns_and_ends_with_the_user(question: Json) -> None
 
 
 @each_question
-def test_keys_exist_and_can_be_seen(question: Json) -> None:
+def test_labelled_keys_exist_and_are_visible(question: Json) -> None:
     user, evidence, acceptable = (question[name] for name in ("user_id", "evidence", "acceptable"))
     keys = [*evidence, *acceptable]
     assert len(set(keys)) == len(keys)
@@ -158,7 +158,7 @@ def test_keys_exist_and_can_be_seen(question: Json) -> None:
 
 
 @each_question
-def test_it_is_asked_after_everything_was_said(question: Json) -> None:
+def test_question_time_is_after_history(question: Json) -> None:
     user, now = question["user_id"], parse_time(question["now"])
     local = datetime.fromisoformat(question["now"])
     assert local.utcoffset() == now.astimezone(ZoneInfo(question["zone"])).utcoffset()
@@ -171,7 +171,7 @@ def test_it_is_asked_after_everything_was_said(question: Json) -> None:
 
 
 @each_question
-def test_labels_fit_together(question: Json) -> None:
+def test_labels_are_consistent(question: Json) -> None:
     kind, labels, answerable = (question[name] for name in ("kind", "labels", "answerable"))
     inside = kind == "already_in_conversation"
     assert answerable == bool(question["evidence"])
