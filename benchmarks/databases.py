@@ -1,4 +1,4 @@
-"""Databases for the benchmark, filled through the library's own doors."""
+"""Databases for the benchmarks, filled through the library."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -16,29 +16,29 @@ from memrecall.settings import Settings
 from memrecall.store import ScopedMessage, Store
 
 BATCH = 1_000
-EMPTY_USER = "bench-nobody"  # has a single message
+EMPTY_USER = "bench-nobody"  # a user with a single message
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database, and the folder where what belongs to it may lie."""
+    """A database and the folder for its derived files."""
 
     location: str
     folder: Path
 
     def disk_bytes(self) -> int:
-        """What a closed SQLite database takes on disk, without its snapshots."""
+        """Return the size of a closed SQLite database, without its snapshots."""
         return sum(file.stat().st_size for file in self.folder.glob("bench.db*") if file.is_file())
 
     def snapshot_bytes(self) -> int:
-        """What the snapshots take."""
+        """Return the size of the snapshots."""
         return sum(file.stat().st_size for file in self.folder.rglob("*.npz"))
 
 
 @contextmanager
 def new_place(location: str | None = None) -> Iterator[Place]:
-    """A fresh SQLite file in a temporary folder, or another database with such a folder."""
+    """Create a SQLite file in a temporary folder, or use another database with such a folder."""
     with tempfile.TemporaryDirectory(prefix="memrecall-benchmark-") as name:
         folder = Path(name)
         yield Place(location or str(folder / "bench.db"), folder)
@@ -46,7 +46,7 @@ def new_place(location: str | None = None) -> Iterator[Place]:
 
 @asynccontextmanager
 async def opened(place: Place, embedder: Embedder | None) -> AsyncIterator[Library]:
-    """A library on a place. Its embedder stays open, for the next one."""
+    """Open a library on a database; leave its embedder open for the next one."""
     settings = Settings(db=place.location, cache_dir=str(place.folder), index_memory_mb=4096)
     library = Library(await Store.open(place.location), embedder, settings)
     try:
@@ -57,7 +57,7 @@ async def opened(place: Place, embedder: Embedder | None) -> AsyncIterator[Libra
 
 
 async def write(library: Library, user: str, turns: Iterable[Turn], first: int = 0) -> Time:
-    """Store a user's turns, vectors included; the time it took."""
+    """Store a user's turns with their vectors; return the time it took."""
     watch = Stopwatch()
     for batch in in_batches(enumerate(turns, first)):
         await library.add_entries(
@@ -68,7 +68,7 @@ async def write(library: Library, user: str, turns: Iterable[Turn], first: int =
 
 
 def in_batches(items: Iterable[Item], size: int = BATCH) -> Iterator[Sequence[Item]]:
-    """The items in lists of at most `size`."""
+    """Yield the items in lists of at most `size`."""
     batch: list[Item] = []
     for item in items:
         batch.append(item)

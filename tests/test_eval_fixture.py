@@ -1,4 +1,4 @@
-"""The set for evaluation is well-formed: every piece of evidence exists and was said in time."""
+"""The evaluation data set: evidence exists and precedes its query."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ def read_lines(name: str) -> list[Json]:
 
 
 def read_corpus() -> tuple[dict[str, dict[str, NewMessage]], dict[str, dict[str, NewMemory]]]:
-    """The messages, read as `memrecall import` reads them, and the memories of each user by id."""
+    """Read the messages, as `memrecall import` does, and the memories of each user by id."""
     messages: dict[str, dict[str, NewMessage]] = {}
     memories: dict[str, dict[str, NewMemory]] = {}
     for row in read_lines("corpus.jsonl"):
@@ -58,30 +58,30 @@ ANSWERABLE = [row for row in QUERIES if row["category"] != "unanswerable"]
 
 
 def each_user(check: Callable[[str], None]) -> Callable[[], None]:
-    """Make one test of a check of every user."""
+    """Return a test that checks every user."""
     return lambda: check_each(sorted(MESSAGES), check)
 
 
 def each_query(check: Callable[[Json], None]) -> Callable[[], None]:
-    """Make one test of a check of every query."""
+    """Return a test that checks every query."""
     return lambda: check_each(QUERIES, check, lambda row: str(row["query_id"]))
 
 
 def each_answerable(check: Callable[[Json], None]) -> Callable[[], None]:
-    """Make one test of a check of every query that has an answer."""
+    """Return a test that checks every answerable query."""
     return lambda: check_each(ANSWERABLE, check, lambda row: str(row["query_id"]))
 
 
-def said_at(user: str, key: str) -> datetime:
-    """When a message was said, or from when on a memory holds."""
+def time_of(user: str, key: str) -> datetime:
+    """Return the time of a message, or the start of a memory's validity."""
     moment = MESSAGES[user][key].ts if key in MESSAGES[user] else MEMORIES[user][key].valid_from
     assert moment is not None, key
     return moment
 
 
 def text_of(user: str, key: str) -> str:
-    found = MESSAGES[user].get(key) or MEMORIES[user][key]
-    return found.content
+    row = MESSAGES[user].get(key) or MEMORIES[user][key]
+    return row.content
 
 
 def folded(text: str) -> str:
@@ -96,7 +96,7 @@ def test_users_match_readme() -> None:
 
 @each_user
 def test_history_is_chronological_over_most_of_a_year(user: str) -> None:
-    times = [said_at(user, key) for key in MESSAGES[user]]
+    times = [time_of(user, key) for key in MESSAGES[user]]
     assert times == sorted(times)
     assert len(set(times)) == len(times)
     assert (times[-1] - times[0]).days > 300
@@ -104,11 +104,11 @@ def test_history_is_chronological_over_most_of_a_year(user: str) -> None:
 
 @each_user
 def test_speakers_match_chat_kind(user: str) -> None:
-    said = MESSAGES[user].values()
-    people = {message.speaker for message in said if message.role is Role.USER}
+    messages = MESSAGES[user].values()
+    people = {message.speaker for message in messages if message.role is Role.USER}
     assert None not in people
     assert len(people) >= 4 if user in GROUPS else len(people) == 1
-    assert any(message.role is Role.ASSISTANT for message in said)
+    assert any(message.role is Role.ASSISTANT for message in messages)
 
 
 @each_user
@@ -175,11 +175,11 @@ def test_evidence_belongs_to_user_and_precedes_query(query: Json) -> None:
     assert len(set(evidence)) == len(evidence)
     assert set(evidence) <= set(MESSAGES[user]) | set(MEMORIES[user])
     assert set(evidence) & set(MESSAGES[user])  # a memory is never the only evidence
-    asked = parse_time(query["as_of"])
+    query_time = parse_time(query["as_of"])
     for key in evidence:
-        assert said_at(user, key) < asked, key
+        assert time_of(user, key) < query_time, key
         ended = MEMORIES[user][key].valid_to if key in MEMORIES[user] else None
-        assert ended is None or asked < ended, key
+        assert ended is None or query_time < ended, key
 
 
 @each_answerable
@@ -192,7 +192,7 @@ def test_evidence_does_not_contain_query(query: Json) -> None:
 def test_two_hop_evidence_spans_two_days() -> None:
     for row in QUERIES:
         if row["category"] == "two_hop":
-            days = {said_at(row["user_id"], key).date() for key in row["evidence"]}
+            days = {time_of(row["user_id"], key).date() for key in row["evidence"]}
             assert len(days) > 1, row["query_id"]
 
 

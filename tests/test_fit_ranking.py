@@ -172,9 +172,9 @@ async def test_database_is_reused_and_categories_can_be_excluded(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = await read_set(folder, tmp_path, embedder="hash")
-    assert "left to import" in capsys.readouterr().err
+    assert "lines to import" in capsys.readouterr().err
     category = read_questions(folder / "queries.jsonl").questions[0].category
     again = await read_set(folder, tmp_path, embedder="hash", left_out=[category])
-    assert "there from before" in capsys.readouterr().err
+    assert "already stored" in capsys.readouterr().err
     assert 0 < len(again.examples) < len(first.examples)
     assert again.examples[-1].keys == first.examples[-1].keys

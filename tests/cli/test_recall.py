@@ -66,7 +66,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def look_for(query: str, **more: Any) -> Any:
-    """A search whose hits do not depend on how few messages these are."""
+    """Return a search that finds its hits even among few messages."""
     return call("search_memories", query=query, min_relevance_score=0.0, **more)
 
 
