@@ -83,7 +83,7 @@ def record_calls() -> Iterator[list[CodeType]]:
         yield in_order
     finally:
         sys.setprofile(previous)
-        threading.setprofile(None)  # type: ignore[arg-type]
+        threading.setprofile(None)
         in_order += calls
 
 

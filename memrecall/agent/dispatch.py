@@ -30,10 +30,10 @@ from memrecall.errors import (
     NotFound,
     StorageError,
 )
-from memrecall.model.prompts import Language
 from memrecall.model.protocol import FunctionCall
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 

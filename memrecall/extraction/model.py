@@ -41,8 +41,8 @@ from memrecall.extraction.wire import (
     utterance_line,
 )
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.prompts import Language
 from memrecall.model.structured import ModelClient, ask_prompt
+from memrecall.types import Language
 
 SECONDS = 60.0
 MAX_LINES = 40
