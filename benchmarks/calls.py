@@ -30,7 +30,7 @@ class Question:
     run: Callable[[Library], Awaitable[object]]
 
     def request(self, key: str) -> bytes:
-        """The bytes that a client sends."""
+        """Return the bytes that a client sends."""
         lines = [f"{self.method} {self.path} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"Authorization: Bearer {key}"]
         if self.body:

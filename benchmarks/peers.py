@@ -80,7 +80,7 @@ class Row:
     moment: float  # the time of a message, or the start of a memory's validity, in seconds
 
     def metadata(self) -> Json:
-        """The metadata stored with the text."""
+        """Return the metadata stored with the text."""
         return {"owner": self.user, "key": self.key, "moment": self.moment}
 
 

@@ -78,7 +78,7 @@ async def show(console: Console) -> None:
             seconds = time.perf_counter() - start
         console.print(
             f"[dim]{report.stored} messages of {len(report.users)} users imported and embedded"
-            f" in {seconds:.1f} s; the demo runs as of {NOW:%Y-%m-%d}; times are in UTC[/dim]"
+            f" in {seconds:.1f} s; as of {NOW:%Y-%m-%d}, times in UTC[/dim]"
         )
         for number, request in enumerate(REQUESTS, 1):
             console.print()

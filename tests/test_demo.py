@@ -166,8 +166,8 @@ def assert_plain(text: str) -> None:
 @pytest.mark.timeout(600)  # starts a process for each command, one after the other
 def test_printed_commands_work(printed: str, folder: Path) -> None:
     _, _, commands = printed.partition("Try next\n")
-    printed = [shlex.split(line) for line in commands.splitlines()]
-    release, again, light, around = (run(command, folder / "elsewhere") for command in printed)
+    parsed = [shlex.split(line) for line in commands.splitlines()]
+    release, again, light, around = (run(command, folder / "elsewhere") for command in parsed)
     assert "lin-079" in release
     assert again == release  # `--last` shows the recall just made
     assert "facing north" not in light  # the phrase is "north light"
