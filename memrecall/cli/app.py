@@ -2,54 +2,41 @@
 
 import os
 import sys
-from collections.abc import Callable
+from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
 from typer import Option
 
 from memrecall import __version__
-from memrecall.cli import (
-    chat,
-    evaluation,
-    maintenance,
-    memories,
-    messages,
-    owners,
-    recall,
-    search,
-    serve,
-)
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
-# Commands, then groups of commands, in the order of `--help`.
-_COMMANDS: dict[str, Callable[..., None]] = {
-    "import": messages.import_messages,
-    "export": messages.export,
-    "messages": messages.list_messages,
-    "neighbors": messages.show_neighbors,
-    "recall": recall.recall,
-    "chat": chat.chat,
-    "search": search.search,
-    "graph": search.graph,
-    "add": memories.add_memory,
-    "sweep": maintenance.sweep,
-    "stats": maintenance.stats,
-    "reindex": maintenance.reindex,
-    "doctor": maintenance.doctor,
-    "serve": serve.serve,
-    "rpc": serve.rpc,
-    "mcp": serve.mcp,
-}
-_GROUPS = {
-    "trace": recall.traces,
-    "memories": memories.memories,
-    "agents": owners.agents,
-    "users": owners.users,
-    "sessions": owners.sessions,
-    "keys": owners.keys,
-    "eval": evaluation.family,
+# Functions and groups of commands; `--help` lists both in this order, functions first.
+_COMMANDS = {
+    "import": "messages.import_messages",
+    "export": "messages.export",
+    "messages": "messages.list_messages",
+    "neighbors": "messages.show_neighbors",
+    "recall": "recall.recall",
+    "chat": "chat.chat",
+    "search": "search.search",
+    "graph": "search.graph",
+    "add": "memories.add_memory",
+    "sweep": "maintenance.sweep",
+    "stats": "maintenance.stats",
+    "reindex": "maintenance.reindex",
+    "doctor": "maintenance.doctor",
+    "serve": "serve.serve",
+    "rpc": "serve.rpc",
+    "mcp": "serve.mcp",
+    "trace": "recall.traces",
+    "memories": "memories.memories",
+    "agents": "owners.agents",
+    "users": "owners.users",
+    "sessions": "owners.sessions",
+    "keys": "owners.keys",
+    "eval": "evaluation.family",
 }
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
@@ -66,10 +53,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
-for _name, _group in _GROUPS.items():
-    app.add_typer(_group, name=_name)
+for _name, _path in _COMMANDS.items():
+    _module, _attribute = _path.split(".")
+    _command = getattr(import_module(f"memrecall.cli.{_module}"), _attribute)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def _show_version(requested: bool) -> None:
