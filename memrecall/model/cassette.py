@@ -363,7 +363,6 @@ class ReplayClient(BaseClient):
     def _describe_difference(
         self, line: RecordedCall, part: str, request: Request, now: str
     ) -> str:
-        """Return the recorded and the current value of a part, readable where possible."""
         if part == "messages":
             return _compare_messages(self._expected, self._fingerprints.texts)
         if part == "tools":

@@ -272,7 +272,6 @@ def _add_hit(candidates: dict[str, Candidate], hit: Candidate) -> None:
 
 
 def _add_neighbors(candidates: dict[str, Candidate], rows: object) -> tuple[str, ...]:
-    """Add the messages around a memory and return their keys, oldest first."""
     neighbors = [
         Candidate(
             key=row["memory_key"],

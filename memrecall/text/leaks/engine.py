@@ -188,7 +188,6 @@ class LeakScanner:
 
     @property
     def _in_line(self) -> bool:
-        """Whether the position is inside a line of prose."""
         return self._mode is ScanMode.PROSE and not self._at_line_start
 
     @property

@@ -101,7 +101,6 @@ class Fence:
             self.at_line_start = False
 
     def _may_close(self, text: str, position: int) -> bool:
-        """Return True if the line so far may become the closing one."""
         line = text[position : position + 2 * _MAX_BLANKS + _MAX_RUN + 1]
         if len(line) > 2 * _MAX_BLANKS + _MAX_RUN or "\n" in line:
             return False
