@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any
+
+from pydantic import ConfigDict
 
 from memrecall.lazy import lazy_method
 from memrecall.types import format_time
@@ -30,16 +32,22 @@ class EventKind(StrEnum):
     HANDOFF = "handoff"
 
 
+def _complete_schema(schema: dict[str, Any]) -> None:
+    """Describe the object of `TraceEvent.as_dict`, which always has the common fields."""
+    for item in schema["properties"].values():
+        item.pop("default", None)
+    schema.update(required=list(schema["properties"]), additionalProperties=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceEvent:
-    """One event of a recall, `at` seconds after the start. The recorder sets these fields.
+    """One event of a recall, `at` seconds after the start, with the fields of its kind."""
 
-    Fields of the subclasses have defaults, because traces are stored without the contents of
-    sensitive memories and very large ones without tool outputs.
-    """
+    # The recorder sets the common fields. Those of the subclasses have defaults, because traces are
+    # stored without the contents of sensitive memories and very large ones without tool outputs.
+    __pydantic_config__ = ConfigDict(json_schema_extra=_complete_schema)
 
-    kind: ClassVar[EventKind]
-
+    kind: EventKind
     at: float = 0.0
     iteration: int = 1
     turn: int = 0
@@ -67,7 +75,7 @@ class TraceEvent:
     def from_dict(values: dict[str, Any]) -> "TraceEvent":
         """Return the event of a stored object; unknown fields are ignored."""
         event_type = _EVENT_TYPES[EventKind(values["kind"])]
-        names = {item.name for item in fields(event_type)}
+        names = {item.name for item in fields(event_type) if item.init}
         return event_type(**{name: value for name, value in values.items() if name in names})
 
 
@@ -75,7 +83,7 @@ class TraceEvent:
 class StartEvent(TraceEvent):
     """The start: the request, the model, the language and the time."""
 
-    kind: ClassVar = EventKind.START
+    kind: EventKind = field(default=EventKind.START, init=False)
 
     asked: str = ""
     given: int = 0
@@ -89,7 +97,7 @@ class StartEvent(TraceEvent):
 class IterationEvent(TraceEvent):
     """A window of messages opened for one iteration."""
 
-    kind: ClassVar = EventKind.ITERATION
+    kind: EventKind = field(default=EventKind.ITERATION, init=False)
 
     window: int = 0
     shown: int = 0
@@ -99,7 +107,7 @@ class IterationEvent(TraceEvent):
 class ModelEvent(TraceEvent):
     """A model call; `failed` holds the error of one that failed."""
 
-    kind: ClassVar = EventKind.MODEL
+    kind: EventKind = field(default=EventKind.MODEL, init=False)
 
     purpose: str = "model"
     tool_choice: str = ""
@@ -119,7 +127,7 @@ class ModelEvent(TraceEvent):
 class ThoughtEvent(TraceEvent):
     """Reasoning that the model sent with its tool calls."""
 
-    kind: ClassVar = EventKind.THOUGHT
+    kind: EventKind = field(default=EventKind.THOUGHT, init=False)
 
     text: str = ""
 
@@ -128,7 +136,7 @@ class ThoughtEvent(TraceEvent):
 class TextEvent(TraceEvent):
     """Text that the model sent instead of a tool call."""
 
-    kind: ClassVar = EventKind.TEXT
+    kind: EventKind = field(default=EventKind.TEXT, init=False)
 
     text: str = ""
 
@@ -137,7 +145,7 @@ class TextEvent(TraceEvent):
 class CallEvent(TraceEvent):
     """A tool call as the model wrote it."""
 
-    kind: ClassVar = EventKind.CALL
+    kind: EventKind = field(default=EventKind.CALL, init=False)
 
     id: str = ""
     tool: str = ""
@@ -148,7 +156,7 @@ class CallEvent(TraceEvent):
 class ResultEvent(TraceEvent):
     """The result of a tool call, with the arguments after validation."""
 
-    kind: ClassVar = EventKind.RESULT
+    kind: EventKind = field(default=EventKind.RESULT, init=False)
 
     id: str = ""
     tool: str = ""
@@ -168,7 +176,7 @@ class ResultEvent(TraceEvent):
 class SteerEvent(TraceEvent):
     """A correction sent to the model."""
 
-    kind: ClassVar = EventKind.STEER
+    kind: EventKind = field(default=EventKind.STEER, init=False)
 
     reason: str = ""
     text: str = ""
@@ -178,7 +186,7 @@ class SteerEvent(TraceEvent):
 class FallbackEvent(TraceEvent):
     """The offline rules replaced a model that cannot do the recall."""
 
-    kind: ClassVar = EventKind.FALLBACK
+    kind: EventKind = field(default=EventKind.FALLBACK, init=False)
 
     reason: str = ""
     problem: str = ""
@@ -188,7 +196,7 @@ class FallbackEvent(TraceEvent):
 class StopEvent(TraceEvent):
     """A limit or a failure ended the recall."""
 
-    kind: ClassVar = EventKind.STOP
+    kind: EventKind = field(default=EventKind.STOP, init=False)
 
     reason: str = ""
     problem: str = ""
@@ -198,7 +206,7 @@ class StopEvent(TraceEvent):
 class HandoffEvent(TraceEvent):
     """The end of the recall: its handoff and its usage."""
 
-    kind: ClassVar = EventKind.HANDOFF
+    kind: EventKind = field(default=EventKind.HANDOFF, init=False)
 
     stop_reason: str = ""
     confidence: float = 0.0
@@ -210,7 +218,7 @@ class HandoffEvent(TraceEvent):
 
 
 _EVENT_TYPES: dict[EventKind, type[TraceEvent]] = {
-    event_type.kind: event_type
+    event_type().kind: event_type
     for event_type in (
         StartEvent,
         IterationEvent,

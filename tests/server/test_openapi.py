@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memrecall.agent.trace import EventKind
 from memrecall.server.http.openapi import load_examples
 
 from . import recording
@@ -108,6 +109,21 @@ async def test_openapi_document_is_complete(lite: Site) -> None:
         assert operation["security"] == [{"key": []}]
         assert {"401", "403", "500", "503"} <= operation["responses"].keys()
     assert "HTTPValidationError" not in document["components"]["schemas"]
+
+
+async def test_schema_of_trace_events_describes_the_recorded_trace(lite: Site) -> None:
+    schemas = (await lite.client().get("/openapi.json")).json()["components"]["schemas"]
+    event_schema, kinds = schemas["TraceEvent"], schemas["EventKind"]["enum"]
+    assert event_schema["properties"].keys() == {"kind", "at", "iteration", "turn"}
+    assert event_schema["properties"]["kind"] == {"$ref": "#/components/schemas/EventKind"}
+    assert event_schema["required"] == ["kind", "at", "iteration", "turn"]
+    assert event_schema["additionalProperties"] is True
+    assert set(kinds) == {kind.value for kind in EventKind}
+    trace = load_examples()["recall"].answer["trace"]
+    assert trace.keys() == schemas["Trace"]["properties"].keys()
+    for event in trace["events"]:
+        assert event.keys() > set(event_schema["required"])
+        assert event["kind"] in kinds
 
 
 class Links(HTMLParser):
