@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import hypothesis.strategies as st
 from hypothesis import given
 
-from memrecall.dashboard.usage import PERIODS, Usage, usage_of_recalls
+from memrecall.dashboard.usage import PERIODS, UsageHistory, usage_of_recalls
 from memrecall.store import CounterRow, TraceSummary
 from memrecall.store.counters import bucket_of
 
@@ -41,7 +41,7 @@ def test_usage_has_counts_levels_and_percentiles() -> None:
         CounterRow(buckets[2], "users", "level", 9, 0.0),
         CounterRow(buckets[2], "recall_seconds", "0.25", 4, 0.8),
     ]
-    usage = Usage.from_counters(rows, buckets)
+    usage = UsageHistory.from_counters(rows, buckets)
     assert usage.total("searches") == 5
     assert usage.over_time("searches")[:3] == [3, 2, 0]
     assert usage.by_label("searches") == {"lexical": 3, "semantic": 2}
