@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from memrecall.server.rpc import Code, RpcError, RpcLimits, answer
-from memrecall.server.rpc.codec import Params
+from memrecall.server.rpc.codec import Code, Params, RpcError, RpcLimits, answer
 
 NOBODY = object()  # no reply at all
 RESERVED = range(-32768, -31999)

@@ -20,7 +20,7 @@ from memrecall.server.auth import Principal, is_allowed_origin
 from memrecall.server.errors import Problem, RequestError
 from memrecall.server.http.context import Service
 from memrecall.server.mcp.server import McpHandlers, RequestContext, make_context
-from memrecall.server.rpc import Code
+from memrecall.server.rpc.codec import Code
 
 PATH = "/mcp"
 USER_HEADER = "memrecall-user"  # which of a key's users; set by trusted code, never by a model
