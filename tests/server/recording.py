@@ -13,7 +13,7 @@ import httpx
 
 from memrecall.memory import Library
 from memrecall.scope import Scope
-from memrecall.server.http.openapi import EXAMPLE_USER, Example
+from memrecall.server.http.openapi import Example
 from memrecall.store import NewRelation
 from memrecall.types import NewMemory, Origin
 from tests.waiting import wait_until
@@ -53,6 +53,7 @@ MEMORIES = [
 ]
 RELATION = NewRelation("李明", "advised_by", "张教授")
 JOB = "job_0123456789abcdef"
+EXAMPLE_USER = "u_12345"
 PATH = {"user_id": EXAMPLE_USER}
 REQUESTS = {
     "write_messages": Example(PATH, {"messages": MESSAGES[:2]}),

@@ -254,12 +254,13 @@ class TestStream:
         self, lite_library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         from memrecall.server.http.recall import RecallHandler
+        from memrecall.server.http.streaming import READ_SECONDS
 
         deadlines: list[asyncio.Timeout] = []
 
         def timeout(seconds: float | None) -> asyncio.Timeout:
             made = make_timeout(seconds)
-            if seconds == far_away:
+            if seconds == far_away + READ_SECONDS:
                 deadlines.append(made)
             return made
 

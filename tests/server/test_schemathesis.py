@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from memrecall.server.http.openapi import EXAMPLE_USER
-
 from .fuzzing import MEMORY
 from .process import NO_PAGES, run, served
+from .recording import EXAMPLE_USER
 
 HERE = Path(__file__).parent
 FEW = "6"
