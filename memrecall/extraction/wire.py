@@ -33,11 +33,11 @@ Numbers = Annotated[list[int], BeforeValidator(_numbers)]
 Number = Annotated[int | None, BeforeValidator(_number)]
 
 
-class _Answer(BaseModel):
+class _ModelReply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class FactItem(_Answer):
+class FactItem(_ModelReply):
     """A fact as a model writes it; only the text is required."""
 
     text: Text
@@ -54,7 +54,7 @@ class FactItem(_Answer):
         return {"text": value} if isinstance(value, str) else value
 
 
-class FactsAnswer(_Answer):
+class FactsAnswer(_ModelReply):
     """The answer to the prompt `extract_facts`."""
 
     facts: list[FactItem]
@@ -65,7 +65,7 @@ class FactsAnswer(_Answer):
         return _wrap(value, "facts", "text")
 
 
-class DecisionItem(_Answer):
+class DecisionItem(_ModelReply):
     """A decision as a model writes it."""
 
     fact: Number
@@ -74,7 +74,7 @@ class DecisionItem(_Answer):
     reason: Text = ""
 
 
-class DecisionsAnswer(_Answer):
+class DecisionsAnswer(_ModelReply):
     """The answer to the prompt `decide`."""
 
     decisions: list[DecisionItem]
@@ -85,14 +85,14 @@ class DecisionsAnswer(_Answer):
         return _wrap(value, "decisions", "event")
 
 
-class EntityItem(_Answer):
+class EntityItem(_ModelReply):
     """An entity as a model writes it."""
 
     name: Text
     type: Text = ""
 
 
-class RelationItem(_Answer):
+class RelationItem(_ModelReply):
     """A relation as a model writes it."""
 
     source: Text
@@ -103,14 +103,14 @@ class RelationItem(_Answer):
     ended: bool = False
 
 
-class RelationsAnswer(_Answer):
+class RelationsAnswer(_ModelReply):
     """The answer to the prompt `extract_relations`."""
 
     entities: list[EntityItem] = Field(default_factory=list)
     relations: list[RelationItem]
 
 
-class SummaryAnswer(_Answer):
+class SummaryAnswer(_ModelReply):
     """The answer to the prompt `summarise`."""
 
     summary: Text

@@ -43,9 +43,9 @@ from memrecall.extraction.rules.statements import (
     Tense,
     VerbPhrase,
 )
-from memrecall.model.prompts import Language
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
+from memrecall.types import Language
 
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _TASTE_SLOTS = frozenset({"likes", "avoids", "hobby"})
