@@ -52,14 +52,14 @@ async def call_every_tool(client: Client) -> None:
         used.add(tool)
         return await call_tool(client, tool, **arguments)
 
-    kept = await run("remember", content="Ann's cat is called Miso", summary="The cat's name")
+    stored = await run("remember", content="Ann's cat is called Miso", summary="The cat's name")
     recalled = await run("recall", question="What is the name of my cat?")
     assert recalled["abstained"] is False
-    assert kept["memory_key"] in [memory["memory_key"] for memory in recalled["memories"]]
+    assert stored["memory_key"] in [memory["memory_key"] for memory in recalled["memories"]]
     results = await run("search_messages", query="green tea")
     assert [message["content"] for message in results["messages"]][:1] == ["I only drink green tea"]
-    assert await run("forget", memory_key=kept["memory_key"]) == kept
-    assert "no memory" in await call_failing_tool(client, "forget", memory_key=kept["memory_key"])
+    assert await run("forget", memory_key=stored["memory_key"]) == stored
+    assert "no memory" in await call_failing_tool(client, "forget", memory_key=stored["memory_key"])
 
     added = await run("memory_add", content="FastAPI 是一个 Web 框架", summary="框架", tags=["web"])
     matches = await run("memory_query", query="fastapi")
@@ -169,15 +169,15 @@ class TestScope:
             assert await tool_names(ben) == [*USER_TOOLS, *PUBLIC_TOOLS]
             results = await call_tool(ben, "search_messages", query="tea")
             assert [message["content"] for message in results["messages"]] == ["Ben hates tea"]
-            kept = await call_tool(ben, "remember", content="Ben's secret")
+            stored = await call_tool(ben, "remember", content="Ben's secret")
         async with over_http(service.url, await service.create_key("ann")) as ann:
             assert "no memory" in await call_failing_tool(
-                ann, "forget", memory_key=kept["memory_key"]
+                ann, "forget", memory_key=stored["memory_key"]
             )
             with pytest.raises(MCPError, match="no memory"):
-                await ann.read_resource(f"memrecall://memories/{kept['memory_key']}")
+                await ann.read_resource(f"memrecall://memories/{stored['memory_key']}")
             raised = json.dumps((await ann.list_resources()).model_dump(mode="json"))
-            assert kept["memory_key"] not in raised
+            assert stored["memory_key"] not in raised
 
     async def test_read_only_key_has_no_writing_tools(self, service: HttpService) -> None:
         key = await service.create_key("ann", read_only=True)
@@ -226,13 +226,13 @@ class TestScope:
 class TestResources:
     async def test_memories_and_traces_are_resources(self, service: HttpService) -> None:
         async with over_http(service.url, await service.create_key("ann")) as client:
-            kept = await call_tool(client, "remember", content="Ann likes 茶", summary="tea")
+            stored = await call_tool(client, "remember", content="Ann likes 茶", summary="tea")
             await call_tool(client, "recall", question="What do I drink?")
             listed = await client.list_resources()
             assert [r.uri for r in listed.resources] == [
                 "memrecall://memories",
                 "memrecall://traces",
-                f"memrecall://memories/{kept['memory_key']}",
+                f"memrecall://memories/{stored['memory_key']}",
             ]
             templates = (await client.list_resource_templates()).resource_templates
             assert [t.uri_template for t in templates] == [
@@ -242,7 +242,7 @@ class TestResources:
             memory = await self.read(client, listed.resources[2].uri)
             assert (memory["content"], memory["provenance"]["actor"]) == ("Ann likes 茶", "mcp")
             assert [m["memory_key"] for m in await self.read(client, "memrecall://memories")] == [
-                kept["memory_key"]
+                stored["memory_key"]
             ]
             (trace,) = await self.read(client, "memrecall://traces")
             whole = await self.read(client, f"memrecall://traces/{trace['trace_id']}")

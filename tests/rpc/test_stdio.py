@@ -152,10 +152,10 @@ def test_closed_output_is_not_an_error(server: Server) -> None:
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     reader, at = LineBuffer(8), 0
-    seen: list[bytes] = []
+    received: list[bytes] = []
     while at < len(whole):
         step = data.draw(st.integers(1, 7))
-        seen += reader.feed(whole[at : at + step])
+        received += reader.feed(whole[at : at + step])
         at += step
-    seen += reader.feed(b"")
-    assert seen == [line[:9] for line in lines]
+    received += reader.feed(b"")
+    assert received == [line[:9] for line in lines]

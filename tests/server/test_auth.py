@@ -141,9 +141,9 @@ class TestKeys:
         trusted = await sqlite_service.client_with_key(
             "ann", permissions=frozenset({Permission.SENSITIVE})
         )
-        asked = {"query": "what is my PIN?"}
+        question = {"query": "what is my PIN?"}
         for client, known in ((ann, False), (trusted, True)):
-            result = await client.post("/v1/users/ann/recall", json=asked)
+            result = await client.post("/v1/users/ann/recall", json=question)
             assert result.status_code == 200
             assert ("4711" in result.text) is known
 

@@ -33,14 +33,14 @@ async def test_benchmark_peers_do_the_same_work(sqlite_server: HttpService) -> N
     calls = all_calls(corpus, turns)
     assert set(calls) == {"range read", "neighbours", "lexical", "semantic"}
     for kind, questions in calls.items():
-        found = 0
+        count = 0
         for question in questions[:10]:
             there = json.loads(await connection.ask(question.request(key)))
             here: Any = await question.run(sqlite_service.library)
             ids = [getattr(item, "message", item).message_id for item in here.items]
             assert [item["message_id"] for item in there["items"]] == ids, kind
-            found += len(ids)
-        assert found, kind
+            count += len(ids)
+        assert count, kind
     await connection.close()
 
 

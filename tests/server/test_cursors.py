@@ -34,36 +34,36 @@ async def search(client: httpx.AsyncClient, **fields: Any) -> httpx.Response:
 
 async def first_cursors(client: httpx.AsyncClient) -> tuple[str, str]:
     """Return the next cursors of a read and of a search of Ann's messages."""
-    read = await client.get(RANGE, params={"page_size": 2})
-    found = await search(client, page_size=2)
-    return read.json()["next_cursor"], found.json()["next_cursor"]
+    page = await client.get(RANGE, params={"page_size": 2})
+    results = await search(client, page_size=2)
+    return page.json()["next_cursor"], results.json()["next_cursor"]
 
 
 async def test_cursor_is_bound_to_user_and_query(sqlite_service: HttpService) -> None:
     both = await sqlite_service.client_with_key("ann", "ben")
     for user in ("ann", "ben"):
         await write_messages(both, user, *(make_message(n, "tea") for n in range(6)))
-    read, found = await first_cursors(both)
+    range_cursor, search_cursor = await first_cursors(both)
     for path, query in [
-        ("/v1/users/ben/messages", {"cursor": read}),
-        (RANGE, {"cursor": read, "role": "user"}),
-        (RANGE, {"cursor": read, "since": timestamp(0)}),
-        (RANGE, {"cursor": found}),
+        ("/v1/users/ben/messages", {"cursor": range_cursor}),
+        (RANGE, {"cursor": range_cursor, "role": "user"}),
+        (RANGE, {"cursor": range_cursor, "since": timestamp(0)}),
+        (RANGE, {"cursor": search_cursor}),
     ]:
         check_error(await both.get(path, params=query), 400, "INVALID_ARGUMENT")
     foreign_requests: list[dict[str, Any]] = [
-        {"cursor": found, "user_id": "ben"},
-        {"cursor": found, "query_text": "tea cup"},
-        {"cursor": found, "filter": {"role": "user"}},
-        {"cursor": found, "filter": {"time_range": {"since": timestamp(0)}}},
-        {"cursor": read},
+        {"cursor": search_cursor, "user_id": "ben"},
+        {"cursor": search_cursor, "query_text": "tea cup"},
+        {"cursor": search_cursor, "filter": {"role": "user"}},
+        {"cursor": search_cursor, "filter": {"time_range": {"since": timestamp(0)}}},
+        {"cursor": range_cursor},
     ]
     for fields in foreign_requests:
         check_error(await search(both, **fields), 400, "INVALID_ARGUMENT")
     # A key of another agent sees other messages.
     helper = await sqlite_service.client_with_key("ann", agent_id="default")
-    check_error(await helper.get(RANGE, params={"cursor": read}), 400, "INVALID_ARGUMENT")
-    check_error(await search(helper, cursor=found), 400, "INVALID_ARGUMENT")
+    check_error(await helper.get(RANGE, params={"cursor": range_cursor}), 400, "INVALID_ARGUMENT")
+    check_error(await search(helper, cursor=search_cursor), 400, "INVALID_ARGUMENT")
 
 
 async def test_forged_cursor_is_refused(sqlite_service: HttpService) -> None:
@@ -84,10 +84,12 @@ async def test_forged_cursor_is_refused(sqlite_service: HttpService) -> None:
 async def test_page_size_may_change_between_pages(sqlite_service: HttpService) -> None:
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", *(make_message(n, "tea") for n in range(6)))
-    read, found = await first_cursors(ann)
+    range_cursor, search_cursor = await first_cursors(ann)
     rest = ["m003", "m002", "m001", "m000"]
-    assert message_ids(await ann.get(RANGE, params={"cursor": read, "page_size": 9})) == rest
-    found_rest = await search(ann, cursor=found, page_size=9, return_fields=["role"])
+    assert (
+        message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 9})) == rest
+    )
+    found_rest = await search(ann, cursor=search_cursor, page_size=9, return_fields=["role"])
     assert message_ids(found_rest) == rest
 
 
@@ -99,7 +101,7 @@ async def test_cursor_works_in_another_process(location: str, tmp_path: Path) ->
             ann, "ann", *(make_message(n, f"tea {'tea ' * (n % 4)}") for n in range(30))
         )
         whole = message_ids(await search(ann, page_size=200))
-        read, found = await first_cursors(ann)
+        range_cursor, search_cursor = await first_cursors(ann)
     async with (
         open_library(location, tmp_path / "elsewhere") as library,
         serve_in_process(library) as service,
@@ -109,8 +111,8 @@ async def test_cursor_works_in_another_process(location: str, tmp_path: Path) ->
             make_message(n, "tea tea tea tea tea", message_id=f"late{n}") for n in range(-20, 20)
         ]
         await write_messages(ann, "ann", *late)
-        assert message_ids(await search(ann, cursor=found, page_size=200)) == whole[2:]
-        rest = message_ids(await ann.get(RANGE, params={"cursor": read, "page_size": 200}))
+        assert message_ids(await search(ann, cursor=search_cursor, page_size=200)) == whole[2:]
+        rest = message_ids(await ann.get(RANGE, params={"cursor": range_cursor, "page_size": 200}))
         assert [key for key in rest if key.startswith("m")] == [
             f"m{n:03}" for n in reversed(range(28))
         ]
@@ -205,8 +207,8 @@ class PagedReader:
     ) -> httpx.Response:
         times = conditions.get("time_range", {})
         query = {"page_size": size, "cursor": cursor, "role": conditions.get("role"), **times}
-        given = {name: value for name, value in query.items() if value is not None}
-        return await self.client.get(f"/v1/users/{self.user}/messages", params=given)
+        parameters = {name: value for name, value in query.items() if value is not None}
+        return await self.client.get(f"/v1/users/{self.user}/messages", params=parameters)
 
     async def search(
         self, text: str, conditions: dict[str, Any], size: int, cursor: str | None

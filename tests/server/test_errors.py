@@ -77,10 +77,10 @@ async def test_bug_reveals_only_its_request_id(
     ann = await sqlite_service.client_with_key("ann")
     await write_messages(ann, "ann", make_message(1))
 
-    async def fail(*_: Any, **__: Any) -> None:
+    async def fail_unexpectedly(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError("a secret content")
 
-    monkeypatch.setattr(sqlite_service.library, "find_messages", fail)
+    monkeypatch.setattr(sqlite_service.library, "find_messages", fail_unexpectedly)
     caplog.set_level(logging.INFO, "memrecall.server")
     query = {"user_id": "ann", "query_text": "a secret query"}
 
@@ -92,7 +92,7 @@ async def test_bug_reveals_only_its_request_id(
     assert "Traceback" not in answer.text
     bug, line = (record.__dict__["fields"] for record in caplog.records[-2:])
     assert bug["error"] == "ZeroDivisionError"
-    assert any("break_down" in place for place in bug["at"])
+    assert any("fail_unexpectedly" in place for place in bug["at"])
     assert line["status"] == 500
     assert bug["request_id"] == line["request_id"] == answer.headers["x-request-id"]
     assert "secret" not in str([record.__dict__ for record in caplog.records])

@@ -67,8 +67,8 @@ async def ask_everything(
 def queries(operation: dict[str, Any], user: str) -> dict[str, Any]:
     """Return the query parameters that name the user, and those that make a deletion a dry run."""
     names = [p["name"] for p in operation.get("parameters", []) if p["in"] == "query"]
-    known = {"user_id": user, "dry_run": True, "entity": CANARY}
-    return {name: value for name, value in known.items() if name in names}
+    fixed_values = {"user_id": user, "dry_run": True, "entity": CANARY}
+    return {name: value for name, value in fixed_values.items() if name in names}
 
 
 async def remember(service: HttpService, user: str, text: str) -> dict[str, str]:

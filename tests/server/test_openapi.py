@@ -149,14 +149,14 @@ class PageContent(HTMLParser):
     def __init__(self) -> None:
         super().__init__()
         self.loaded: list[str] = []
-        self.said: list[str] = []
+        self.texts: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in ("script", "link", "img", "iframe"):
             self.loaded.append(tag)
 
     def handle_data(self, data: str) -> None:
-        self.said.append(data)
+        self.texts.append(data)
 
 
 async def test_docs_page_loads_no_other_resource(sqlite_service: HttpService) -> None:
@@ -166,7 +166,7 @@ async def test_docs_page_loads_no_other_resource(sqlite_service: HttpService) ->
     page = PageContent()
     page.feed(answer.text)
     assert page.loaded == []
-    said = "".join(page.said)
+    text = "".join(page.texts)
     for path in ("/v1/users/{user_id}/messages", "/v1/messages/lexical_search", "/healthz"):
-        assert path in said
-    assert "不吃辣" in said
+        assert path in text
+    assert "不吃辣" in text

@@ -20,13 +20,13 @@ PATH = "/v1/users/ann/messages"
 
 async def test_message_is_returned_unchanged(ann: httpx.AsyncClient) -> None:
     metadata = {"source": "phone", "nested": {"list": [1, None, 2.5]}}
-    given = make_message(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
-    await write_messages(ann, "ann", given)
+    sent = make_message(1, "我不吃辣 🌶", speaker="安", session_id="s1", metadata=metadata)
+    await write_messages(ann, "ann", sent)
 
     (item,) = (await ann.get(PATH)).json()["items"]
 
     assert item.keys() >= FIELDS
-    assert {name: item[name] for name in given} == given
+    assert {name: item[name] for name in sent} == sent
     assert item["user_id"] == "ann"
 
 
@@ -39,9 +39,9 @@ async def test_latest_messages_come_first_and_ties_are_ordered_by_id(
 
     answer = await ann.get(PATH)
 
-    wanted = sorted(messages, key=lambda m: m["message_id"])
-    wanted.sort(key=lambda m: m["ts"], reverse=True)
-    assert message_ids(answer) == [message["message_id"] for message in wanted]
+    ordered = sorted(messages, key=lambda m: m["message_id"])
+    ordered.sort(key=lambda m: m["ts"], reverse=True)
+    assert message_ids(answer) == [message["message_id"] for message in ordered]
     assert answer.json()["next_cursor"] is None
 
 
@@ -69,18 +69,18 @@ async def test_range_filters_select_messages(client: httpx.AsyncClient) -> None:
 
 async def test_default_page_has_fifty_messages(ann: httpx.AsyncClient) -> None:
     await write_messages(ann, "ann", *(make_message(n) for n in range(120)))
-    sizes, found = [], []
+    sizes, collected = [], []
     query: dict[str, str] = {}
     while True:
         answer = await ann.get(PATH, params=query)
         page = message_ids(answer)
         sizes.append(len(page))
-        found += page
+        collected += page
         if answer.json()["next_cursor"] is None:
             break
         query = {"cursor": answer.json()["next_cursor"]}
     assert sizes == [50, 50, 20]
-    assert found == [f"m{n:03}" for n in reversed(range(120))]
+    assert collected == [f"m{n:03}" for n in reversed(range(120))]
 
 
 MISTAKES: list[tuple[dict[str, Any], str]] = [

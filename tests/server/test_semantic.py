@@ -69,8 +69,8 @@ async def test_query_embedding_and_query_text_give_same_results(
     (vector,) = await service.library.embedder.embed(["tea number 3"])
     by_text = await search(ann, query_text="tea number 3")
     for factor in (1.0, 250.0, 1e-30):  # the cosine does not depend on the length of a vector
-        given = [float(number) * factor for number in vector]
-        by_vector = await search(ann, query_embedding=given)
+        scaled = [float(number) * factor for number in vector]
+        by_vector = await search(ann, query_embedding=scaled)
         assert by_vector.json() == by_text.json()
 
 

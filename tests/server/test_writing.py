@@ -202,8 +202,8 @@ async def test_agent_key_writes_and_reads_its_own_messages(sqlite_service: HttpS
         body = {"user_id": "ann", "query_text": "tea"}
         assert message_ids(await client.post("/v1/messages/lexical_search", json=body)) == [mine]
         assert message_ids(await client.post("/v1/messages/semantic_search", json=body)) == [mine]
-        theirs = {"m001": "m002", "m002": "m001"}[mine]
-        check_error(await client.get(f"{PATH}/{theirs}/neighbors"), 404, "NOT_FOUND")
+        foreign = {"m001": "m002", "m002": "m001"}[mine]
+        check_error(await client.get(f"{PATH}/{foreign}/neighbors"), 404, "NOT_FOUND")
 
 
 class WriteObserver:
