@@ -254,7 +254,7 @@ async def _list_resources(
     """Return a page of resources and the next cursor: the collections, then the memories."""
     if not context.has_user:
         return [], None
-    page = await context.library.store.memory_list(context.scope).page(
+    page = await context.library.store.memories(context.scope).page(
         MemoryQuery(), limit=_PAGE, cursor=cursor
     )
     memories = [
@@ -282,7 +282,7 @@ async def _read_resource(context: ToolContext, uri: str) -> str:
         if key:
             content = await store.memories(scope).get(key)
         else:
-            content = (await store.memory_list(scope).page(MemoryQuery(), limit=_PAGE)).items
+            content = (await store.memories(scope).page(MemoryQuery(), limit=_PAGE)).items
     elif key:
         content = await store.traces(scope).get(key)
     else:
