@@ -22,7 +22,8 @@ from memrecall.search.ranking.features import RankedRows, RankingQuery, rank
 from memrecall.search.ranking.people import coverage_by_person, find_speakers, to_first_person
 from memrecall.search.ranking.scores import relevance
 from memrecall.search.ranking.selection import RankPosition
-from memrecall.search.request import KINDS, Hit, Mode, SearchPage, SearchRequest
+from memrecall.search.request import KINDS, Mode, SearchRequest
+from memrecall.search.results import Hit, SearchPage
 from memrecall.store import (
     KnowledgeEntry,
     Store,

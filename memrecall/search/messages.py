@@ -31,7 +31,8 @@ from memrecall.search.ranking.selection import (
     in_agent,
     top_positions,
 )
-from memrecall.search.request import LexicalQuery, ScoredMessage, ScoredPage, SemanticQuery
+from memrecall.search.request import LexicalQuery, SemanticQuery
+from memrecall.search.results import ScoredMessage, ScoredPage
 from memrecall.store import MessageFilter, Store, UserVersion, open_cursor, seal_cursor
 from memrecall.telemetry import trace_search
 from memrecall.text.query import Query, parse_query, positive_words

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from memrecall.search.ranking.lexical import query_terms
 from memrecall.search.ranking.people import coverage_by_person
-from memrecall.search.request import Hit, ScoreParts
+from memrecall.search.results import Hit, ScoreParts
 
 WHY = ScoreParts(0, 0, 0, 0, 0, 0, 0, 0)
 

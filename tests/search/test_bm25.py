@@ -8,8 +8,7 @@ from rank_bm25 import BM25Okapi
 
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.postings import build_segment
-from memrecall.search.ranking.lexical import K1, B, all_terms, bm25
-from memrecall.search.ranking.small import index_tokens, rank_texts
+from memrecall.search.ranking.lexical import K1, B, all_terms, bm25, index_tokens, rank_texts
 from memrecall.text import analyze
 
 from ..cases import check_each
@@ -48,11 +47,11 @@ def columns_of(texts: list[str]) -> Columns:
 
 
 def test_scores_equal_those_of_rank_bm25() -> None:
-    baseline = LuceneIdf([index_tokens(analyze(text)) for text in TEXTS], k1=K1, b=B)
+    baseline = LuceneIdf([index_tokens(text) for text in TEXTS], k1=K1, b=B)
     columns, everyone = columns_of(TEXTS), np.ones(len(TEXTS), dtype=np.bool_)
 
     def compare(query: str) -> None:
-        theirs = baseline.get_scores(index_tokens(analyze(query)))
+        theirs = baseline.get_scores(index_tokens(query))
         ours = bm25(columns, all_terms(query), everyone)
         np.testing.assert_allclose(ours.scores, theirs, rtol=1e-4, atol=1e-5)
 

@@ -15,7 +15,7 @@ from memrecall.scope import Scope
 from memrecall.search import SearchRequest
 from memrecall.search.index.columns import Columns
 from memrecall.search.index.rows import to_micros
-from memrecall.search.ranking.context import (
+from memrecall.search.ranking.features import (
     AFTER,
     BEFORE,
     TWO_BEFORE,

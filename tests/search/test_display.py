@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from memrecall.search import Hit, SearchPage
-from memrecall.search.request import ScoreParts
+from memrecall.search.results import ScoreParts
 
 from ..cases import check_each
 from ..inert import EVIL, assert_harmless

@@ -13,7 +13,7 @@ from memrecall.search.index.postings import (
     build_segment,
     merge_segments,
 )
-from memrecall.search.ranking.small import index_tokens
+from memrecall.search.ranking.lexical import index_tokens
 from memrecall.text import analyze
 from memrecall.text.tokens import is_cjk
 
@@ -43,7 +43,7 @@ def postings(segment: Segment, key: int) -> dict[int, int]:
 def test_postings_count_every_token_of_every_row(texts: list[str]) -> None:
     vocabulary = Vocabulary()
     segment = build_segment(lines(texts), vocabulary)
-    counted = [Counter(index_tokens(analyze(text))) for text in texts]
+    counted = [Counter(index_tokens(text)) for text in texts]
     assert segment.lengths.tolist() == [sum(count.values()) for count in counted]
     for token in set().union(*counted):
         expected = {row: count[token] for row, count in enumerate(counted) if token in count}
