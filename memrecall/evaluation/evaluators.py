@@ -8,8 +8,7 @@ from urllib.parse import quote
 
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.library.library import Library
 from memrecall.scope import Scope
 from memrecall.search import SearchRequest

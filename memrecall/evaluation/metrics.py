@@ -1,13 +1,12 @@
 """Metrics of results against the evidence of their questions."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult
+from memrecall.evaluation.questions import Question, QuestionResult
 from memrecall.evaluation.statistics import (
     Floats,
     MetricTable,
@@ -39,9 +38,10 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     pairs = list(zip(questions, answers, strict=True))
     ratios: _Ratios = {}
     for cut in CUTS:
-        ratios[f"recall@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k))
-        ratios[f"hit@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k) > 0)
-        ratios[f"all@{cut}"] = _with_evidence(pairs, lambda q, a, k=cut: _share(q, a, k) == 1)
+        shares, counted = _with_evidence(pairs, lambda q, a, k=cut: key_recall(a.keys[:k], q))
+        ratios[f"recall@{cut}"] = shares, counted
+        ratios[f"hit@{cut}"] = (shares > 0).astype(np.float64), counted
+        ratios[f"all@{cut}"] = (shares == 1).astype(np.float64), counted
     ratios["mrr"] = _with_evidence(pairs, _reciprocal_rank)
     ratios[f"ndcg@{GAIN_CUT}"] = _with_evidence(pairs, _gain)
     if all(answer.recalled for answer in answers):
@@ -63,12 +63,6 @@ def _answerable(pairs: Sequence[Pair], metric: Callable[..., float]) -> tuple[Fl
     """Return numerators and denominators of a mean over the answerable questions."""
     counted = _column(pairs, lambda q, a: q.answerable)
     return _column(pairs, lambda q, a: metric(q, a) if q.answerable else 0.0), counted
-
-
-def _share(question: Question, answer: QuestionResult, cut: int) -> float:
-    """Return the share of the evidence among the first `cut` keys."""
-    hits = set(question.evidence).intersection(answer.keys[:cut])
-    return len(hits) / len(question.evidence)
 
 
 def _reciprocal_rank(question: Question, answer: QuestionResult) -> float:
@@ -136,9 +130,9 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     # An empty handoff counts as an abstention, whatever its stop reason.
     abstained = _column(pairs, lambda q, a: not _handed_off(a))
     return {
-        "precision": _answerable(pairs, _key_precision),
-        "recall": _answerable(pairs, _key_recall),
-        "f1": _answerable(pairs, _key_f1),
+        "precision": _answerable(pairs, lambda q, a: _key_precision(_handed_off(a), q)),
+        "recall": _answerable(pairs, lambda q, a: key_recall(_handed_off(a), q)),
+        "f1": _answerable(pairs, lambda q, a: key_f1(_handed_off(a), q)),
         "keys": (_column(pairs, lambda q, a: len(_handed_off(a))), ones),
         "abstained": (abstained, ones),
         "abstention_precision": (abstained * unanswerable, abstained),
@@ -185,18 +179,19 @@ def _handed_off(answer: QuestionResult) -> frozenset[str]:
     return frozenset(_recalled(answer).relevant_memory_keys)
 
 
-def _key_precision(question: Question, answer: QuestionResult) -> float:
-    keys = _handed_off(answer)
-    return len(keys.intersection(question.evidence)) / len(keys) if keys else 0.0
+def _key_precision(keys: Collection[str], question: Question) -> float:
+    return len(set(keys).intersection(question.evidence)) / len(keys) if keys else 0.0
 
 
-def _key_recall(question: Question, answer: QuestionResult) -> float:
-    return len(_handed_off(answer).intersection(question.evidence)) / len(question.evidence)
+def key_recall(keys: Collection[str], question: Question) -> float:
+    """Return the share of a question's evidence that is among the keys."""
+    return len(set(keys).intersection(question.evidence)) / len(question.evidence)
 
 
-def _key_f1(question: Question, answer: QuestionResult) -> float:
-    keys = _handed_off(answer)
-    return 2.0 * len(keys.intersection(question.evidence)) / (len(keys) + len(question.evidence))
+def key_f1(keys: Collection[str], question: Question) -> float:
+    """Return the harmonic mean of the precision and the recall of distinct keys."""
+    hits = len(set(keys).intersection(question.evidence))
+    return 2.0 * hits / (len(keys) + len(question.evidence))
 
 
 def categories(questions: Sequence[Question]) -> dict[str, Rows]:

@@ -1,10 +1,10 @@
-"""The labelled questions of an evaluation, and helpers to read JSON lines."""
+"""The labelled questions of an evaluation, their results, and helpers to read JSON lines."""
 
 import hashlib
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
@@ -183,3 +183,66 @@ def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
 
 def _before(moment: datetime) -> datetime:
     return moment.astimezone(UTC) - timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RecallRecord:
+    """The handoff of a recall and its cost."""
+
+    relevant_memory_keys: tuple[str, ...]
+    confidence: float
+    abstained: bool
+    stop_reason: str
+    iterations: int
+    windows: tuple[int, ...]
+    tool_calls: int
+    model_calls: int
+    prompt_characters: int
+    fallback: str | None = None  # why the offline rules replaced the model
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionResult:
+    """The keys retrieved for one question, best first; equal for equal runs."""
+
+    query_id: str
+    category: str
+    retrieved: tuple[tuple[str, float | None], ...]
+    probabilities: tuple[float, ...] | None = None  # of `retrieved`, if the search returns them
+    recalled: RecallRecord | None = None
+
+    @property
+    def keys(self) -> list[str]:
+        """The retrieved keys without their scores."""
+        return [key for key, _ in self.retrieved]
+
+    def to_line(self) -> str:
+        """Return the result as one line of JSON."""
+        fields: dict[str, Any] = {
+            "query_id": self.query_id,
+            "category": self.category,
+            "retrieved": self.retrieved,
+        }
+        if self.probabilities is not None:
+            fields["probabilities"] = self.probabilities
+        if self.recalled is not None:
+            fields |= asdict(self.recalled)
+        return json.dumps(fields, ensure_ascii=False) + "\n"
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
+        """Parse the fields of a line written by `to_line`."""
+        data = dict(fields)
+        query_id, category = data.pop("query_id"), data.pop("category")
+        retrieved = tuple((key, score) for key, score in data.pop("retrieved"))
+        probabilities = data.pop("probabilities", None)
+        for name in ("relevant_memory_keys", "windows"):
+            if name in data:
+                data[name] = tuple(data[name])
+        return cls(
+            query_id=query_id,
+            category=category,
+            retrieved=retrieved,
+            probabilities=None if probabilities is None else tuple(probabilities),
+            recalled=RecallRecord(**data) if data else None,
+        )

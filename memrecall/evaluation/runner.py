@@ -3,7 +3,6 @@
 import asyncio
 import platform
 import time
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -14,16 +13,13 @@ from memrecall import __version__
 from memrecall.errors import InvalidArgument
 from memrecall.evaluation.corpus import Corpus, check_labels, count_hidden, import_corpus
 from memrecall.evaluation.evaluators import Evaluator, RecallEvaluator, SearchEvaluator
-from memrecall.evaluation.metrics import summarize
 from memrecall.evaluation.questions import Question, QuestionSet
 from memrecall.evaluation.runs import EvaluationRun, RunFolder, RunPlan, RunState
 from memrecall.library.library import Library
-from memrecall.progress import Progress, progress_bar
+from memrecall.progress import Advance, Progress, progress_bar
 from memrecall.search.request import Mode
 from memrecall.settings import Settings
 from memrecall.types import format_time
-
-Advance = Callable[[int], None]
 
 
 class Runner:
@@ -90,7 +86,7 @@ class Runner:
         state = self.state
         state.complete = len(run.answers) == len(self._question_set.questions)
         state.counts = self._count(run)
-        state.metrics = summarize(run.questions, run.answers, run.seconds)
+        state.metrics = run.summarize()
         self.folder.save(state)
         if state.complete:
             self.folder.drop_database()
@@ -104,7 +100,7 @@ class Runner:
             "users": len(self.corpus.keys),
             "questions": len(self._question_set.questions),
             "answered": len(run.answers),
-            "unanswerable": sum(not question.answerable for question in run.questions),
+            "unanswerable": run.unanswerable,
             "evidence_hidden_by_as_of": count_hidden(
                 self._question_set, self.corpus, datetime.now(UTC)
             ),

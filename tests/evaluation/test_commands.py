@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memrecall.evaluation.compare import Change
-from memrecall.evaluation.runs import QuestionResult
+from memrecall.evaluation.questions import QuestionResult
 from tests.cases import check_each
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import QUERIES, message, write_lines

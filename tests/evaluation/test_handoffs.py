@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from memrecall.evaluation.metrics import abstention_curve, measure
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from tests.evaluation.conftest import Bench
 from tests.evaluation.samples import read_lines, write_lines
 

@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from memrecall.evaluation.metrics import CUTS, categories, latency, measure, summarize
-from memrecall.evaluation.questions import Question
-from memrecall.evaluation.runs import QuestionResult, RecallRecord
+from memrecall.evaluation.questions import Question, QuestionResult, RecallRecord
 from memrecall.evaluation.statistics import (
     MetricTable,
     PooledMetric,
