@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from memrecall.embedding.batching import ThreadedEmbedder
-from memrecall.embedding.libraries import FastEmbedEmbedder, SentenceTransformersEmbedder
+from memrecall.embedding.local import FastEmbedEmbedder, SentenceTransformersEmbedder
 from memrecall.errors import EmbedderFailed
 
 
