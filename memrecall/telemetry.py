@@ -97,7 +97,6 @@ def trace_request(
 
 
 def _standard_method(method: str, otherwise: str) -> str:
-    """Return a standard HTTP method; anything else is replaced."""
     return method if method in _METHODS else otherwise
 
 

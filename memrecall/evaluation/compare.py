@@ -105,7 +105,6 @@ class MetricChanges(list[Change]):
         return f"<Changes {self.first.name} → {self.second.name}: {len(self)} metrics>"
 
     def _repr_html_(self) -> str:
-        """Return the notebook display: all metrics, then the largest losses."""
         first, second = self.first, self.second
         say = labels(_LABELS, language_of_most(question.query for question in first.questions))
         overall = [change for change in self if change.category == OVERALL]

@@ -89,7 +89,6 @@ class Figure:
         return f"<Figure {self.name}: {self.heading}>"
 
     def _repr_svg_(self) -> str:
-        """Return the notebook display."""
         legend = [(run.name, run.colour) for run in self.runs]
         return render_image(self.heading, self.caption, legend, self.plot)
 
@@ -116,10 +115,12 @@ def prepare_runs(runs: Sequence[EvaluationRun]) -> list[PlottedRun]:
 
 def draw_figures(runs: Sequence[PlottedRun]) -> list[Figure]:
     """Return all figures that are defined for these runs."""
+    has_recall = any(run.run.state.plan.mode == "recall" for run in runs)
+    handed_off = ("handed_off", "f1", "F1 of the keys handed off")
     return [
         _recall_by_depth(runs),
         _by_category(runs, "by_category", "recall@10", "evidence recall at 10"),
-        *_handed_off(runs),
+        *([_by_category(runs, *handed_off)] if has_recall else []),
         *_abstention(runs),
         _calibration(runs),
         _latency(runs),
@@ -144,24 +145,13 @@ def _recall_by_depth(runs: Sequence[PlottedRun]) -> Figure:
     ticks = [k for k in (1, 5, 10, 20, 30, 40, 50) if k <= deepest]
     axis = Axis("k", 1, max(deepest, 2), ticks)
     plot = line_chart(heading, axis, share_axis("share of the evidence"), series)
-    return Figure(
-        "recall_by_depth",
-        heading,
-        "Share of the evidence among the first k keys.",
-        plot,
-        runs,
-    )
+    caption = "Share of the evidence among the first k keys."
+    return Figure("recall_by_depth", heading, caption, plot, runs)
 
 
 def _by_category(runs: Sequence[PlottedRun], name: str, metric: str, label: str) -> Figure:
     plot = category_chart(label, metric, {run.name: run.metrics for run in runs})
     return Figure(name, category_heading(label), "With 95 % intervals.", plot, runs)
-
-
-def _handed_off(runs: Sequence[PlottedRun]) -> list[Figure]:
-    if not any(run.run.state.plan.mode == "recall" for run in runs):
-        return []
-    return [_by_category(runs, "handed_off", "f1", "F1 of the keys handed off")]
 
 
 def _abstention(runs: Sequence[PlottedRun]) -> list[Figure]:

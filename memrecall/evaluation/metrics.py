@@ -38,12 +38,12 @@ def measure(questions: Sequence[Question], answers: Sequence[QuestionResult]) ->
     pairs = list(zip(questions, answers, strict=True))
     ratios: _Ratios = {}
     for cut in CUTS:
-        shares, counted = _with_evidence(pairs, lambda q, a, k=cut: key_recall(a.keys[:k], q))
+        shares, counted = _ratio(pairs, lambda q, a, k=cut: key_recall(a.keys[:k], q))
         ratios[f"recall@{cut}"] = shares, counted
         ratios[f"hit@{cut}"] = (shares > 0).astype(np.float64), counted
         ratios[f"all@{cut}"] = (shares == 1).astype(np.float64), counted
-    ratios["mrr"] = _with_evidence(pairs, _reciprocal_rank)
-    ratios[f"ndcg@{GAIN_CUT}"] = _with_evidence(pairs, _gain)
+    ratios["mrr"] = _ratio(pairs, _reciprocal_rank)
+    ratios[f"ndcg@{GAIN_CUT}"] = _ratio(pairs, _gain)
     if all(answer.recalled for answer in answers):
         return MetricTable.of(ratios | _recall_ratios(pairs), _recall_pools(pairs))
     return MetricTable.of(ratios | _search_ratios(pairs), _search_pools(pairs))
@@ -53,16 +53,16 @@ def _column(pairs: Sequence[Pair], metric: Callable[[Question, QuestionResult], 
     return np.array([metric(question, answer) for question, answer in pairs], dtype=np.float64)
 
 
-def _with_evidence(pairs: Sequence[Pair], metric: Callable[..., float]) -> tuple[Floats, Floats]:
+def _ratio(
+    pairs: Sequence[Pair], metric: Callable[..., float], *, answerable: bool = False
+) -> tuple[Floats, Floats]:
     """Return numerators and denominators of a mean over the questions with evidence."""
-    counted = _column(pairs, lambda q, a: bool(q.evidence))
-    return _column(pairs, lambda q, a: metric(q, a) if q.evidence else 0.0), counted
-
-
-def _answerable(pairs: Sequence[Pair], metric: Callable[..., float]) -> tuple[Floats, Floats]:
-    """Return numerators and denominators of a mean over the answerable questions."""
-    counted = _column(pairs, lambda q, a: q.answerable)
-    return _column(pairs, lambda q, a: metric(q, a) if q.answerable else 0.0), counted
+    counted = _column(pairs, lambda q, a: q.answerable if answerable else bool(q.evidence))
+    values = [
+        metric(*pair) if is_counted else 0.0
+        for pair, is_counted in zip(pairs, counted, strict=True)
+    ]
+    return np.array(values, dtype=np.float64), counted
 
 
 def _reciprocal_rank(question: Question, answer: QuestionResult) -> float:
@@ -100,7 +100,6 @@ def _count_above(retrieved: Sequence[tuple[str, float | None]], threshold: float
 
 
 def _search_pools(pairs: Sequence[Pair]) -> dict[str, PooledMetric]:
-    """Return the calibration metrics, if the search returned probabilities."""
     if not pairs or any(answer.probabilities is None for _, answer in pairs):
         return {}
     predicted, true = result_outcomes(pairs, lambda answer: answer.probabilities or ())
@@ -130,9 +129,9 @@ def _recall_ratios(pairs: Sequence[Pair]) -> _Ratios:
     # An empty handoff counts as an abstention, whatever its stop reason.
     abstained = _column(pairs, lambda q, a: not _handed_off(a))
     return {
-        "precision": _answerable(pairs, lambda q, a: _key_precision(_handed_off(a), q)),
-        "recall": _answerable(pairs, lambda q, a: key_recall(_handed_off(a), q)),
-        "f1": _answerable(pairs, lambda q, a: key_f1(_handed_off(a), q)),
+        "precision": _ratio(pairs, lambda q, a: _key_precision(_handed_off(a), q), answerable=True),
+        "recall": _ratio(pairs, lambda q, a: key_recall(_handed_off(a), q), answerable=True),
+        "f1": _ratio(pairs, lambda q, a: key_f1(_handed_off(a), q), answerable=True),
         "keys": (_column(pairs, lambda q, a: len(_handed_off(a))), ones),
         "abstained": (abstained, ones),
         "abstention_precision": (abstained * unanswerable, abstained),
@@ -218,7 +217,6 @@ def summarize(
 
 
 def _metric_fields(table: MetricTable, rows: Rows) -> dict[str, dict[str, float | int]]:
-    """Return the metrics that are defined for the questions in `rows`."""
     low, high = intervals(table, rows)
     columns = (table.all_names, table.values(rows), low, high, table.counts(rows))
     return {

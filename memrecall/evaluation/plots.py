@@ -32,10 +32,27 @@ def _colours(palette: Sequence[str]) -> str:
     return "".join(f"--c{at}:{colour};" for at, colour in enumerate(palette))
 
 
-_CLASSES = "".join(
-    f".s{at}{{stroke:var(--c{at});fill:var(--c{at})}}.b{at}{{background:var(--c{at})}}"
-    for at in range(len(LIGHT_PALETTE))
-)
+def _plot_styles(
+    palette: Sequence[str], ink: str, soft: str, rule: str, paper: str
+) -> dict[str, str]:
+    text = "stroke:none;font-size:12px"
+    return {
+        "tick": f"{text};fill:{soft}",
+        "label": f"{text};fill:{ink}",
+        "grid": f"stroke:{rule};stroke-width:1",
+        "diagonal": f"stroke:{soft};stroke-dasharray:4 4",
+        "line": "fill:none;stroke-width:2;stroke-linejoin:round",
+        "whisker": "stroke-width:2",
+        "dot": f"stroke:{paper};stroke-width:1.5",
+        **{f"s{at}": f"stroke:{colour};fill:{colour}" for at, colour in enumerate(palette)},
+    }
+
+
+_VARIABLES = [f"var(--c{at})" for at in range(len(LIGHT_PALETTE))]
+_CLASSES = {
+    **_plot_styles(_VARIABLES, "var(--ink)", "var(--soft)", "var(--line)", "var(--paper)"),
+    **{f"b{at}": f"background:{colour}" for at, colour in enumerate(_VARIABLES)},
+}
 
 STYLE = (
     ":root{color-scheme:light dark;--paper:#fcfcfb;--ink:#1a1a19;--soft:#5f5e5a;--line:#e4e3df;"
@@ -57,12 +74,7 @@ STYLE = (
     "th,td{text-align:left;padding:5px 14px 5px 0;border-bottom:1px solid var(--line);"
     "white-space:nowrap;font-weight:400}thead th{color:var(--soft)}tbody th{font-weight:600}"
     ".numbers td{font-variant-numeric:tabular-nums}.interval{color:var(--soft);font-size:12.5px;"
-    "margin-left:6px}"
-    "svg text{stroke:none;font-size:12px}.tick{fill:var(--soft)}.label{fill:var(--ink)}"
-    ".grid{stroke:var(--line);stroke-width:1}.diagonal{stroke:var(--soft);stroke-dasharray:4 4}"
-    ".line{fill:none;stroke-width:2;stroke-linejoin:round}.whisker{stroke-width:2}"
-    ".dot{stroke:var(--paper);stroke-width:1.5}"
-    f"{_CLASSES}"
+    "margin-left:6px}" + "".join(f".{name}{{{style}}}" for name, style in _CLASSES.items())
 )
 
 
@@ -131,12 +143,8 @@ def log_axis(label: str, values: Sequence[float]) -> Axis:
     last = min((tick for tick in ticks if tick >= high), default=high)
     visible = [tick for tick in ticks if first <= tick <= last]
     if len(visible) > 8:
-        visible = [tick for tick in visible if _is_power_of_ten(tick)]
+        visible = [10.0**power for power in powers if first <= 10.0**power <= last]
     return Axis(label, first, last if last > first else first * 10, visible, log=True)
-
-
-def _is_power_of_ten(value: float) -> bool:
-    return math.isclose(math.log10(value) % 1, 0, abs_tol=1e-9)
 
 
 def line_chart(
@@ -305,19 +313,9 @@ def _size(plot: str) -> tuple[int, int]:
     return (int(box[1]), int(box[2])) if box else (WIDTH, WIDTH)
 
 
-def _inline_styles(plot: str, ink: str, soft: str, rule: str, paper: str) -> str:
+def _inline_styles(plot: str, *colours: str) -> str:
     """Replace the classes of a plot by inline styles."""
-    text = "stroke:none;font-size:12px"
-    styles = {
-        "tick": f"{text};fill:{soft}",
-        "label": f"{text};fill:{ink}",
-        "grid": f"stroke:{rule};stroke-width:1",
-        "diagonal": f"stroke:{soft};stroke-dasharray:4 4",
-        "line": "fill:none;stroke-width:2;stroke-linejoin:round",
-        "whisker": "stroke-width:2",
-        "dot": f"stroke:{paper};stroke-width:1.5",
-        **{f"s{at}": f"stroke:{colour};fill:{colour}" for at, colour in enumerate(LIGHT_PALETTE)},
-    }
+    styles = _plot_styles(LIGHT_PALETTE, *colours)
     return re.sub(r'class="(\w+)"', lambda match: f'style="{styles[match[1]]}"', plot)
 
 

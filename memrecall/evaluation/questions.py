@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, StringConstraints, ValidationError
 
 from memrecall.errors import InvalidArgument
 from memrecall.search import SearchRequest
-from memrecall.types import CleanText, Id, Name, describe_validation_error, parse_time
+from memrecall.types import CleanText, Id, Name, TimeZone, describe_validation_error, parse_time
 
 
 def read_bytes(path: Path) -> bytes:
@@ -81,7 +81,7 @@ class Question(BaseModel):
     evidence: tuple[Id, ...]  # message or memory keys; empty: the question has no answer
     category: Label = ""
     as_of: str | None = None
-    time_zone: str | None = None
+    time_zone: TimeZone | None = None
     session_id: Id | None = None
 
     @property
@@ -148,23 +148,12 @@ def read_questions(path: Path, limit: int | None = None) -> QuestionSet:
 
 def _read(line: bytes) -> Question:
     data: dict[str, Any] = read_object(line)
-    if isinstance(data.get("evidence"), list):
-        data["evidence"] = _without_repeats(data["evidence"])
+    if isinstance(keys := data.get("evidence"), list):
+        data["evidence"] = [key for at, key in enumerate(keys) if key not in keys[:at]]
     question = Question.model_validate(data)
     SearchRequest(question.query)  # rejects queries that cannot be searched for
-    try:
-        zone = question.zone
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InvalidArgument(
-            f"unknown time_zone {question.time_zone!r}", hint="Write it like Asia/Shanghai"
-        ) from None
-    if question.as_of is not None:
-        last_moment(question.as_of, zone)
+    _ = question.horizon  # rejects an invalid `as_of`
     return question
-
-
-def _without_repeats(keys: list[Any]) -> list[Any]:
-    return [key for at, key in enumerate(keys) if key not in keys[:at]]
 
 
 def last_moment(as_of: str, zone: ZoneInfo) -> datetime:
@@ -232,17 +221,14 @@ class QuestionResult:
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> "QuestionResult":
         """Parse the fields of a line written by `to_line`."""
-        data = dict(fields)
-        query_id, category = data.pop("query_id"), data.pop("category")
-        retrieved = tuple((key, score) for key, score in data.pop("retrieved"))
-        probabilities = data.pop("probabilities", None)
-        for name in ("relevant_memory_keys", "windows"):
-            if name in data:
-                data[name] = tuple(data[name])
+        data: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in fields.items()
+        }
         return cls(
-            query_id=query_id,
-            category=category,
-            retrieved=retrieved,
-            probabilities=None if probabilities is None else tuple(probabilities),
+            query_id=data.pop("query_id"),
+            category=data.pop("category"),
+            retrieved=tuple((key, score) for key, score in data.pop("retrieved")),
+            probabilities=data.pop("probabilities", None),
             recalled=RecallRecord(**data) if data else None,
         )

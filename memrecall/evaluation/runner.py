@@ -3,6 +3,7 @@
 import asyncio
 import platform
 import time
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -22,22 +23,20 @@ from memrecall.settings import Settings
 from memrecall.types import format_time
 
 
+@dataclass(slots=True)
 class Runner:
     """Starts or continues one run."""
 
-    def __init__(
-        self, folder: RunFolder, state: RunState, corpus: Corpus, question_set: QuestionSet
-    ) -> None:
-        self.folder = folder
-        self.state = state
-        self.corpus = corpus
-        self._question_set = question_set
-        self._zones: dict[str, str] = {}
+    folder: RunFolder
+    state: RunState
+    corpus: Corpus
+    question_set: QuestionSet
+    _zones: dict[str, str] = field(default_factory=dict, init=False)
 
     @property
     def questions(self) -> int:
         """Number of questions in all."""
-        return len(self._question_set.questions)
+        return len(self.question_set.questions)
 
     async def import_corpus(self, library: Library, advance: Advance) -> None:
         """Import the corpus, unless this run has imported it already."""
@@ -69,7 +68,7 @@ class Runner:
         """Ask the questions that have no result yet."""
         answered = self.folder.repair()
         advance(answered)
-        for question in self._question_set.questions[answered:]:
+        for question in self.question_set.questions[answered:]:
             await self._set_time_zone(library, question)
             started = time.perf_counter()
             result = await evaluator.ask(question)
@@ -84,7 +83,7 @@ class Runner:
         self.folder.repair()
         run = self.folder.read()
         state = self.state
-        state.complete = len(run.answers) == len(self._question_set.questions)
+        state.complete = len(run.answers) == len(self.question_set.questions)
         state.counts = self._count(run)
         state.metrics = run.summarize()
         self.folder.save(state)
@@ -98,11 +97,11 @@ class Runner:
             "messages": len(self.corpus.messages),
             "memories": len(self.corpus.memories),
             "users": len(self.corpus.keys),
-            "questions": len(self._question_set.questions),
+            "questions": len(self.question_set.questions),
             "answered": len(run.answers),
             "unanswerable": run.unanswerable,
             "evidence_hidden_by_as_of": count_hidden(
-                self._question_set, self.corpus, datetime.now(UTC)
+                self.question_set, self.corpus, datetime.now(UTC)
             ),
             "fallbacks": sum(result.fallback is not None for result in recalled),
         }

@@ -104,7 +104,6 @@ class EvaluationRun:
         return f"<Run {self.name}: {mode}, {count} questions answered>"
 
     def _repr_html_(self) -> str:
-        """Return the notebook display: the main metrics and a plot by category."""
         say = labels(_LABELS, language_of_most(question.query for question in self.questions))
         plan = self.state.plan
         facts = [plan.mode, plan.retrieval if plan.mode == "search" else "", plan.embedder]

@@ -88,7 +88,7 @@ def test_a_bad_question_is_named_by_its_line(tmp_path: Path) -> None:
         (changed(user_id=""), "line 2: user_id"),
         (changed(as_of="soon"), "line 2: as_of 'soon' is not a time"),
         (changed(as_of=2025), "line 2: as_of 2025"),
-        (changed(time_zone="Mars/Base"), "line 2: unknown time_zone 'Mars/Base'"),
+        (changed(time_zone="Mars/Base"), "line 2: time_zone 'Mars/Base': time zone 'Mars/Base' is not known"),
         (changed(user_id="nobody"), "line 2: user 'nobody' is not in"),
         (changed(evidence=["m9"]), "line 2: evidence 'm9' of 'lin' is not in"),
     ]

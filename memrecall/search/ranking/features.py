@@ -41,7 +41,7 @@ from memrecall.search.ranking.selection import (
     visible_rows,
 )
 from memrecall.search.request import Mode, SearchRequest
-from memrecall.search.results import ScoreParts
+from memrecall.search.results import ScoreParts, SearchPage
 from memrecall.text.query import Query, positive_words
 from memrecall.text.times import TimeSpan, find_times
 
@@ -84,18 +84,14 @@ class RankingQuery:
 
 @dataclass(frozen=True, slots=True)
 class RankedRows:
-    """The best rows in order, and the counts of the search."""
+    """The best rows in order, and the page of results with its counts but without the results."""
 
     rows: list[int]
     scores: list[float]
     parts: list[ScoreParts]
-    total_found: int
-    withheld: int
-    unembedded: int
     has_more: bool
     is_calibrated: bool
-    explanation: str
-    searched: int
+    page: SearchPage
     term_weights: Mapping[SearchTerm, float]
 
 
@@ -121,19 +117,22 @@ def rank(
     is_good = scores >= logit(request.threshold)
     # One more than requested shows whether there is a next page.
     best = top_positions(columns, rows, scores, is_open & is_good, request.limit + 1, after)
-    page = best[: request.limit]
     unembedded = 0 if query.vector is None else np.count_nonzero(alive & ~semantic.embedded)
-    return RankedRows(
-        rows=[int(rows[at]) for at in page],
-        scores=[float(scores[at]) for at in page],
-        parts=_score_parts(features, weights, np.array(page, dtype=np.int64)),
+    page = SearchPage(
         total_found=int(np.count_nonzero(is_open & is_good)),
+        explanation="" if best else _explain(visible, scores[is_open], request),
         withheld=int(np.count_nonzero(~is_open & is_good)),
         unembedded=int(unembedded),
+        searched=int(np.count_nonzero(visible.open)),
+    )
+    first = best[: request.limit]
+    return RankedRows(
+        rows=[int(rows[at]) for at in first],
+        scores=[float(scores[at]) for at in first],
+        parts=_score_parts(features, weights, np.array(first, dtype=np.int64)),
         has_more=len(best) > request.limit,
         is_calibrated=query.is_hybrid,
-        explanation="" if best else _explain(visible, scores[is_open], request),
-        searched=int(np.count_nonzero(visible.open)),
+        page=page,
         term_weights=lexical.weights,
     )
 
