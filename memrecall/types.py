@@ -348,10 +348,8 @@ def explain_validation_problem(problem: Mapping[str, Any]) -> str:
     kind = problem["type"]
     if kind in ("too_short", "too_long") and isinstance(problem.get("input"), str):
         kind = f"string_{kind}"  # the limit of a text that has other checks too
-    reason = _REASONS.get(kind)
-    if reason is not None:
-        text = reason.format(**problem.get("ctx", {}))
-        return _SINGULAR.sub(r"1 \1", text)
+    if kind in _REASONS:
+        return _SINGULAR.sub(r"1 \1", _REASONS[kind].format(**problem.get("ctx", {})))
     return _message_of(problem).removeprefix(VALUE).strip()
 
 

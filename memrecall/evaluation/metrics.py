@@ -79,14 +79,11 @@ def _gain(question: Question, answer: QuestionResult) -> float:
 
 
 def _search_ratios(pairs: Sequence[Pair]) -> _Ratios:
-    ones = np.ones(len(pairs))
     above = _column(pairs, lambda q, a: _evidence_in_ten(q, a, THRESHOLD))
+    results = _column(pairs, lambda q, a: _count_above(a.retrieved, THRESHOLD))
     return {
         f"kept@{THRESHOLD}": (above, _column(pairs, lambda q, a: _evidence_in_ten(q, a, 0.0))),
-        f"results@{THRESHOLD}": (
-            _column(pairs, lambda q, a: _count_above(a.retrieved, THRESHOLD)),
-            ones,
-        ),
+        f"results@{THRESHOLD}": (results, np.ones(len(pairs))),
     }
 
 

@@ -75,7 +75,7 @@ def test_recall_parts_can_be_disabled(bench: Bench) -> None:
     assert "--no-grow-window: only for --mode recall" in searched.err
 
 
-def test_adversarial_questions_have_no_answer() -> None:
+def test_adversarial_questions_are_unanswerable() -> None:
     asked = [
         question("q1", ["a"]),
         question("q2", ["b"], "adversarial"),

@@ -46,7 +46,7 @@ def columns_of(texts: list[str]) -> Columns:
     return columns
 
 
-def test_scores_equal_those_of_rank_bm25() -> None:
+def test_scores_equal_rank_bm25() -> None:
     baseline = LuceneIdf([index_tokens(text) for text in TEXTS], k1=K1, b=B)
     columns, everyone = columns_of(TEXTS), np.ones(len(TEXTS), dtype=np.bool_)
 
@@ -58,7 +58,7 @@ def test_scores_equal_those_of_rank_bm25() -> None:
     check_each(QUERIES, compare)
 
 
-def test_dead_rows_change_no_statistic() -> None:
+def test_dead_rows_do_not_change_statistics() -> None:
     dead = [*TEXTS, "火锅 火锅 数据库 tea"]
     alive = np.array([True] * len(TEXTS) + [False])
     with_dead = bm25(columns_of(dead), all_terms("火锅 数据库"), alive)
@@ -67,7 +67,7 @@ def test_dead_rows_change_no_statistic() -> None:
     assert with_dead.full_score == pytest.approx(without.full_score)
 
 
-def test_coverage_is_the_share_of_the_question_that_was_said() -> None:
+def test_coverage_is_the_weight_of_matching_terms() -> None:
     everyone = np.ones(len(TEXTS), dtype=np.bool_)
     row = np.array([4])
     known = bm25(columns_of(TEXTS), all_terms("tea"), everyone).coverage(row)
@@ -75,7 +75,7 @@ def test_coverage_is_the_share_of_the_question_that_was_said() -> None:
     assert 0 < half[0] < known[0] <= 1
 
 
-def test_a_few_texts_are_ranked_without_a_database() -> None:
+def test_rank_texts_without_a_database() -> None:
     found = rank_texts(TEXTS, "数据库配置")
     assert found[0].position == 3
     assert {item.position for item in found} == {3, 6}
