@@ -90,7 +90,7 @@ class TestSingleTools:
         key = await memory(library, "Ann likes coffee")
         assert (await use(library, "forget", memory_key=key, reason="she asked"))["done"]
         assert await library.store.memories(ANN).get_many([key]) == []
-        *_, last = await library.store.history(ANN, key)
+        *_, last = await library.store.memories(ANN).history(key)
         assert (last.event, last.actor, last.reason) == ("DELETE", "assistant", "she asked")
         await library.store.changes(ANN).undo(key, actor="ann")
         assert (await library.store.memories(ANN).get(key)).content == "Ann likes coffee"
@@ -186,7 +186,7 @@ async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
                 assert not any(answer.is_error for answer in event.content)
 
     assert answers == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
-    listing = library.store.memory_list(ANN)
+    listing = library.store.memories(ANN)
     assert [record.content for record in (await listing.page()).items] == []
     rows = (await library.store.count("ann"))["memories"]
     assert rows == 2  # the old one and the one that took its place, both still in the history
