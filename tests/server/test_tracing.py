@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, call
-from tests.test_telemetry import Told
+from tests.test_telemetry import SpanRecorder
 from tests.waiting import wait_until
 
 from .http_service import HttpService, check_error, make_message, serve_in_process, write_messages
@@ -29,12 +29,12 @@ HANDOFF = {"reason": SECRET, "search_summary": SECRET, "confidence": 0.9}
 
 
 @pytest.fixture
-def exporter() -> Told:
-    return Told()
+def recorder() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-async def traced(sqlite_library: Library, exporter: Told) -> AsyncIterator[HttpService]:
+async def traced(sqlite_library: Library, recorder: SpanRecorder) -> AsyncIterator[HttpService]:
     model = ScriptedClient(
         [
             call("search_memories", query=f"{SECRET} tea"),
@@ -44,7 +44,7 @@ async def traced(sqlite_library: Library, exporter: Told) -> AsyncIterator[HttpS
         tokens=(700, 30),
     )
     async with serve_in_process(
-        sqlite_library, model_client=model, tracer=exporter.tracer
+        sqlite_library, model_client=model, tracer=recorder.tracer
     ) as service:
         yield service
 
@@ -55,10 +55,10 @@ async def with_tea(service: HttpService) -> httpx.AsyncClient:
     return client
 
 
-async def last_span(exporter: Told, name: str) -> ReadableSpan:
+async def last_span(recorder: SpanRecorder, name: str) -> ReadableSpan:
     """Return the last span of this name, which ends shortly after its response was read."""
-    await wait_until(lambda: bool(exporter.spans) and exporter.spans[-1].name == name)
-    return exporter.spans[-1]
+    await wait_until(lambda: bool(recorder.spans) and recorder.spans[-1].name == name)
+    return recorder.spans[-1]
 
 
 def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
@@ -69,13 +69,13 @@ def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
     return (root.name, [tree(spans, span) for span in below]) if below else root.name
 
 
-async def test_recall_is_one_span_tree(traced: HttpService, exporter: Told) -> None:
+async def test_recall_is_one_span_tree(traced: HttpService, recorder: SpanRecorder) -> None:
     client = await with_tea(traced)
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
     assert answer.json()["stop_reason"] == "handoff", answer.text
 
-    root = await last_span(exporter, "POST /v1/users/{user_id}/recall")
-    spans = exporter.spans
+    root = await last_span(recorder, "POST /v1/users/{user_id}/recall")
+    spans = recorder.spans
     chat = "chat scripted"
     assert tree(spans, root) == (
         "POST /v1/users/{user_id}/recall",
@@ -100,16 +100,20 @@ async def test_recall_is_one_span_tree(traced: HttpService, exporter: Told) -> N
     assert by_name[root.name]["http.response.status_code"] == 200
 
 
-async def test_streamed_recall_is_the_same_span_tree(traced: HttpService, exporter: Told) -> None:
+async def test_streamed_recall_is_the_same_span_tree(
+    traced: HttpService, recorder: SpanRecorder
+) -> None:
     client = await with_tea(traced)
     stream = {"Accept": "text/event-stream"}
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
     assert "event: done" in answer.text
-    root = await last_span(exporter, "POST /v1/users/{user_id}/recall")
-    assert len(tree(exporter.spans, root)[1]) == 6
+    root = await last_span(recorder, "POST /v1/users/{user_id}/recall")
+    assert len(tree(recorder.spans, root)[1]) == 6
 
 
-async def test_spans_contain_no_content_or_user(traced: HttpService, exporter: Told) -> None:
+async def test_spans_contain_no_content_or_user(
+    traced: HttpService, recorder: SpanRecorder
+) -> None:
     client = await with_tea(traced)
     query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
     await client.get("/v1/users/ann/messages")
@@ -123,8 +127,8 @@ async def test_spans_contain_no_content_or_user(traced: HttpService, exporter: T
     await client.request(SECRET.upper(), "/healthz")
     await traced.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
-    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in exporter.spans) == 11)
-    spans = exporter.spans
+    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in recorder.spans) == 11)
+    spans = recorder.spans
     everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
     assert SECRET not in everything
     assert "ann" not in everything
@@ -141,18 +145,18 @@ async def test_spans_contain_no_content_or_user(traced: HttpService, exporter: T
 
 
 async def test_log_names_the_trace(
-    traced: HttpService, exporter: Told, caplog: pytest.LogCaptureFixture
+    traced: HttpService, recorder: SpanRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall")
     await traced.client().get("/healthz")
-    span = await last_span(exporter, "GET /healthz")
+    span = await last_span(recorder, "GET /healthz")
     assert span.context is not None
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert vars(line)["fields"]["trace_id"] == f"{span.context.trace_id:032x}"
 
 
 async def test_bug_is_recorded_as_span_error(
-    traced: HttpService, exporter: Told, monkeypatch: pytest.MonkeyPatch
+    traced: HttpService, recorder: SpanRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await with_tea(traced)
 
@@ -162,7 +166,7 @@ async def test_bug_is_recorded_as_span_error(
     monkeypatch.setattr(traced.library, "find_messages", broken)
     body = {"user_id": "ann", "query_text": "tea"}
     check_error(await client.post("/v1/messages/lexical_search", json=body), 500, "INTERNAL")
-    request = await last_span(exporter, "POST /v1/messages/lexical_search")
+    request = await last_span(recorder, "POST /v1/messages/lexical_search")
     assert (request.attributes or {})["error.type"] == "500"
     assert SECRET not in request.to_json()
 
