@@ -37,20 +37,20 @@ def fold_name(name: str) -> str:
     return re.sub(r"[\W_]+", "", strip_accents(bare.casefold()))
 
 
-def may_be_one(one: str, other: str, aliases: Collection[Alias] = ()) -> bool:
+def may_be_one(name: str, other: str, aliases: Collection[Alias] = ()) -> bool:
     """Return True if two names may mean one entity.
 
     Case, width, script and titles do not matter. 李老师 and 李明, or Bob and Robert, are one entity
     only if `aliases` (from `aliases_in`) connects them, directly or through other names.
     """
-    first, second = fold_name(one), fold_name(other)
+    first, second = fold_name(name), fold_name(other)
     if not first or not second:
         return False
     connected, previous = {first}, set[str]()
-    groups = [{fold_name(name) for name in alias} for alias in aliases]
+    groups = [{fold_name(alias) for alias in group} for group in aliases]
     while connected != previous:
         previous = set(connected)
-        connected |= {name for group in groups if group & previous for name in group}
+        connected = connected.union(*(group for group in groups if group & previous))
     return second in connected
 
 
