@@ -25,7 +25,7 @@ if not __package__:  # run as a file, not as a module
     sys.path[0] = str(REPOSITORY)
 
 from memrecall.extraction.protocol import RETRACTION, Fact, Utterance  # noqa: E402
-from memrecall.extraction.rules import RuleExtractor  # noqa: E402
+from memrecall.extraction.rules.extractor import RuleExtractor  # noqa: E402
 from memrecall.types import Role  # noqa: E402
 
 HELD_OUT = REPOSITORY / "fixtures" / "extraction" / "heldout.jsonl"

@@ -6,6 +6,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
+from memrecall.extraction import verify, wire
 from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
     USER,
@@ -20,28 +21,9 @@ from memrecall.extraction.protocol import (
     Summary,
     Utterance,
 )
-from memrecall.extraction.rules import RuleExtractor
+from memrecall.extraction.rules.extractor import RuleExtractor
 from memrecall.extraction.rules.sentences import is_person, own_words
 from memrecall.extraction.summaries import shorten
-from memrecall.extraction.verify import (
-    ENTITY_TYPES,
-    check_fact,
-    check_relation,
-    end_name,
-    merge_verdicts,
-    undecided_facts,
-)
-from memrecall.extraction.wire import (
-    DecisionsAnswer,
-    FactsAnswer,
-    RelationsAnswer,
-    SummaryAnswer,
-    fact_line,
-    known_line,
-    setting_line,
-    to_line,
-    utterance_line,
-)
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import ModelClient, Structured, ask_prompt
 from memrecall.text.language import Language, language_of
@@ -86,8 +68,9 @@ class ModelExtractor:
         problems: list[str] = []
         groups = list(conversation.groups())
         for group in groups:
-            lines = [setting_line(now, zone, prompt), *conversation.before(group), *group.values()]
-            reply = await self._ask("extract_facts", conversation.language, lines, FactsAnswer)
+            setting = wire.setting_line(now, zone, prompt)
+            lines = [setting, *conversation.before(group), *group.values()]
+            reply = await self._ask("extract_facts", conversation.language, lines, wire.FactsAnswer)
             visible = conversation.utterances_of(group)
             if reply.value is None:
                 problems.append(reply.problem)
@@ -97,7 +80,7 @@ class ModelExtractor:
                 )
                 facts += fallback.facts
             else:
-                checked = [check_fact(item, visible, now) for item in reply.value.facts]
+                checked = [verify.check_fact(item, visible, now) for item in reply.value.facts]
                 facts += [fact for fact in checked if fact is not None]
         by, problem = self._describe(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
@@ -105,18 +88,19 @@ class ModelExtractor:
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
         """Return what to do for each fact; the model is not asked about facts known verbatim."""
         by_rules = await self._rules.decide(facts, known)
-        undecided = undecided_facts(facts, by_rules.decisions)
+        undecided = verify.undecided_facts(facts, by_rules.decisions)
         if not undecided or not known:
             return by_rules
         visible = list(known[:_MAX_KNOWN])
-        lines = [known_line(number, memory) for number, memory in enumerate(visible, 1)]
-        lines += [fact_line(number, facts[number]) for number in undecided]
+        lines = [wire.known_line(number, memory) for number, memory in enumerate(visible, 1)]
+        lines += [wire.fact_line(number, facts[number]) for number in undecided]
         language = language_of(" ".join(fact.text for fact in facts))
-        reply = await self._ask("decide", language, lines, DecisionsAnswer)
+        reply = await self._ask("decide", language, lines, wire.DecisionsAnswer)
         if reply.value is None:
             return Decided(by_rules.decisions, "rules", reply.problem)
         verdicts = reply.value.decisions
-        return Decided(merge_verdicts(facts, visible, verdicts, by_rules.decisions), self._by)
+        decisions = verify.merge_verdicts(facts, visible, verdicts, by_rules.decisions)
+        return Decided(decisions, self._by)
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
         """Return the entities that the utterances name, and their relations."""
@@ -126,9 +110,9 @@ class ModelExtractor:
         problems: list[str] = []
         groups = list(conversation.groups()) if conversation.has_speech else []
         for group in groups:
-            lines = [setting_line(now, UTC, None), *group.values()]
+            lines = [wire.setting_line(now, UTC, None), *group.values()]
             language = conversation.language
-            reply = await self._ask("extract_relations", language, lines, RelationsAnswer)
+            reply = await self._ask("extract_relations", language, lines, wire.RelationsAnswer)
             visible = conversation.utterances_of(group)
             if reply.value is None:
                 problems.append(reply.problem)
@@ -136,7 +120,8 @@ class ModelExtractor:
                 relations += fallback.relations
                 new = {fold_name(entity.name): entity for entity in fallback.entities}
             else:
-                checked = [check_relation(item, visible, now) for item in reply.value.relations]
+                items = reply.value.relations
+                checked = [verify.check_relation(item, visible, now) for item in items]
                 valid = [relation for relation in checked if relation is not None]
                 relations += valid
                 new = _entities(reply.value, valid)
@@ -155,15 +140,15 @@ class ModelExtractor:
         texts = [item if isinstance(item, str) else item.text for item in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        prompt_lines = [to_line({"limit": limit_characters, "language": language})]
+        prompt_lines = [wire.to_line({"limit": limit_characters, "language": language})]
         prompt_lines += [
-            to_line({"text": item})
+            wire.to_line({"text": item})
             if isinstance(item, str)
-            else utterance_line(number, item, item.text)
+            else wire.utterance_line(number, item, item.text)
             for number, item in enumerate(messages, 1)
         ]
         prompt_language = language or language_of(" ".join(texts))
-        reply = await self._ask("summarise", prompt_language, prompt_lines, SummaryAnswer)
+        reply = await self._ask("summarise", prompt_language, prompt_lines, wire.SummaryAnswer)
         if reply.value is None or not reply.value.summary:
             by_rules = await self._rules.summarise(lines, limit_characters, language)
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
@@ -193,7 +178,7 @@ class _PromptConversation:
         self.utterances = dict(enumerate(utterances, 1))
         self._context = list(context)[-_CONTEXT_LINES:]
         self._lines = {
-            number: utterance_line(number, utterance, text)
+            number: wire.utterance_line(number, utterance, text)
             for number, utterance in self.utterances.items()
             if (text := _visible_text(utterance))
         }
@@ -201,7 +186,6 @@ class _PromptConversation:
 
     @property
     def has_speech(self) -> bool:
-        """Return True if a person says anything."""
         return any(is_person(self.utterances[number]) for number in self._lines)
 
     def groups(self) -> Iterator[dict[int, str]]:
@@ -218,18 +202,16 @@ class _PromptConversation:
             yield group
 
     def utterances_of(self, group: dict[int, str]) -> dict[int, Utterance]:
-        """Return the utterances of a group by number."""
         return {number: self.utterances[number] for number in group}
 
     def earlier(self, group: dict[int, str]) -> list[Utterance]:
-        """Return the utterances before a group."""
         before = list(self.utterances.values())[: min(group) - 1]
         return [*self._context, *before][-_CONTEXT_LINES:]
 
     def before(self, group: dict[int, str]) -> list[str]:
         """Return the utterances before a group as lines that give no facts."""
         return [
-            utterance_line(0, utterance, text, context=True)
+            wire.utterance_line(0, utterance, text, context=True)
             for utterance in self.earlier(group)
             if (text := _visible_text(utterance))
         ]
@@ -241,13 +223,13 @@ def _visible_text(utterance: Utterance) -> str:
     return own_words(utterance.text) if is_visible else ""
 
 
-def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
+def _entities(answer: wire.RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
     """Return the entities that the relations connect, with the types from the model."""
-    types = {fold_name(end_name(item.name)): item.type for item in answer.entities}
+    types = {fold_name(verify.end_name(item.name)): item.type for item in answer.entities}
     types[USER] = "person"
     names = [name for relation in relations for name in (relation.source, relation.destination)]
     entities: dict[str, Entity] = {}
     for name in names:
         kind = types.get(fold_name(name), "")
-        entities[fold_name(name)] = Entity(name, kind if kind in ENTITY_TYPES else "thing")  # type: ignore[arg-type]
+        entities[fold_name(name)] = Entity(name, kind if kind in verify.ENTITY_TYPES else "thing")  # type: ignore[arg-type]
     return entities

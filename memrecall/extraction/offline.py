@@ -20,8 +20,7 @@ from memrecall.types import format_time
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
-def facts_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `extract_facts`."""
+def _answer_facts(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     now, zone = _setting(lines)
     messages = [line for line in lines if "text" in line]
@@ -31,8 +30,7 @@ def facts_answer(request: RuleRequest) -> RuleAnswer:
     return _json({"facts": [_fact(fact) for fact in facts]})
 
 
-def decide_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `decide`."""
+def _answer_decide(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     known = [_read_known(line) for line in lines if "known" in line]
     facts = {_number(line["fact"]): _read_fact(line) for line in lines if "fact" in line}
@@ -49,8 +47,7 @@ def decide_answer(request: RuleRequest) -> RuleAnswer:
     return _json({"decisions": decisions})
 
 
-def relations_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `extract_relations`."""
+def _answer_relations(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     now, _ = _setting(lines)
     utterances = [read_utterance(line) for line in lines if "text" in line]
@@ -70,8 +67,7 @@ def relations_answer(request: RuleRequest) -> RuleAnswer:
     return _json({"entities": nodes, "relations": items})
 
 
-def summary_answer(request: RuleRequest) -> RuleAnswer:
-    """Answer the prompt `summarise`."""
+def _answer_summarise(request: RuleRequest) -> RuleAnswer:
     lines = list(_lines(request))
     limit = next((line["limit"] for line in lines if isinstance(line.get("limit"), int)), 1_000)
     items = [
@@ -85,10 +81,10 @@ def summary_answer(request: RuleRequest) -> RuleAnswer:
 
 
 EXTRACTION_RULES: dict[str, Rule] = {
-    "extract_facts": facts_answer,
-    "decide": decide_answer,
-    "extract_relations": relations_answer,
-    "summarise": summary_answer,
+    "extract_facts": _answer_facts,
+    "decide": _answer_decide,
+    "extract_relations": _answer_relations,
+    "summarise": _answer_summarise,
 }
 """A rule for each prompt of extraction, by the prompt's name."""
 

@@ -146,9 +146,8 @@ def _write(lines: Sequence[_Line]) -> str:
 def _end_mark(sentence: Sentence) -> str:
     if sentence.text.endswith(_END_MARKS):
         return ""
-    if sentence.is_question:
-        return "？" if sentence.language == "zh" else "?"
-    return "。" if sentence.language == "zh" else "."
+    statement, question = ("。", "？") if sentence.language == "zh" else (".", "?")
+    return question if sentence.is_question else statement
 
 
 def shorten(text: str, limit: int) -> str:

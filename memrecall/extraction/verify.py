@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import cast, get_args
 
+from memrecall.extraction.conflicts import fold
 from memrecall.extraction.decisions import KNOWN_ALREADY, REPLACED_LATER
 from memrecall.extraction.names import fold_name
 from memrecall.extraction.protocol import (
@@ -23,7 +24,6 @@ from memrecall.extraction.rules.conversation import slot_name
 from memrecall.extraction.rules.sentences import is_person
 from memrecall.extraction.signature import fact_keywords, fact_signature
 from memrecall.extraction.wire import DecisionItem, FactItem, RelationItem, read_time
-from memrecall.text.normalize import normalize
 
 TYPES = frozenset(get_args(MemoryType))
 ENTITY_TYPES = frozenset(get_args(EntityType))
@@ -40,7 +40,10 @@ def check_fact(item: FactItem, utterances: Mapping[int, Utterance], now: datetim
         return None
     speaker = sources[-1].speaker
     subject = _subject(item.about, speaker, utterances)
-    if _is_other(subject, speaker, utterances) and not _name_occurs(sources, subject):
+    speakers = {message.speaker for message in utterances.values()}
+    is_other = subject != (speaker or USER) and subject in speakers
+    # One participant's words are evidence about another only if they name them.
+    if is_other and not any(fold(subject) in fold(source.text) for source in sources):
         return None
     since = read_time(item.since) or sources[-1].ts or now
     return Fact(
@@ -61,13 +64,17 @@ def _sources(
     """Return the utterances that a fact comes from; without numbers, the most similar one."""
     by_people = {number: item for number, item in utterances.items() if is_person(item)}
     if numbers:
-        return [by_people[number] for number in dict.fromkeys(numbers) if number in by_people]
+        return _cited(numbers, by_people)
     terms = fact_signature(text).terms
     shared = {
         number: len(terms & fact_signature(item.text).terms) for number, item in by_people.items()
     }
     best = max(shared, key=lambda number: (shared[number], -number), default=None)
     return [by_people[best]] if best is not None and (shared[best] or len(shared) == 1) else []
+
+
+def _cited(numbers: Sequence[int], utterances: Mapping[int, Utterance]) -> list[Utterance]:
+    return [utterances[number] for number in dict.fromkeys(numbers) if number in utterances]
 
 
 def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> str:
@@ -78,27 +85,17 @@ def _subject(about: str, speaker: str | None, utterances: Mapping[int, Utterance
     return names.get(fold_name(about), about)
 
 
-def _is_other(subject: str, speaker: str | None, utterances: Mapping[int, Utterance]) -> bool:
-    """Return True if the subject is another participant of the conversation."""
-    speakers = {item.speaker for item in utterances.values()}
-    return subject != (speaker or USER) and subject in speakers
-
-
-def _name_occurs(sources: Sequence[Utterance], name: str) -> bool:
-    return any(normalize(name).casefold() in normalize(item.text).casefold() for item in sources)
-
-
 def check_relation(
     item: RelationItem, utterances: Mapping[int, Utterance], now: datetime
 ) -> Relation | None:
     """Return the relation, or None if the conversation does not name both ends."""
-    text = normalize(" ".join(said.text for said in utterances.values())).casefold()
-    speakers = {fold_name(said.speaker or USER) for said in utterances.values()}
+    text = fold(" ".join(message.text for message in utterances.values()))
+    speakers = {fold_name(message.speaker or USER) for message in utterances.values()}
     ends = (end_name(item.source), end_name(item.destination))
-    are_named = all(
-        end and (normalize(end).casefold() in text or fold_name(end) in speakers) for end in ends
-    )
-    sources = _relation_sources(item, utterances, ends)
+    are_named = all(end and (fold(end) in text or fold_name(end) in speakers) for end in ends)
+    by_people = {number: message for number, message in utterances.items() if is_person(message)}
+    naming = [message for message in by_people.values() if any(end in message.text for end in ends)]
+    sources = _cited(item.sources, by_people) if item.sources else naming[-1:]
     verb = re.sub(r"\W+", "_", item.relationship.strip().lower()).strip("_")
     if not are_named or not verb or not sources:
         return None
@@ -110,16 +107,6 @@ def check_relation(
 def end_name(name: str) -> str:
     """Return the name of an end of a relation; the user has one name in every language."""
     return USER if fold_name(name) in _SPEAKER and name else name
-
-
-def _relation_sources(
-    item: RelationItem, utterances: Mapping[int, Utterance], ends: tuple[str, str]
-) -> list[Utterance]:
-    """Return the utterances of people that a relation comes from, or the last that names an end."""
-    by_people = {number: said for number, said in utterances.items() if is_person(said)}
-    if item.sources:
-        return [by_people[number] for number in dict.fromkeys(item.sources) if number in by_people]
-    return [said for said in by_people.values() if any(end in said.text for end in ends)][-1:]
 
 
 _CERTAIN = (KNOWN_ALREADY, REPLACED_LATER)

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, tzinfo
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 from zoneinfo import ZoneInfo
 
 from pydantic import BaseModel, BeforeValidator, Field, model_validator
@@ -50,15 +50,26 @@ class FactItem(BaseModel):
         return {"text": value} if isinstance(value, str) else value
 
 
-class FactsAnswer(BaseModel):
-    """The answer to the prompt `extract_facts`."""
+class _ListAnswer(BaseModel):
+    """An answer with one list, which may also come as a bare list or as its only item."""
 
-    facts: list[FactItem]
+    item_key: ClassVar[str]
 
     @model_validator(mode="before")
     @classmethod
-    def _from_list(cls, value: object) -> object:
-        return _wrap(value, "facts", "text")
+    def _wrap(cls, value: object) -> object:
+        (name,) = cls.model_fields
+        if isinstance(value, list):
+            return {name: value}
+        is_item = isinstance(value, dict) and name not in value and cls.item_key in value
+        return {name: [value]} if is_item else value
+
+
+class FactsAnswer(_ListAnswer):
+    """The answer to the prompt `extract_facts`."""
+
+    item_key = "text"
+    facts: list[FactItem]
 
 
 class DecisionItem(BaseModel):
@@ -70,15 +81,11 @@ class DecisionItem(BaseModel):
     reason: Text = ""
 
 
-class DecisionsAnswer(BaseModel):
+class DecisionsAnswer(_ListAnswer):
     """The answer to the prompt `decide`."""
 
+    item_key = "event"
     decisions: list[DecisionItem]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_list(cls, value: object) -> object:
-        return _wrap(value, "decisions", "event")
 
 
 class EntityItem(BaseModel):
@@ -110,15 +117,6 @@ class SummaryAnswer(BaseModel):
     """The answer to the prompt `summarise`."""
 
     summary: Text
-
-
-def _wrap(value: object, name: str, required: str) -> Any:
-    """Wrap a bare list, or a single item, in the requested object."""
-    if isinstance(value, list):
-        return {name: value}
-    if isinstance(value, dict) and name not in value and required in value:
-        return {name: [value]}
-    return value
 
 
 MAX_TEXT = 4_000  # Characters of one message in a prompt.
