@@ -37,14 +37,20 @@ from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # no
 from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
 from memrecall.library.library import Library  # noqa: E402
-from memrecall.model.prompts import Language  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import Hit, ScoreParts, SearchPage, SearchRequest  # noqa: E402
 from memrecall.store import NewTrace, Store, UserVersion, WriteResult  # noqa: E402
 from memrecall.testing import ScriptedClient, Step, call  # noqa: E402
 from memrecall.testing import say as answer  # noqa: E402
-from memrecall.types import MemoryRecord, Message, NewMemory, Origin, Provenance  # noqa: E402
+from memrecall.types import (  # noqa: E402
+    Language,
+    MemoryRecord,
+    Message,
+    NewMemory,
+    Origin,
+    Provenance,
+)
 
 SECTION, SIZES = "time a tool call", "sizes in characters"
 SHARE = 0.1  # of AssistantAgent's time

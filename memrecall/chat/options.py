@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from memrecall.agent import RecallOptions
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
-from memrecall.model.prompts import Language
 from memrecall.settings import Settings
+from memrecall.types import Language
 
 LONGEST_SHOWN = 500  # messages
 

@@ -26,9 +26,8 @@ from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
-from memrecall.model.prompts import Language
 from memrecall.scope import Scope
-from memrecall.types import Message, Role
+from memrecall.types import Language, Message, Role
 
 PROMPT = "chat_single"
 _SHORTEST = 200  # characters that a truncated message keeps

@@ -17,7 +17,7 @@ from memrecall.agent.tools.table import function_schemas, tools_for
 from memrecall.chat.phrases import say
 from memrecall.chat.recalls import TurnRecalls
 from memrecall.errors import InvalidArgument, MemrecallError
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 

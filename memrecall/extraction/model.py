@@ -26,8 +26,8 @@ from memrecall.extraction.rules.sentences import is_person, own_words
 from memrecall.extraction.summaries import shorten
 from memrecall.model.offline import OFFLINE_FAMILY
 from memrecall.model.structured import ModelClient, Structured, ask_prompt
-from memrecall.text.language import Language, language_of
-from memrecall.types import Role
+from memrecall.text.language import language_of
+from memrecall.types import Language, Role
 
 T = TypeVar("T", bound=BaseModel)
 SECONDS = 60.0

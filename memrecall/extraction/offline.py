@@ -13,8 +13,7 @@ from memrecall.extraction.rules.extractor import build_graph
 from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_lines, read_number, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
-from memrecall.model.prompts import Language
-from memrecall.types import format_time
+from memrecall.types import Language, format_time
 
 # Prompts without a time get a fixed one, so that equal prompts get equal answers.
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)

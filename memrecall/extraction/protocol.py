@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
-from memrecall.model.prompts import Language
-from memrecall.types import Role
+from memrecall.types import Language, Role
 
 By = Literal["model", "rules"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]

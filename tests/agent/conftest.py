@@ -43,7 +43,7 @@ def filled_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def said(databases: Databases) -> AsyncIterator[Library]:
+async def message_library(databases: Databases) -> AsyncIterator[Library]:
     """A library with messages alone: `ann` speaks English, `lin` Chinese."""
     async with await Library.open(settings_of(databases.fresh())) as opened:
         await fill_messages(opened)

@@ -15,8 +15,8 @@ from memrecall.types import NewMemory, NewMessage, Origin, Role
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 ANN = Scope("ann")
 LIN = Scope("lin")
-ASKED = "Set it up like my database config from before"
-ASKED_ZH = "按照我之前的数据库配置来"
+REQUEST = "Set it up like my database config from before"
+REQUEST_ZH = "按照我之前的数据库配置来"
 
 on_both_engines = pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 
@@ -79,8 +79,8 @@ def search(query: str = "database config", **arguments: Any) -> Step:
 
 def hand_off(*keys: str, confidence: float = 0.9, **arguments: Any) -> Step:
     """A handoff of these keys."""
-    given = {"reason": "done", "search_summary": "port 5433", "confidence": confidence}
-    return call("handoff", relevant_memory_keys=list(keys), **{**given, **arguments})
+    defaults = {"reason": "done", "search_summary": "port 5433", "confidence": confidence}
+    return call("handoff", relevant_memory_keys=list(keys), **{**defaults, **arguments})
 
 
 def detail(key: str) -> Step:
@@ -95,7 +95,7 @@ def widen(size: int, current: int = 5) -> Step:
     )
 
 
-def talk(count: int, last: str = ASKED) -> list[dict[str, str]]:
+def talk(count: int, last: str = REQUEST) -> list[dict[str, str]]:
     """A conversation of so many messages, the last one the user's."""
     return [{"role": "user", "content": f"small talk {n}"} for n in range(1, count)] + [
         {"role": "user", "content": last}
@@ -105,7 +105,7 @@ def talk(count: int, last: str = ASKED) -> list[dict[str, str]]:
 async def play(
     library: Library,
     *steps: Any,
-    messages: object = ASKED,
+    messages: object = REQUEST,
     scope: Scope = ANN,
     limits: Limits | None = None,
     client: ScriptedClient | None = None,

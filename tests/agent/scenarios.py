@@ -33,10 +33,10 @@ from memrecall.testing import (
 
 from .recall_helpers import (
     ANN,
-    ASKED,
-    ASKED_ZH,
     LIN,
     NOW,
+    REQUEST,
+    REQUEST_ZH,
     detail,
     fill_messages,
     hand_off,
@@ -56,7 +56,7 @@ class Scenario:
     """One recorded flow. Without steps, the offline client plays."""
 
     steps: Sequence[Any] | None
-    messages: object = ASKED
+    messages: object = REQUEST
     scope: Scope = ANN
     limits: Limits = field(default_factory=Limits)
 
@@ -82,7 +82,7 @@ SCENARIOS: dict[str, Scenario] = {
             detail("l1"),
             hand_off("l1", confidence=0.85, search_summary="PostgreSQL，端口 5433，连接池 20"),
         ],
-        ASKED_ZH,
+        REQUEST_ZH,
         LIN,
     ),
     "several_searches.en": Scenario(
@@ -170,7 +170,7 @@ SCENARIOS: dict[str, Scenario] = {
     ),
     # The offline client, as it plays the same loop
     "offline.en": Scenario(None),
-    "offline.zh": Scenario(None, ASKED_ZH, LIN),
+    "offline.zh": Scenario(None, REQUEST_ZH, LIN),
 }
 
 

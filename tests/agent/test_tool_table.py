@@ -164,12 +164,12 @@ class TestFunc:
         )
         assert isinstance(keywords, models.ExtractKeywordsOutput)
         assert keywords.keywords
-        asked = models.ExpandContextWindowInput(reason="r", current_size=2, requested_size=4)
+        arguments = models.ExpandContextWindowInput(reason="r", current_size=2, requested_size=4)
         expand = MEMRECALL_TOOLS["expand_context_window"]["func"]
-        granted = await expand(library, ANN.with_session("talk"), asked)
+        granted = await expand(library, ANN.with_session("talk"), arguments)
         assert isinstance(granted, models.ExpandContextWindowOutput)
         assert (granted.approved, granted.new_size, granted.iteration) == (True, 4, 2)
-        refused = await expand(library, ANN, asked)
+        refused = await expand(library, ANN, arguments)
         assert isinstance(refused, models.ExpandContextWindowOutput)
         assert not refused.approved
         done = await MEMRECALL_TOOLS["handoff"]["func"](

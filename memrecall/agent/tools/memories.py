@@ -73,10 +73,7 @@ async def remember(
     except ValidationError:
         raise InvalidArgument("the text cannot be stored") from None
     request = SearchRequest(
-        memory.content[:MAX_TEXT],
-        limit=_SIMILAR_MEMORIES,
-        kind="memory",
-        threshold=_SIMILAR_SCORE,
+        memory.content[:MAX_TEXT], limit=_SIMILAR_MEMORIES, kind="memory", threshold=_SIMILAR_SCORE
     )
     known = await context.library.search(context.scope, request)
     # A model writes this: the origin says so, whatever the text claims.

@@ -33,9 +33,9 @@ from memrecall.extraction.rules.statements import (
     VerbPhrase,
 )
 from memrecall.extraction.rules.tables import load_table
-from memrecall.model.prompts import Language
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
+from memrecall.types import Language
 
 ZH = load_table("zh")
 _MAX_NAME = 4

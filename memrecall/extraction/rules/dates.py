@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from memrecall.extraction.rules.statements import DateStyle, ReferenceTime, Statement, Tense
 from memrecall.extraction.rules.tables import load_table
-from memrecall.model.prompts import Language
 from memrecall.text.times import TimeGrain, TimeSpan, find_times
+from memrecall.types import Language
 
 _SHARED = load_table("shared")
 _COUNTS = {"a": 1, "an": 1, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}

@@ -39,7 +39,7 @@ from memrecall.extraction.rules.statements import (
     Statement,
     VerbPhrase,
 )
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
 _PERSONAL = frozenset({"user_profile", "user_preference", "relationship"})

@@ -22,7 +22,7 @@ from memrecall.extraction.rules.conversation import SourcedStatement, build_fact
 from memrecall.extraction.rules.dates import date_statement
 from memrecall.extraction.rules.statements import StatedRelation
 from memrecall.extraction.summaries import summarise
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _MAX_NAME = 60
 

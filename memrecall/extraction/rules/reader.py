@@ -23,7 +23,7 @@ from memrecall.extraction.rules.statements import (
     VerbPhrase,
 )
 from memrecall.extraction.rules.tables import LanguageTable
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 
 class Order(NamedTuple):

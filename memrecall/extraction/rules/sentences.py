@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.tables import load_table
-from memrecall.text.language import Language, language_of
-from memrecall.types import Role
+from memrecall.text.language import language_of
+from memrecall.types import Language, Role
 
 MAX_MESSAGE = 20_000
 """Characters of a message that are read."""
