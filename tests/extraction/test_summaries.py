@@ -110,16 +110,16 @@ _TEXTS = st.lists(
 
 @given(_TEXTS, st.integers(-5, 200))
 def test_summary_is_deterministic_and_within_limit(texts: list[str], limit: int) -> None:
-    text = [Utterance(str(at), "Ann", Role.USER, text, NOW) for at, text in enumerate(texts)]
-    short = summarise(text, limit)
+    messages = [Utterance(str(at), "Ann", Role.USER, text, NOW) for at, text in enumerate(texts)]
+    short = summarise(messages, limit)
     assert len(short) <= max(limit, 0)
-    assert short == summarise(text, limit)
+    assert short == summarise(messages, limit)
 
 
 @given(_TEXTS)
 def test_summary_keeps_order_of_sentences(texts: list[str]) -> None:
-    text = [f"Number {at} lives in Rome. {text}" for at, text in enumerate(texts)]
-    short = summarise(text, 120)
-    text = [at for at in range(len(text)) if f"Number {at} " in short]
-    places = [short.index(f"Number {at} ") for at in text]
+    messages = [f"Number {at} lives in Rome. {text}" for at, text in enumerate(texts)]
+    short = summarise(messages, 120)
+    included = [at for at in range(len(messages)) if f"Number {at} " in short]
+    places = [short.index(f"Number {at} ") for at in included]
     assert places == sorted(places)
