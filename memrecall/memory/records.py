@@ -204,7 +204,7 @@ async def list_items(store: Store, scope: Scope, request: ListRequest) -> Search
         )
     if request.messages:
         return await _list_messages(store, scope, request)
-    page = await store.memory_list(scope).page(
+    page = await store.memories(scope).page(
         request.query, limit=request.limit, cursor=request.cursor
     )
     items = [memory_item(record) for record in page.items]

@@ -32,7 +32,7 @@ PROMPTS = Path(__file__).parents[2] / "prompts"
 
 
 def without_titles(value: Any) -> Any:
-    """A JSON schema without `title`, which only repeats the names of classes and fields."""
+    """Return a JSON schema without `title`, which repeats the names of classes and fields."""
     if isinstance(value, dict):
         names = {name: item for name, item in value.items() if not _is_title(name, item)}
         return {name: without_titles(item) for name, item in names.items()}

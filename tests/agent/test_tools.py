@@ -1,4 +1,4 @@
-"""The five tools: what they find, refuse and say."""
+"""The five recall tools: results, refusals and failures."""
 
 from dataclasses import replace
 from typing import Any
