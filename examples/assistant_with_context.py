@@ -1,11 +1,11 @@
 """Recall as the context of an `AssistantAgent`: one argument, and nothing else changes.
 
-The assistant's model is a script here. With a real one, write instead of `ScriptedClient(…)`
+The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 
-and give it to `MemoryContext(…, model_client=…)`, too, if it shall drive the recall.
+and pass it to `MemoryContext(…, model_client=…)` too if it should also drive the recall.
 """
 
 import asyncio

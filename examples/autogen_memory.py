@@ -1,6 +1,6 @@
 """AutoGen's `Memory` protocol: recall in `AssistantAgent(memory=[…])`.
 
-The assistant's model is a script here. With a real one, write instead of `ScriptedClient(…)`
+The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -39,7 +39,7 @@ async def run() -> None:
 
         found = await memory.query(QUESTION)
         print(f"query:     {[content.metadata for content in found.results]}")
-        await memory.clear()  # hides what was remembered of this user; what was said stays
+        await memory.clear()  # hides this user's memories; messages stay
         found = await memory.query(QUESTION)
         print(f"cleared:   {TEA not in [content.content for content in found.results]}")
         await memory.close()

@@ -1,8 +1,8 @@
-"""A chat application over HTTP: it feeds what is said to the service, and asks it to recall.
+"""A chat application over HTTP: it stores messages in the service and asks it to recall.
 
-The service is a process of its own with a key for one user, as it would be behind a real
-application; here both live as long as this example. The assistant's words are put together by
-`reply`: ask your model there, with what was recalled in its prompt.
+The service is a separate process with a key for one user, as in a real application; here it stops
+with the example. `reply` composes the assistant's answer: call your model there, with the recalled
+memories in its prompt.
 """
 
 import json
@@ -50,7 +50,7 @@ class Chat:
     def _recall(self) -> tuple[list[str], dict[str, Any]]:
         """What the last message refers to, and the tools that were used to find it."""
         body = {"messages": self._said, "session_id": self._session_id}
-        headers = {"Accept": "text/event-stream"}  # without it: the result alone, at the end
+        headers = {"Accept": "text/event-stream"}  # without it, only the result is sent
         path = f"/v1/users/{USER}/recall"
         steps: list[str] = []
         with self._service.stream("POST", path, json=body, headers=headers) as answer:

@@ -1,7 +1,7 @@
-"""Chat turns: every turn recalls, the model has the same tools for real, and only words come out.
+"""Chat turns: every turn recalls, the model can call the same tools, and only text is shown.
 
-Offline, as here, rules answer, or a script plays the model. For a real one give `SingleChat` the
-client of the settings (`make_client(settings)` from `memrecall.model`) or any client of AutoGen.
+Offline, as here, rules or a scripted model answer. For a real model pass `SingleChat` the client of
+the settings (`make_client(settings)` from `memrecall.model.servers`) or any AutoGen client.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ async def show(chat: SingleChat, asked: str) -> None:
             case ToolResult():
                 print(f"result:    {event.content[:60]}…")
             case TextDelta():
-                pass  # a front end shows them as they come
+                pass  # a user interface would show them as they arrive
             case Final():
                 leaks = [leak.family for leak in event.leaks]
                 print(f"assistant: {event.text} (leaks {leaks}, degraded {event.degraded})")

@@ -1,7 +1,7 @@
-"""What memrecall does, on its embedded defaults: no key, no network, no server.
+"""A demo of memrecall with its defaults: no API key, no network, no server.
 
-Imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, by the
-built-in rules. The database stays there, so that the commands printed at the end work.
+It imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, with
+the built-in rules. The database is kept, so that the commands printed at the end work.
 """
 
 import asyncio
@@ -26,8 +26,8 @@ ROOT = Path(__file__).resolve().parent.parent
 CHAT = ROOT / "fixtures" / "demo" / "chat.jsonl"
 FOLDER = ROOT / ".demo"
 DATABASE = FOLDER / "memrecall.db"
-NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)  # fixed, so that "last month" means the same for ever
-WIDTH = 90  # where there is no terminal to ask
+NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)  # fixed, so that "last month" always means the same
+WIDTH = 90  # if there is no terminal
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ GO_ON = (
 def main() -> None:
     """Run the demo in the terminal."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print("\n[bold]memrecall[/bold]  a colleague that recalls, on this machine alone")
+    console.print("\n[bold]memrecall[/bold]  long-term memory and recall, running offline")
     asyncio.run(show(console))
 
 
 async def show(console: Console) -> None:
-    """Import the chat, recall, say how to go on."""
+    """Import the chat, run the recalls and print the next steps."""
     width = usable_width(console.width) if console.is_terminal else WIDTH
     if FOLDER.exists():
         shutil.rmtree(FOLDER)

@@ -1,4 +1,4 @@
-"""What the examples share: a tiny bilingual history, and a script that plays the parent's model."""
+"""Shared by the examples: a small bilingual history and a scripted model for the parent agent."""
 
 import json
 import tempfile
@@ -11,7 +11,7 @@ from memrecall import Library, NewMessage, Role, Scope, Settings
 from memrecall.model import Request
 from memrecall.testing import Step, say
 
-LIN = Scope(user_id="lin")  # bound by your code: no tool and no model can name another user
+LIN = Scope(user_id="lin")  # set by your code; tools and models cannot change it
 
 
 def _said(number: int, day: int, role: Role, text: str) -> NewMessage:

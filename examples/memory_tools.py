@@ -1,8 +1,7 @@
-"""An assistant that keeps what it is told to keep: remember, recall, correct and forget as tools.
+"""An assistant with tools to remember, recall, correct and forget.
 
-The user is bound when the tools are made. What they write is marked as written by an assistant, and
-all of it can be undone. The model is a script here; with a real one, write instead of
-`ScriptedClient(…)`
+The user is bound when the tools are created. Their writes are marked as written by an assistant and
+can be undone. The model is scripted. For a real one, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai

@@ -1,8 +1,8 @@
-"""A recall with no agent framework in sight: messages in, evidence out.
+"""A recall without an agent framework: messages in, evidence out.
 
 With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
 MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.servers`.
-Without one, as here, rules play its part.
+Without a model, as here, rules are used.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from memrecall.agent.trace import CallEvent
 
 CONVERSATIONS: tuple[object, ...] = (
     "我之前说过我对什么东西过敏，不能点什么菜？",
-    [  # as OpenAI's API has them
+    [  # in the format of OpenAI's API
         {"role": "user", "content": "I am booking a train."},
         {"role": "assistant", "content": "Any wishes for the seat?"},
         {"role": "user", "content": "Which seat did I say I take on trains?"},

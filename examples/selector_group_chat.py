@@ -1,7 +1,7 @@
 """A `SelectorGroupChat`: the recall agent speaks after the user, then the assistant takes over.
 
-A function selects the speaker; leave it out, and the selector's model does. The models are scripts
-here. With real ones, write instead of `ScriptedClient(…)`
+A function selects the speaker; without it the selector's model does. The models are scripted. For
+real ones, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai

@@ -1,6 +1,6 @@
-"""A `Swarm`: the assistant hands over to the recall agent, which hands back with what it found.
+"""A `Swarm`: the assistant hands off to the recall agent, which hands back its results.
 
-The assistant's model is a script here. With a real one, write instead of `ScriptedClient(…)`
+The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
