@@ -20,7 +20,7 @@ SQL = re.compile(
 
 
 def faults(path: Path) -> list[str]:
-    """The places in one file where SQL is not built with constructs."""
+    """Return the places in one file where SQL is written as a string."""
     tree = ast.parse(path.read_text("utf-8"))
     found = []
     for node in ast.walk(tree):

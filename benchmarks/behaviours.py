@@ -115,7 +115,7 @@ class Outcome:
 
 
 def read_questions(file: Path, user: str | None) -> list[Question]:
-    """The questions of a file in either format, perhaps of one user only."""
+    """Read the questions of a file in either format, optionally of one user only."""
     rows = [row for row in _read_lines(file) if user in (None, row["user_id"])]
     return [_labelled(row) if "conversation" in row else _plain(row) for row in rows]
 
@@ -139,7 +139,7 @@ def _labelled(row: Json) -> Question:
 
 
 def _plain(row: Json) -> Question:
-    """A question of another set: one message, asked at the end of `as_of`."""
+    """Return a question of another set: one message, asked at the end of `as_of`."""
     kind = str(row.get("category") or "question")
     answerable = bool(row["evidence"]) and kind.lower() not in NEVER_SAID
     return Question(
@@ -157,7 +157,7 @@ def _plain(row: Json) -> Question:
 
 
 def _end_of(period: str) -> datetime:
-    """The last second of a month (2026-01) or a day; a time is itself."""
+    """Return the last second of a month (2026-01) or a day; a time is returned as it is."""
     if len(period) == len("2026-01"):
         after = (parse_time(f"{period}-01") + timedelta(days=31)).replace(day=1)
     elif len(period) == len("2026-01-31"):
@@ -235,7 +235,7 @@ def _judge(
 
 
 def _calls(result: RecallResult, tool: str) -> list[Json]:
-    """The calls of a tool that were done: arguments as applied, and the output."""
+    """Return the completed calls of a tool: arguments as applied, and output."""
     told = [event.data for event in result.trace.events if isinstance(event, ResultEvent)]
     return [data for data in told if data["tool"] == tool and not data["error"]]
 
@@ -262,7 +262,7 @@ def _leaves_in(
 
 
 def _bound(given: str | None, zone: ZoneInfo) -> datetime | None:
-    """A bound as recall reads it: without an offset it is in the user's zone."""
+    """Parse a bound as recall does: without an offset it is in the user's zone."""
     moment = datetime.fromisoformat(given) if given else None
     return moment.replace(tzinfo=moment.tzinfo or zone) if moment else None
 
@@ -317,7 +317,7 @@ def calibration_error(outcomes: Iterable[Outcome]) -> float | None:
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
-    """The figures of some outcomes; None where there is nothing to measure."""
+    """Return the figures of some outcomes; None where there is nothing to measure."""
     answerable = [o for o in outcomes if o.question.answerable]
     abstained = [o for o in outcomes if o.abstained]
     unanswerable = [o for o in outcomes if o.question.should_abstain]
@@ -357,7 +357,7 @@ def _grouped(outcomes: Sequence[Outcome]) -> dict[str, dict[str, list[Outcome]]]
 
 
 def print_tables(outcomes: Sequence[Outcome]) -> None:
-    """The figures by language and kind, then the behaviours by language."""
+    """Print the figures by language and kind, then the behaviours by language."""
     console = Console(width=None if sys.stdout.isatty() else 170)
     table = Table(title="memrecall: recall, offline", title_justify="left")
     table.add_column("", no_wrap=True)
@@ -383,7 +383,7 @@ def _cell(value: float | None) -> str:
 
 
 def write_json(outcomes: Sequence[Outcome], file: Path) -> None:
-    """The same figures as JSON."""
+    """Return the same figures as JSON."""
     content = {
         language: {
             "kinds": {kind: summarise(members) for kind, members in kinds.items()},

@@ -30,7 +30,7 @@ class Question:
     run: Callable[[Library], Awaitable[object]]
 
     def request(self, key: str) -> bytes:
-        """What a client sends."""
+        """Return the bytes that a client sends."""
         lines = [f"{self.method} {self.path} HTTP/1.1", "Host: 127.0.0.1"]
         lines += [f"Authorization: Bearer {key}"]
         if self.body:
@@ -52,7 +52,7 @@ def all_calls(corpus: Corpus, turns: Sequence[Turn]) -> dict[str, list[Question]
 
 
 def nothing() -> Question:
-    """A request that asks for nothing: what HTTP alone costs, the client's part included."""
+    """Return a request without work: the cost of HTTP alone, client included."""
 
     async def run(_library: Library) -> None:
         return None
@@ -61,7 +61,7 @@ def nothing() -> Question:
 
 
 def _words(question: str) -> str:
-    """A few words of a question, any of which will do."""
+    """Return a few words of a question, joined with OR."""
     return " OR ".join(dict.fromkeys(_WORD.findall(question)[:3]))
 
 

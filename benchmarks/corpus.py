@@ -40,7 +40,7 @@ class Turn:
     ts: datetime
 
     def to_message(self, number: int) -> NewMessage:
-        """The turn as a new message with that number as its id."""
+        """Return the turn as a new message with that number as its id."""
         role = Role.USER if number % 2 else Role.ASSISTANT
         return NewMessage(
             content=self.text, role=role, message_id=f"m{number}", ts=self.ts, speaker=self.speaker
@@ -86,7 +86,7 @@ class Corpus:
         return self._questions[:count]
 
     def _retell(self, turn: list[Sentence], chance: random.Random) -> str:
-        """A turn as somebody else might say it at another time."""
+        """Return a variation of a turn, by another speaker at another time."""
         told = [_change(sentence, chance).strip() for sentence in turn]
         if len(told) == 1 or chance.random() < 0.3:
             told.append(_join(chance.choice(self._turns)[:1]))
@@ -96,7 +96,7 @@ class Corpus:
 
 
 def load_corpus(data: Path, repository: Path) -> Corpus:
-    """The labelled conversations if they are there, else the demo's, else made-up ones."""
+    """Return labelled conversations if present, else the demo's, else invented ones."""
     texts: list[str] = []
     questions: list[str] = []
     for file in sorted(data.glob("*/corpus.jsonl")):

@@ -112,7 +112,7 @@ async def _add_graph(library: Library, count: int) -> None:
 
 
 async def _count(library: Library) -> None:
-    """A week of counters, as a busy service leaves them."""
+    """Write a week of counters, as a busy service does."""
     now = datetime.now(UTC)
     for hours in range(24 * 7, -1, -1):
         counted = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
@@ -123,7 +123,7 @@ _COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "c
 
 
 def pages(trace_id: str) -> dict[str, str]:
-    """The pages by name."""
+    """Return the pages by name."""
     of_user = f"user={USER}"
     return {
         "overview, service": "/?span=week",
@@ -149,7 +149,7 @@ def pages(trace_id: str) -> dict[str, str]:
 
 @contextmanager
 def serving(folder: Path, database: Path) -> Iterator[tuple[str, Any]]:
-    """A server on a free port: its address, and its process."""
+    """Start a server on a free port; yield its address and process."""
     import psutil  # of the extra `bench`; the tests use the rest of this file without it
 
     settings = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_RUNS_DIR": str(folder / "runs")}
@@ -177,7 +177,7 @@ class Taken:
     cpu: float
 
     def at(self, share: float) -> float:
-        """The time that such a share of the answers stayed within."""
+        """Return a quantile of the response times."""
         return self.wall[math.ceil(share * len(self.wall)) - 1]
 
 

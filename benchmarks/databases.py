@@ -28,17 +28,17 @@ class Place:
     folder: Path
 
     def disk_bytes(self) -> int:
-        """What a closed SQLite database takes on disk, without its snapshots."""
+        """Return the size of a closed SQLite database, without its snapshots."""
         return sum(file.stat().st_size for file in self.folder.glob("bench.db*") if file.is_file())
 
     def snapshot_bytes(self) -> int:
-        """What the snapshots take."""
+        """Return the size of the snapshots."""
         return sum(file.stat().st_size for file in self.folder.rglob("*.npz"))
 
 
 @contextmanager
 def new_place(location: str | None = None) -> Iterator[Place]:
-    """A fresh SQLite file in a temporary folder, or another database with such a folder."""
+    """Yield a new SQLite file in a temporary folder, or another database with such a folder."""
     with tempfile.TemporaryDirectory(prefix="memrecall-benchmark-") as name:
         folder = Path(name)
         yield Place(location or str(folder / "bench.db"), folder)
@@ -46,7 +46,7 @@ def new_place(location: str | None = None) -> Iterator[Place]:
 
 @asynccontextmanager
 async def opened(place: Place, embedder: Embedder | None) -> AsyncIterator[Library]:
-    """A library on a place. Its embedder stays open, for the next one."""
+    """Open a library. Its embedder stays open for the next one."""
     settings = Settings(db=place.location, cache_dir=str(place.folder), index_memory_mb=4096)
     library = Library(await Store.open(place.location), embedder, settings)
     try:
@@ -68,7 +68,7 @@ async def write(library: Library, user: str, turns: Iterable[Turn], first: int =
 
 
 def in_batches(items: Iterable[Item], size: int = BATCH) -> Iterator[Sequence[Item]]:
-    """The items in lists of at most `size`."""
+    """Yield the items in lists of at most `size`."""
     batch: list[Item] = []
     for item in items:
         batch.append(item)

@@ -99,7 +99,7 @@ def judge(case: Case, facts: Iterable[Fact], score: Score) -> None:
 
 
 def held_out(file: Path = HELD_OUT) -> Iterator[Case]:
-    """The conversations of a held-out file."""
+    """Read the conversations of a held-out file."""
     for line in file.read_text("utf-8").splitlines():
         case = json.loads(line)
         said = tuple(
@@ -115,7 +115,7 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 
 def tuned() -> Iterator[Case]:
-    """The conversations of the tests: a fact must have the very words."""
+    """Return the conversations of the tests: a fact must match word for word."""
     from tests.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
     for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
@@ -124,7 +124,7 @@ def tuned() -> Iterator[Case]:
 
 
 async def measure(cases: Iterable[Case]) -> dict[str, Score]:
-    """The scores by language."""
+    """Print the scores by language."""
     extractor = RuleExtractor()
     scores: defaultdict[str, Score] = defaultdict(Score)
     for case in cases:

@@ -57,7 +57,7 @@ def leave_one_out(sets: Sequence[Some], fit: Callable[[Sequence[Some]], Fit]) ->
 def study_ranking(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet], held: Sequence[str] = HELD
 ) -> dict[str, Figures]:
-    """The fitted weights, and recall@10 with them, with the source's and leaving one set out."""
+    """Return fitted weights, and recall@10 with them, with today's and with one set left out."""
     say("fitting the weights")
     fit = partial(fit_weights, held=held)
     fitted = fit(train)
@@ -77,7 +77,7 @@ def study_ranking(
 def study_calibration(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet]
 ) -> dict[str, Figures]:
-    """The fitted coefficients, and how well chances hold on sets that they were not fitted to."""
+    """Return fitted coefficients and their calibration on sets left out of the fit."""
     say("fitting the calibration")
     results = [Results.of(labelled) for labelled in train]
     fitted = fit_calibration(results)
@@ -112,7 +112,7 @@ def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
 
 
 def print_table(title: str, rows: Figures) -> None:
-    """A row each, a column a figure."""
+    """Print a row for each set and a column for each figure."""
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in next(iter(rows.values())):

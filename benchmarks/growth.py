@@ -33,7 +33,7 @@ async def measure_growth(
     repeats: int,
     also_million: bool,
 ) -> None:
-    """The user's costs with few and with many messages of others, and their ratios."""
+    """Measure a user's costs with few and with many messages of others, and their ratios."""
     costs: list[dict[str, float]] = []
     for others in sizes:
         with new_place() as place:
@@ -81,7 +81,7 @@ async def _fill(
 
 
 def _of_others(number: int, turn: Turn) -> ScopedMessage:
-    """The users take turns, a session each: a batch is of fifty of them."""
+    """Store messages of many users in turn, fifty users in a batch."""
     user = int(turn.session.removeprefix("s")) % OTHERS
     return ScopedMessage(Scope(f"other-{user}", session_id=turn.session), turn.to_message(number))
 
@@ -132,7 +132,7 @@ async def _write_turn(library: Library, number: int) -> Time:
 async def _measure_million(
     report: Report, place: Place, questions: Sequence[str], count: int
 ) -> None:
-    """Searches of users chosen by lot: each one's first in this process, then another."""
+    """Time the first and the second search of randomly chosen users."""
     say("searching users chosen by lot")
     users = random.Random(4).sample(range(OTHERS), min(100, len(questions)))
     async with opened(place, None) as library:

@@ -84,7 +84,7 @@ class Sides:
                 await connection.close()
 
     def local(self, questions: Sequence[Question], count: int) -> list[Client]:
-        """The same clients without anything between."""
+        """Run the same clients without a pause between requests."""
 
         async def ask(number: int) -> None:
             await questions[number % len(questions)].run(self.library)
@@ -164,7 +164,7 @@ async def fill(place: Place, turns: Sequence[Turn], embedder: StoredVectors) -> 
 
 @asynccontextmanager
 async def serving(place: Place) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """A server in a process of its own, and its address."""
+    """Start a server in its own process; yield its address."""
     log = place.folder / "server.log"
     own = {"MEMRECALL_CONFIG": os.devnull, "MEMRECALL_EMBEDDER": "local", "MEMRECALL_MODEL": ""}
     with log.open("w") as errors:

@@ -78,7 +78,7 @@ class Figures:
 
 
 def fill(pattern: str, size: int) -> str:
-    """A text of that size, of a pattern again and again."""
+    """Return a text of that size that repeats a pattern."""
     return (pattern * (size // len(pattern) + 1))[:size]
 
 
@@ -106,7 +106,7 @@ def copy(text: str) -> str:
 
 
 def stream(text: str, reasoning: Reasoning = "keep") -> str:
-    """The same, through a filter."""
+    """Time the same through a filter."""
     leaks = LeakFilter(TOOLS, reasoning=reasoning)
     pieces = []
     for at in range(0, len(text), CHUNK):
@@ -129,7 +129,7 @@ def filter_whole(text: str) -> str:
 
 
 def seconds(act: Callable[[str], str], text: str, runs: int) -> float:
-    """The CPU time of the fastest run."""
+    """Return the CPU time of the fastest run."""
     times = []
     for _ in range(runs):
         start = time.process_time()
@@ -167,7 +167,7 @@ def measure(name: str, pattern: str, size: int, *, ordinary: bool) -> Figures:
 
 
 def show(found: list[Figures], size: int) -> None:
-    """The table, on stdout."""
+    """Print the table."""
     table = Table(title=f"the leak filter, {size:,} characters", title_justify="left")
     table.add_column("text")
     costs = [f"4-character chunks / copying, {mode}" for mode in MODES]

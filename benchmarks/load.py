@@ -44,7 +44,7 @@ class Load:
         return self.cpu / len(self.times) * 1000 if self.times else math.nan
 
     def milliseconds(self, percent: int) -> float:
-        """The time that so many percent of the answers did not exceed."""
+        """Return a percentile of the response times."""
         return percentile(self.times, percent) * 1000 if self.times else math.nan
 
 

@@ -37,14 +37,20 @@ from memrecall.agent import MEMRECALL_TOOLS, MemRecallAgent, RecallOptions  # no
 from memrecall.agent.tools.table import TOOLS  # noqa: E402
 from memrecall.budget import Limits  # noqa: E402
 from memrecall.library.library import Library  # noqa: E402
-from memrecall.model.prompts import Language  # noqa: E402
 from memrecall.model.wire import write_request  # noqa: E402
 from memrecall.scope import Scope  # noqa: E402
 from memrecall.search import Hit, ScoreParts, SearchPage, SearchRequest  # noqa: E402
 from memrecall.store import NewTrace, Store, UserVersion, WriteResult  # noqa: E402
 from memrecall.testing import ScriptedClient, Step, call  # noqa: E402
 from memrecall.testing import say as answer  # noqa: E402
-from memrecall.types import MemoryRecord, Message, NewMemory, Origin, Provenance  # noqa: E402
+from memrecall.types import (  # noqa: E402
+    Language,
+    MemoryRecord,
+    Message,
+    NewMemory,
+    Origin,
+    Provenance,
+)
 
 SECTION, SIZES = "time a tool call", "sizes in characters"
 SHARE = 0.1  # of AssistantAgent's time
@@ -61,19 +67,19 @@ class StubStore:
     """Answers like a store, at once: every key that is asked for is a memory."""
 
     def feed(self, user_id: str) -> "StubStore":
-        """The changes of a user."""
+        """Return the stub of a user's changes."""
         return self
 
     def memories(self, scope: Scope) -> "StubStore":
-        """The memories of a scope."""
+        """Return the stub of a scope's memories."""
         return self
 
     def timeline(self, scope: Scope) -> "StubTimeline":
-        """The messages of a scope."""
+        """Return the stub of a scope's messages."""
         return StubTimeline()
 
     def traces(self, scope: Scope) -> "StubStore":
-        """The traces of a scope."""
+        """Return the stub of a scope's traces."""
         return self
 
     async def version(self) -> UserVersion:
@@ -84,11 +90,11 @@ class StubStore:
         """Everybody is."""
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
-        """A memory for each key."""
+        """Return a memory for each key."""
         return [_record(key) for key in keys]
 
     async def add(self, trace: NewTrace, keep_days: int) -> None:
-        """A trace is not kept."""
+        """Discard a trace."""
 
 
 class StubTimeline:
@@ -118,7 +124,7 @@ class StubLibrary:
     async def search(
         self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
     ) -> SearchPage:
-        """The next of the canned pages."""
+        """Return the next prepared page."""
         self._asked += 1
         return self._pages[(self._asked - 1) % len(self._pages)]
 
@@ -154,7 +160,7 @@ def _record(key: str) -> MemoryRecord:
 
 
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
-    """A hit as a search would return it."""
+    """Return a hit as a search would."""
     nothing = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
     why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
     said = Hit(
@@ -179,7 +185,7 @@ def canned_pages(count: int) -> list[SearchPage]:
 
 
 def script(calls: int) -> list[Step]:
-    """Searches in turn with readings of what they found, then a handoff."""
+    """Return a script of alternating searches and detail reads that ends in a handoff."""
     steps = [
         call("get_memory_detail", memory_key=f"m{number - 1}")
         if number % 2
@@ -225,7 +231,7 @@ def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
 
 
 def _function_tool(name: str) -> FunctionTool:
-    """A tool made by AutoGen from a function whose arguments are those of ours."""
+    """Return an AutoGen function tool with the arguments of ours."""
     texts = TOOLS[name].texts("en")
     about, told = texts.description, texts.arguments
     fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
@@ -356,7 +362,7 @@ async def largest_result() -> int:
 
 
 async def measure_sizes(report: Report) -> None:
-    """What each request repeats, and the largest answer of a search."""
+    """Measure what each request repeats, and the largest result of a search."""
     languages: tuple[Language, ...] = ("en", "zh")
     for language in languages:
         name = f"system prompt and tools, {language}"

@@ -53,7 +53,7 @@ class KnownVectors:
         self._rows = dict(zip(texts, matrix, strict=True))
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
-        """The vectors in the order of the texts."""
+        """Return the vectors in the order of the texts."""
         import numpy as np
 
         return np.stack([self._rows[text] for text in texts])
@@ -124,7 +124,7 @@ def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], N
 
 
 def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[str]) -> Json:
-    """Adds one by one, then by turns; then searches."""
+    """Time single adds, batched adds and searches."""
     half = len(texts) // 2
     memory.add(WARM_UP, user_id="nobody", infer=False)  # whatever is made at the first call
     say(f"{name}: adding")

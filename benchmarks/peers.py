@@ -80,7 +80,7 @@ class Row:
     moment: float  # when it was said, in seconds; of a memory, since when it holds
 
     def metadata(self) -> Json:
-        """What is stored beside the text."""
+        """Return the metadata stored with a text."""
         return {"owner": self.user, "key": self.key, "moment": self.moment}
 
 
@@ -97,11 +97,11 @@ class Bridge:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """A row for each text."""
+        """Return a row for each text."""
         return self.run(self.embedder.embed(texts))
 
     def lists(self, texts: Sequence[str]) -> list[list[float]]:
-        """The same as plain lists."""
+        """Return the same as plain lists."""
         rows: list[list[float]] = self.vectors(texts).tolist()
         return rows
 
@@ -128,7 +128,7 @@ class System:
 
 
 def open_memrecall(task: Task, mode: Mode) -> System:
-    """A `Library` on SQLite, filled and asked as `memrecall eval run` does."""
+    """Evaluate a `Library` on SQLite as `memrecall eval run` does."""
     place = Place(str(task.folder / "bench.db"), task.folder)
     manager = opened(place, task.bridge.embedder)
     library = task.bridge.run(manager.__aenter__())
@@ -303,7 +303,7 @@ def _dimensions(task: Task) -> int:
 
 
 def _not_later(question: Question, operator: str) -> Json:
-    """A filter on when a row was said, in the operator's dialect; empty without `as_of`."""
+    """Return a filter on the time of a row in the peer's syntax; empty without `as_of`."""
     horizon = question.horizon
     return {} if horizon is None else {"moment": {operator: horizon.timestamp()}}
 
@@ -428,7 +428,7 @@ def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -
 
 
 def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
-    """What memrecall embeds of the corpus, perhaps with the speaker's name before it."""
+    """Return what memrecall embeds of the corpus, optionally after the speaker's name."""
     rows: list[Row] = []
     stored = datetime.now(UTC).timestamp()
     for _, entry in corpus.messages:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def postgres(url: str) -> Iterator[str | None]:
-    """The URL; for an empty one that of a server in a temporary folder, None if there is none."""
+    """Yield the URL, or that of a temporary server if it is empty; None if there is none."""
     if url:
         yield url
         return

@@ -22,7 +22,7 @@ QUESTION = "When did we talk about the trip? 上次说的旅行是哪天？"
 def first_search(
     location: str, user: str, *, cache: Path, model: str = "", snapshots: bool = True, **more: Any
 ) -> dict[str, float]:
-    """What a new process sees and spends on its first search of a user."""
+    """Measure a user's first search in a new process."""
     given: dict[str, object] = {"db": location, "user": user, "cache": cache, "model": model}
     words = [f"--{name}={value}" for name, value in {**given, **more}.items()]
     command = [sys.executable, "-m", "benchmarks.probe", *words]
@@ -34,13 +34,13 @@ def first_search(
 
 
 def median_search(repeats: int, *args: Any, **options: Any) -> dict[str, float]:
-    """The median of each figure over several new processes."""
+    """Return the median of each figure over several new processes."""
     runs = [first_search(*args, **options) for _ in range(repeats)]
     return {name: median(run[name] for run in runs) for name in runs[0]}
 
 
 def help_seconds(repeats: int = 5) -> float:
-    """The CPU time of `memrecall --help`, the median of some."""
+    """Return the median CPU time of `memrecall --help`."""
     command = [str(Path(sys.executable).with_name("memrecall")), "--help"]
     seconds: list[float] = []
     for _ in range(repeats):

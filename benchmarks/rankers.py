@@ -19,14 +19,14 @@ _FIELD = "body"
 
 
 def text_tokens(text: str) -> Tokens:
-    """What memrecall files a text under: atoms, bigrams, extras."""
+    """Return the tokens that memrecall indexes for a text: atoms, bigrams, extras."""
     analysis = analyze(text)
     pairs = (a + b for a, b in pairwise(analysis.atoms) if is_cjk(a) and is_cjk(b))
     return [*(atom for atom in analysis.atoms if atom != BREAK), *analysis.extras, *pairs]
 
 
 def question_tokens(text: str) -> Tokens:
-    """What memrecall looks up for a question, words that tell nothing left out."""
+    """Return the tokens that memrecall looks up for a question, without stop words."""
     return ["".join(term) for term in query_terms(text)]
 
 
@@ -80,7 +80,7 @@ LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {
 
 
 def scan(matrix: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """A plain scan with numpy: all cosines, the best ten."""
+    """Scan all vectors with numpy and return the best ten."""
     scores = matrix @ vector
     best = np.argpartition(scores, -_BEST)[-_BEST:]
     return best[np.argsort(-scores[best])]

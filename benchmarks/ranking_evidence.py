@@ -42,7 +42,7 @@ class Example:
     wanted: int  # pieces of evidence there are, candidates or not
 
     def ranked(self, weights: RankingWeights) -> tuple[npt.NDArray[np.float32], Order]:
-        """The score of each candidate, and the candidates with the best first."""
+        """Return the score of each candidate, and the candidates, best first."""
         scores = combine(self.evidence, weights)
         return scores, np.argsort(-scores, kind="stable")
 
@@ -96,7 +96,7 @@ async def _import(library: Library, corpus: Corpus, name: str) -> None:
 
 
 async def _example(library: Library, corpus: Corpus, question: Question) -> Example:
-    """What an evaluation's search for this question would look at."""
+    """Return the candidates that an evaluation's search for this question would rank."""
     await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
     horizon = question.horizon
     now = horizon or corpus.now(question.user_id)
@@ -132,7 +132,7 @@ async def _gather(
 
 
 def _in_order_of_equals(columns: Columns, rows: Rows) -> Rows:
-    """The later first, then by key: so a stable sort by score alone gives the engine's order."""
+    """Sort latest first, then by key: a stable sort by score then gives the engine's order."""
     table = columns.table
     ordered = sorted(rows.tolist(), key=lambda row: (-int(table.ts[row]), table.keys[row]))
     return np.array(ordered, dtype=np.int64)

@@ -42,7 +42,7 @@ COMMITTED = Coefficients(calibration.SHARE, calibration.LONE, calibration.TIMED,
 
 
 def minimise(function: Callable[[Floats], Slope], start: Floats) -> Floats:
-    """The lowest point of a convex function, by Newton's steps, halved where they go too far."""
+    """Minimize a convex function by Newton's method with step halving."""
     point = start
     value, slope, curvature = function(point)
     for _ in range(_STEPS):
@@ -127,7 +127,7 @@ def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
 
 
 def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> RankingWeights:
-    """The weights that make what is right likeliest, the held ones and the bias as they are."""
+    """Return the maximum-likelihood weights; fixed weights and the bias stay as they are."""
     fitted = [name for name in FEATURES if name not in held]
     lists = make_lists(sets, fitted, held)
     found = minimise(lists.loss, _vector(HYBRID, fitted))
@@ -135,7 +135,7 @@ def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> Rank
 
 
 def recall(labelled: LabelledSet, weights: RankingWeights) -> float:
-    """The share of a question's evidence among the first ten, over those that have any."""
+    """Return the mean recall@10 over the questions that have evidence."""
     shares = []
     for example in labelled.examples:
         if example.wanted:
@@ -155,7 +155,7 @@ class Results:
 
     @classmethod
     def of(cls, labelled: LabelledSet) -> "Results":
-        """What the weights of the source put first."""
+        """Return what today's weights rank first."""
         features, right, rank = [], [], []
         for example in labelled.examples:
             scores, order = example.ranked(HYBRID)
@@ -176,7 +176,7 @@ class Results:
 
 
 def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[np.intp]) -> Floats:
-    """What `calibration.calibrate` makes of the same scores, before its coefficients."""
+    """Return the inputs of `calibration.calibrate` for the same scores."""
     together = np.logaddexp.reduce(np.append(scores, calibration.NONE_OF_THEM))
     seen = first[: calibration.LOOKED_AT]
     columns = np.ones((len(first), 4))

@@ -35,7 +35,7 @@ class Stopwatch:
         self._wall = time.perf_counter()
 
     def read(self) -> Time:
-        """The time since then."""
+        """Return the elapsed time."""
         return Time(time.perf_counter() - self._wall, time.process_time() - self._cpu)
 
 
@@ -58,7 +58,7 @@ class Target:
         return "OK" if met else "MISSED"
 
     def row(self) -> tuple[str, str, str]:
-        """The value, the bound and the verdict as text."""
+        """Return the value, the bound and the verdict as text."""
         sign = "≤" if self.at_most else "≥"
         value = "—" if self.value is None else f"{number(self.value)}{self.unit}"
         return value, f"{sign} {self.bound:,g}{self.unit}", self.verdict
@@ -84,7 +84,7 @@ class Report:
     def add_times(
         self, section: str, name: str, times: Sequence[Time], size: int | None = None
     ) -> None:
-        """The median and the 95th percentile of some times, and their median CPU time."""
+        """Add the median and 95th percentile of some times, and their median CPU time."""
         figures = {
             "p50 ms": percentile([time.wall for time in times], 50) * 1000,
             "p95 ms": percentile([time.wall for time in times], 95) * 1000,
@@ -95,15 +95,15 @@ class Report:
         self.show(section, name, " / ".join(map(number, figures.values())), size)
 
     def show(self, section: str, name: str, text: str, size: int | None = None) -> None:
-        """A cell of the table that is no figure, such as "not installed"."""
+        """Add a cell that is not a figure, such as "not installed"."""
         self._cells.setdefault(section, {}).setdefault(name, {})[size] = text
 
     def get(self, section: str, name: str, size: int | None = None) -> float | None:
-        """A figure measured before, if it was."""
+        """Return a figure that was measured before, or None."""
         return self.figures.get(_key(section, name, size))
 
     def print(self) -> None:
-        """The table, on stdout."""
+        """Print the table."""
         table = Table(title="memrecall: search", title_justify="left")
         table.add_column("measured")
         for heading in ("once", *(f"{size:,}" for size in self.sizes), "target", "verdict"):
@@ -129,7 +129,7 @@ class Report:
             console.print(note, highlight=False)
 
     def write(self, file: Path) -> None:
-        """The figures as JSON."""
+        """Return the figures as JSON."""
         targets = [{**asdict(target), "verdict": target.verdict} for target in self.targets]
         content = {"figures": self.figures, "targets": targets, "notes": self.notes}
         file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
@@ -143,7 +143,7 @@ def number(value: float) -> str:
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that so many percent of the values do not exceed."""
+    """Return a percentile of the values."""
     if len(values) == 1:
         return values[0]
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]

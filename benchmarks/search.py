@@ -175,7 +175,7 @@ async def _measure_many(
 
 
 def _add_targets(report: Report) -> None:
-    """What the project promises, at the largest size unless it says another."""
+    """Return the project's targets, at the largest size unless stated otherwise."""
     small, large = min(report.sizes), max(report.sizes)
     memory = report.get(MEMORY, "above empty, without a snapshot", large)
     loaded = report.get(LOADING, "index, with a snapshot", small)
@@ -201,7 +201,7 @@ def _add_targets(report: Report) -> None:
 
 
 def _compare(report: Report, mode: str, peer: str, bound: float, size: int) -> Target:
-    """A mode's median beside a peer's; in brackets by CPU time, which others disturb less."""
+    """Return the ratio of a mode's median to a peer's; in brackets by CPU time."""
 
     def ratio(part: str) -> float | None:
         ours = report.get(MEMRECALL, f"{mode} {part}", size)

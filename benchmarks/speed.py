@@ -52,7 +52,7 @@ async def measure_place(
 async def measure_searches(
     report: Report, library: Library, questions: Sequence[str], size: int, rounds: int, label: str
 ) -> None:
-    """Times of the three modes, and of the parts that say where they go."""
+    """Time the three modes and their parts."""
     section = MEMRECALL + label
     for mode in MODES:
         times: list[Time] = []
@@ -100,7 +100,7 @@ async def search_times(
 def measure_peers(
     report: Report, texts: Sequence[str], matrix: Matrix, vectors: Matrix, questions: Sequence[str]
 ) -> None:
-    """The same questions to the peers, over the same tokens and vectors."""
+    """Time the peers on the same questions, tokens and vectors."""
     size = len(texts)
     report.add_times(PEERS, "numpy, best 10", time_each(lambda v: scan(matrix, v), vectors), size)
     tokens = [text_tokens(text) for text in texts]
@@ -128,7 +128,7 @@ def _measure_new_processes(
     repeats: int,
     label: str,
 ) -> None:
-    """Loading and memory, with and without what a snapshot saves."""
+    """Measure loading and memory, with and without a snapshot."""
     size = len(turns)
     loading, memory = LOADING + label, MEMORY + label
     spoken = sum(len(turn.text.encode()) for turn in turns)

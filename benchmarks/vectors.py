@@ -64,7 +64,7 @@ class NameOnly:
 async def stored_vectors(
     texts: Sequence[str], embedder: Embedder, progress: Callable[[int, int], None]
 ) -> Matrix:
-    """The texts' vectors, from the temporary folder where an earlier run has left them."""
+    """Return the texts' vectors, cached in the temporary folder by an earlier run."""
     folder = Path(tempfile.gettempdir()) / "memrecall-benchmark-vectors"
     folder.mkdir(exist_ok=True)
     parts: list[Matrix] = []
@@ -83,7 +83,7 @@ async def stored_vectors(
 
 
 def made_up_vectors(count: int, dimensions: int) -> Matrix:
-    """Unit vectors by lot: as fast to search as real ones."""
+    """Return random unit vectors: as fast to search as real ones."""
     matrix = np.random.default_rng(1).standard_normal((count, dimensions), dtype=np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix

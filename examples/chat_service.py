@@ -34,7 +34,7 @@ class Chat:
         self._said: list[dict[str, str]] = []
 
     def turn(self, text: str) -> tuple[list[str], str]:
-        """What the service did to recall, and what the assistant answers."""
+        """Return what the service did to recall, and the assistant's answer."""
         self._said.append({"role": "user", "content": text})
         steps, recalled = self._recall()
         answer = reply(recalled)
@@ -48,7 +48,7 @@ class Chat:
         return int(answer.raise_for_status().json()["stored"])
 
     def _recall(self) -> tuple[list[str], dict[str, Any]]:
-        """What the last message refers to, and the tools that were used to find it."""
+        """Return the tools that were used, and what the last message refers to."""
         body = {"messages": self._said, "session_id": self._session_id}
         headers = {"Accept": "text/event-stream"}  # without it, only the result is sent
         path = f"/v1/users/{USER}/recall"
@@ -83,7 +83,7 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def running_service() -> Iterator[httpx.Client]:
-    """A service on a free port with a database of its own, and a client that has a key."""
+    """Start a service on a free port with its own database; yield a client with a key."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
         database = str(Path(folder) / "chat.db")
         made = subprocess.run(
@@ -107,7 +107,7 @@ def running_service() -> Iterator[httpx.Client]:
 
 
 def command(*arguments: str) -> list[str]:
-    """A memrecall command that prints JSON."""
+    """Return a memrecall command that prints JSON."""
     return [sys.executable, "-m", "memrecall", *arguments, "--json"]
 
 

@@ -39,7 +39,7 @@ async def show(chat: SingleChat, asked: str) -> None:
 
 
 async def run() -> None:
-    """A turn by rules, one by a model that calls, one by a model that leaks; then a group."""
+    """Run a turn by rules, one by a model with tool calls, one with a leaked call, then a group."""
     async with opened_history() as library:
         scope = LIN.with_session("today")
         await show(SingleChat(library, scope), "Which seat did I say I take on trains?")

@@ -115,7 +115,7 @@ async def ask(console: Console, library: Library, request: Request, width: int) 
 
 
 def command(*words: str) -> str:
-    """A command line that works where this was started."""
+    """Return a command line that works in the current folder."""
     program = "memrecall"
     if shutil.which(program) is None:
         program = nearest(Path(sys.executable).with_name(program))
@@ -123,7 +123,7 @@ def command(*words: str) -> str:
 
 
 def nearest(path: Path) -> str:
-    """The shorter of a path's names: from here, or from the root."""
+    """Return the shorter form of a path: relative or absolute."""
     return min(os.path.relpath(path), str(path), key=len)
 
 

@@ -39,7 +39,7 @@ SAID = [
 
 @asynccontextmanager
 async def opened_history() -> AsyncIterator[Library]:
-    """A library on a temporary database in which Lin has said a few things."""
+    """Open a library on a temporary database with a few messages of Lin."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
         settings = Settings(db=str(Path(folder) / "memrecall.db"), snapshots=False)
         async with await Library.open(settings) as library:

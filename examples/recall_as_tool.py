@@ -1,7 +1,7 @@
 """Recall as a typed tool of an `AssistantAgent`: several calls in one turn, and cancellation.
 
-The tool takes a query and an optional context; the user is bound when it is created. Both models are
-scripted. For real ones, replace `ScriptedClient(…)` with one of
+The tool takes a query and an optional context; the user is bound when it is created. Both models
+are scripted. For real ones, replace `ScriptedClient(…)` with one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai

@@ -33,6 +33,8 @@ VALUE = "the value"  # a placeholder that callers replace by the name of the fie
 JSON_DEPTH = 32
 JSON_INTEGER_BITS = 1024  # the range of a float
 
+Language = Literal["en", "zh"]
+
 
 class Role(StrEnum):
     """The author of a message, in the terms of chat models."""

@@ -43,12 +43,12 @@ class ThisPython(AsyncKernelManager):
 
 
 def names() -> list[str]:
-    """The notebooks of this folder."""
+    """Return the names of the notebooks in this folder."""
     return sorted(path.name for path in HERE.glob("*.ipynb"))
 
 
 def read(name: str) -> Any:
-    """A notebook as it is saved."""
+    """Read a saved notebook."""
     return nbformat.read(HERE / name, as_version=4)  # type: ignore[no-untyped-call]
 
 
@@ -80,7 +80,7 @@ def _shorten(data: dict[str, str]) -> None:
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    """What a kernel sees of its surroundings: no settings, profiles or keys of whoever runs it."""
+    """Return the environment of a kernel, without the settings and keys of its user."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMRECALL_")}
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"MEMRECALL_CONFIG": os.devnull, "IPYTHONDIR": scratch, "HOME": scratch}

@@ -58,6 +58,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
     assert "memrecall/py.typed" in files
+    assert "memrecall/extraction/rules/tables/zh/facts.txt" in files
     assert "memrecall/store/database/migrations/0001.sqlite.sql" in files
     assert "memrecall/store/database/migrations/0001.postgresql.sql" in files
     assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)

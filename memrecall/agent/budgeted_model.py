@@ -6,14 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autogen_core.models import ChatCompletionClient, CreateResult, LLMMessage
-from autogen_core.tools import Tool, ToolSchema
-
 from memrecall.agent.trace import ModelEvent, Recorder
 from memrecall.budget import Budget
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.client import BaseClient, Request, message_texts, to_model_failure
 from memrecall.model.offline import OFFLINE_FAMILY
+from memrecall.model.protocol import (
+    ChatCompletionClient,
+    CreateResult,
+    LLMMessage,
+    Tool,
+    ToolSchema,
+)
 from memrecall.telemetry import trace_model
 
 

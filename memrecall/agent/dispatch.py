@@ -12,7 +12,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from autogen_core import FunctionCall
 from pydantic import BaseModel, ValidationError
 
 from memrecall.agent.phrases import say
@@ -31,9 +30,10 @@ from memrecall.errors import (
     NotFound,
     StorageError,
 )
-from memrecall.model.prompts import Language
+from memrecall.model.protocol import FunctionCall
 from memrecall.telemetry import trace_tool
 from memrecall.text.leaks import Leak, filter_leaks
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 

@@ -5,9 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autogen_core import CancellationToken
-from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
-
 from memrecall.agent.budgeted_model import BudgetedClient, BudgetedModel
 from memrecall.agent.conversation import Conversation
 from memrecall.agent.dispatch import TOOL_SECONDS
@@ -30,12 +27,19 @@ from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_messages
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
+from memrecall.model.protocol import (
+    CancellationToken,
+    ChatCompletionClient,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
 from memrecall.model.structured import Structured, ask_json
 from memrecall.scope import Scope
 from memrecall.store import UserVersion
 from memrecall.text.language import language_of
-from memrecall.types import check_time_zone, parse_time
+from memrecall.types import Language, check_time_zone, parse_time
 
 FIRST_WINDOW = 5
 TRACE_DAYS = 30

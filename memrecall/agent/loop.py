@@ -6,17 +6,6 @@ store that fails twice, and every limit end the iteration with the results so fa
 
 from dataclasses import dataclass, field
 
-from autogen_core import FunctionCall
-from autogen_core.models import (
-    AssistantMessage,
-    CreateResult,
-    FunctionExecutionResult,
-    FunctionExecutionResultMessage,
-    LLMMessage,
-    SystemMessage,
-    UserMessage,
-)
-
 from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, has_leaked_call, run_tool
 from memrecall.agent.phrases import say
@@ -43,6 +32,16 @@ from memrecall.agent.trace import (
 from memrecall.budget import Budget, Limit
 from memrecall.errors import ModelFailed
 from memrecall.model.prompts import load_prompt
+from memrecall.model.protocol import (
+    AssistantMessage,
+    CreateResult,
+    FunctionCall,
+    FunctionExecutionResult,
+    FunctionExecutionResultMessage,
+    LLMMessage,
+    SystemMessage,
+    UserMessage,
+)
 
 LARGEST_PROMPT = 100_000  # characters; longer prompts are shortened before the model refuses
 _MAX_FRUITLESS_SEARCHES = 3  # searches in a row without a new key

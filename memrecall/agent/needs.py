@@ -5,14 +5,15 @@ import logging
 import re
 from collections.abc import Sequence
 
-from autogen_core.models import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 from pydantic import BaseModel
 
 from memrecall.agent.offline.needs import needs_recall
 from memrecall.agent.prompt_view import SOURCE, to_json
 from memrecall.errors import CallerError
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
+from memrecall.model.protocol import ChatCompletionClient, LLMMessage, SystemMessage, UserMessage
 from memrecall.model.structured import ask_json
+from memrecall.types import Language
 
 _log = logging.getLogger(__name__)
 

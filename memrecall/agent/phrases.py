@@ -3,7 +3,7 @@
 Each one says what happened and what to do next. A missing value raises KeyError.
 """
 
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Bad calls

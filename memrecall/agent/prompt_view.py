@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from autogen_core.models import UserMessage
 from pydantic import BaseModel
 
 from memrecall.agent.phrases import say
@@ -18,9 +17,9 @@ from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import GetMemoryDetailOutput, SearchMemoriesOutput
 from memrecall.budget import Budget, Limit
 from memrecall.messages import ConversationMessage
-from memrecall.model.prompts import Language
+from memrecall.model.protocol import UserMessage
 from memrecall.text_length import single_line, truncate_text
-from memrecall.types import format_time
+from memrecall.types import Language, format_time
 
 SOURCE = "memrecall"
 

@@ -29,9 +29,9 @@ from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage, parse_message
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.types import Message, NewMessage, Role
+from memrecall.types import Language, Message, NewMessage, Role
 
 _ID_LENGTH = 32
 

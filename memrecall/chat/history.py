@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 from memrecall.agent.prompt_view import to_json
 from memrecall.chat.phrases import say
-from memrecall.model.prompts import Language
 from memrecall.store import Timeline
 from memrecall.text_length import truncate_text
-from memrecall.types import Message, format_time
+from memrecall.types import Language, Message, format_time
 
 MEMBER_ID, MENTIONS = "member_id", "mentions"  # in the metadata of a group's messages
 VIEW_CHARACTERS = 12_000

@@ -19,8 +19,8 @@ from memrecall.agent.tools.chat import IS_MENTIONED, RECALL_MEMORY
 from memrecall.chat.phrases import say
 from memrecall.chat.visible_text import SILENCE
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
-from memrecall.model.prompts import Language
 from memrecall.text_length import truncate_text
+from memrecall.types import Language
 
 _MOST_QUOTES = 2
 _LONGEST_QUOTE = 300

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from memrecall.agent import RecallOptions
 from memrecall.budget import Limits
 from memrecall.errors import InvalidArgument
-from memrecall.model.prompts import Language
 from memrecall.settings import Settings
 from memrecall.store.database.statements import require_limit
+from memrecall.types import Language
 
 LONGEST_SHOWN = 500  # messages
 

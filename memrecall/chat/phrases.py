@@ -4,8 +4,8 @@ import re
 from collections.abc import Callable, Iterable
 from itertools import chain
 
-from memrecall.model.prompts import Language
 from memrecall.text.language import language_of
+from memrecall.types import Language
 
 _SAMPLE = 2_000  # characters of a text that are enough to detect its language
 _HAN = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff]")

@@ -25,9 +25,8 @@ from memrecall.chat.tools import TurnTools
 from memrecall.chat.turn import Turn, TurnStart, forge_call
 from memrecall.library.library import Library
 from memrecall.messages import ConversationMessage
-from memrecall.model.prompts import Language
 from memrecall.scope import Scope
-from memrecall.types import Message, Role
+from memrecall.types import Language, Message, Role
 
 PROMPT = "chat_single"
 

@@ -23,10 +23,9 @@ from memrecall.chat.options import ChatOptions
 from memrecall.chat.phrases import say, say_count
 from memrecall.errors import CassetteMismatch, InvalidArgument, MemrecallError, ScriptExhausted
 from memrecall.messages import ConversationMessage
-from memrecall.model.prompts import Language
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.snippets import snippets
-from memrecall.types import Role, format_time
+from memrecall.types import Language, Role, format_time
 
 _log = logging.getLogger(__name__)
 

@@ -24,7 +24,7 @@ from memrecall.chat.tools import TurnTools
 from memrecall.chat.visible_text import PrefixFilter, VisibleText
 from memrecall.errors import CallerError, ModelFailed
 from memrecall.model.client import to_model_failure
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 Events = AsyncGenerator[ChatEvent, None]
 

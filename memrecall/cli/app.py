@@ -2,25 +2,27 @@
 
 import os
 import sys
+from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
 
 from memrecall import __version__
-from memrecall.cli import (
-    chat,
-    evaluation,
-    maintenance,
-    memories,
-    messages,
-    owners,
-    recall,
-    search,
-    serve,
-)
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
+# The modules that register commands, in the order of `--help`.
+FAMILIES = (
+    "messages",
+    "recall",
+    "chat",
+    "search",
+    "memories",
+    "owners",
+    "maintenance",
+    "evaluation",
+    "serve",
+)
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 _RESUMABLE = (("import",), ("reindex",), ("eval", "run"))
@@ -36,18 +38,8 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _module in (
-    messages,
-    recall,
-    chat,
-    search,
-    memories,
-    owners,
-    maintenance,
-    evaluation,
-    serve,
-):
-    _module.register(app)
+for _family in FAMILIES:
+    import_module(f"memrecall.cli.{_family}").register(app)
 
 
 def _show_version(requested: bool) -> None:

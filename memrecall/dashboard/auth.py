@@ -20,8 +20,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from memrecall.server.auth import SAME_SITE, Address, Authenticator, Headers, Principal
 from memrecall.server.errors import Problem, RequestError
+from memrecall.types import Language
 
-Language = Literal["en", "zh"]
 Theme = Literal["auto", "light", "dark"]
 
 SESSION = "memrecall_session"

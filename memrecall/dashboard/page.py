@@ -7,12 +7,13 @@ from urllib.parse import urlencode
 
 from starlette.requests import Request
 
-from memrecall.dashboard.auth import Browser, Language, Theme, choose_language, choose_theme
+from memrecall.dashboard.auth import Browser, Theme, choose_language, choose_theme
 from memrecall.dashboard.words import WORDS
 from memrecall.memory import Library
 from memrecall.scope import Permission, Scope
 from memrecall.server.auth import Principal
 from memrecall.server.http.context import RequestContext, Service
+from memrecall.types import Language
 
 MAX_USERS = 200
 

@@ -1,6 +1,6 @@
-"""From conversation to facts, decisions, relations and summaries: by a model or by rules.
+"""Facts, decisions, relations and summaries of conversations, by a model or by rules.
 
-The names load when they are first asked for.
+The names are loaded on first use.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""The extractor that asks a model, and falls back on the rules where it gives nothing usable."""
+"""The extractor that asks a model, with the rules as its fallback."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, tzinfo
@@ -19,7 +19,7 @@ from memrecall.extraction.protocol import (
 )
 from memrecall.extraction.rules import RuleExtractor
 from memrecall.extraction.rules.sentences import is_person, own_words
-from memrecall.extraction.rules.summaries import shorten
+from memrecall.extraction.summaries import shorten
 from memrecall.extraction.verify import (
     ENTITY_TYPES,
     check_fact,
@@ -41,21 +41,21 @@ from memrecall.extraction.wire import (
     utterance_line,
 )
 from memrecall.model.offline import OFFLINE_FAMILY
-from memrecall.model.prompts import Language
 from memrecall.model.structured import ModelClient, ask_prompt
+from memrecall.types import Language
 
 SECONDS = 60.0
-MOST_LINES = 40
-MOST_CHARACTERS = 12_000
+MAX_LINES = 40
+MAX_CHARACTERS = 12_000
 _CONTEXT_LINES = 6
-_MOST_KNOWN = 60
+_MAX_KNOWN = 60
 
 
 class ModelExtractor:
-    """Reads conversations with a model: each answer is checked against what was said.
+    """Reads conversations with a model, and checks each reply against the conversation.
 
-    An answer that is no JSON is repaired or asked for once more; then the rules answer, and the
-    result says so in `by` and `problem`. Facts that no person said are dropped.
+    A reply that is not JSON is repaired or requested once more; then the rules answer, and the
+    result says so in `by` and `problem`. Facts that no person stated are dropped.
     """
 
     def __init__(self, client: ModelClient, *, seconds: float = SECONDS) -> None:
@@ -74,45 +74,45 @@ class ModelExtractor:
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
     ) -> Extracted:
-        """The facts that the utterances tell; `prompt` tells the model what to look for."""
-        talk = _Talk(utterances, context)
-        if not talk.speaks:
+        """Return the facts of the utterances; `prompt` tells the model what to look for."""
+        conversation = _PromptConversation(utterances, context)
+        if not conversation.has_speech:
             return Extracted((), self._by)
         facts: list[Fact] = []
         problems: list[str] = []
-        groups = list(talk.groups())
+        groups = list(conversation.groups())
         for group in groups:
-            lines = [setting_line(now, zone, prompt), *talk.before(group), *group.values()]
+            lines = [setting_line(now, zone, prompt), *conversation.before(group), *group.values()]
             reply = await ask_prompt(
                 self._client,
                 "extract_facts",
-                talk.language,
+                conversation.language,
                 lines,
                 FactsAnswer,
                 seconds=self._seconds,
             )
             if reply.value is None:
                 problems.append(reply.problem)
-                earlier = talk.earlier(group)
+                earlier = conversation.earlier(group)
                 fallback = await self._rules.facts(
-                    talk.of(group), now=now, zone=zone, context=earlier
+                    conversation.utterances_of(group), now=now, zone=zone, context=earlier
                 )
                 facts += fallback.facts
             else:
-                shown = {number: talk.said[number] for number in group}
-                checked = [check_fact(item, shown, now) for item in reply.value.facts]
+                visible = {number: conversation.utterances[number] for number in group}
+                checked = [check_fact(item, visible, now) for item in reply.value.facts]
                 facts += [fact for fact in checked if fact is not None]
-        by, problem = self._how(problems, len(groups))
+        by, problem = self._describe(problems, len(groups))
         return Extracted(tuple(dict.fromkeys(facts)), by, problem)
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
-        """What to do for each fact; what is known word for word is not asked about."""
+        """Return what to do for each fact; the model is not asked about facts known verbatim."""
         by_rules = await self._rules.decide(facts, known)
         asked = open_facts(facts, by_rules.decisions)
         if not asked or not known:
             return by_rules
-        shown = list(known[:_MOST_KNOWN])
-        lines = [known_line(number, one) for number, one in enumerate(shown, 1)]
+        visible = list(known[:_MAX_KNOWN])
+        lines = [known_line(number, one) for number, one in enumerate(visible, 1)]
         lines += [fact_line(number, facts[number]) for number in asked]
         language = _language([fact.text for fact in facts])
         reply = await ask_prompt(
@@ -121,37 +121,37 @@ class ModelExtractor:
         if reply.value is None:
             return Decided(by_rules.decisions, "rules", reply.problem)
         verdicts = reply.value.decisions
-        return Decided(merge_verdicts(facts, shown, verdicts, by_rules.decisions), self._by)
+        return Decided(merge_verdicts(facts, visible, verdicts, by_rules.decisions), self._by)
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """The entities that the utterances name and how they relate."""
-        talk = _Talk(utterances, ())
+        """Return the entities that the utterances name, and their relations."""
+        conversation = _PromptConversation(utterances, ())
         entities: dict[str, Entity] = {}
         relations: list[Relation] = []
         problems: list[str] = []
-        groups = list(talk.groups()) if talk.speaks else []
+        groups = list(conversation.groups()) if conversation.has_speech else []
         for group in groups:
             lines = [setting_line(now, UTC, None), *group.values()]
             reply = await ask_prompt(
                 self._client,
                 "extract_relations",
-                talk.language,
+                conversation.language,
                 lines,
                 RelationsAnswer,
                 seconds=self._seconds,
             )
             if reply.value is None:
                 problems.append(reply.problem)
-                found = await self._rules.relations(talk.of(group), now=now)
+                found = await self._rules.relations(conversation.utterances_of(group), now=now)
                 relations += found.relations
                 entities = {**{fold_name(one.name): one for one in found.entities}, **entities}
             else:
-                shown = {number: talk.said[number] for number in group}
-                checked = [check_relation(item, shown, now) for item in reply.value.relations]
+                visible = {number: conversation.utterances[number] for number in group}
+                checked = [check_relation(item, visible, now) for item in reply.value.relations]
                 kept = [relation for relation in checked if relation is not None]
                 relations += kept
                 entities = {**_entities(reply.value, kept), **entities}
-        by, problem = self._how(problems, len(groups))
+        by, problem = self._describe(problems, len(groups))
         return Related(tuple(entities.values()), tuple(dict.fromkeys(relations)), by, problem)
 
     async def summarise(
@@ -160,23 +160,23 @@ class ModelExtractor:
         limit_characters: int,
         language: Language | None = None,
     ) -> Summary:
-        """A summary in the model's words; one that is too long is cut after a sentence."""
-        told = [lines] if isinstance(lines, str) else lines
-        texts = [one if isinstance(one, str) else one.text for one in told]
+        """Return a summary by the model; one that is too long is cut after a sentence."""
+        messages = [lines] if isinstance(lines, str) else lines
+        texts = [one if isinstance(one, str) else one.text for one in messages]
         if not any(text.strip() for text in texts) or limit_characters <= 0:
             return Summary("", by="rules")
-        shown = [to_line({"limit": limit_characters, "language": language})]
-        shown += [
+        prompt_lines = [to_line({"limit": limit_characters, "language": language})]
+        prompt_lines += [
             to_line({"text": one})
             if isinstance(one, str)
             else utterance_line(number, one, one.text)
-            for number, one in enumerate(told, 1)
+            for number, one in enumerate(messages, 1)
         ]
         reply = await ask_prompt(
             self._client,
             "summarise",
             language or _language(texts),
-            shown,
+            prompt_lines,
             SummaryAnswer,
             seconds=self._seconds,
         )
@@ -185,57 +185,57 @@ class ModelExtractor:
             return Summary(by_rules.text, "rules", reply.problem or "the summary is empty")
         return Summary(shorten(reply.value.summary, limit_characters), self._by)
 
-    def _how(self, problems: Sequence[str], asked: int) -> tuple[By, str]:
-        """Who read a conversation that was asked about in so many parts, and what went wrong."""
+    def _describe(self, problems: Sequence[str], parts: int) -> tuple[By, str]:
+        """Return who read a conversation of several parts, and what went wrong."""
         if not problems:
             return self._by, ""
-        told = "; ".join(dict.fromkeys(problems))
-        if len(problems) == asked:
-            return "rules", told
-        return self._by, f"{len(problems)} of {asked} parts were read by rules: {told}"
+        details = "; ".join(dict.fromkeys(problems))
+        if len(problems) == parts:
+            return "rules", details
+        return self._by, f"{len(problems)} of {parts} parts were read by rules: {details}"
 
 
-class _Talk:
-    """A conversation as it is shown to a model: numbered, without what nobody said."""
+class _PromptConversation:
+    """A conversation as a model sees it: numbered, with people's own words only."""
 
     def __init__(self, utterances: Sequence[Utterance], context: Sequence[Utterance]) -> None:
-        self.said = dict(enumerate(utterances, 1))
+        self.utterances = dict(enumerate(utterances, 1))
         self._context = list(context)[-_CONTEXT_LINES:]
         self._lines = {
             number: utterance_line(number, one, text)
-            for number, one in self.said.items()
-            if (text := _shown(one))
+            for number, one in self.utterances.items()
+            if (text := _visible_text(one))
         }
         self.language = _language([one.text for one in utterances])
 
     @property
-    def speaks(self) -> bool:
-        """Whether a person says anything."""
-        return any(is_person(self.said[number]) for number in self._lines)
+    def has_speech(self) -> bool:
+        """Return True if a person says anything."""
+        return any(is_person(self.utterances[number]) for number in self._lines)
 
     def groups(self) -> list[dict[int, str]]:
-        """The numbered lines in groups that fit one question."""
+        """Return the numbered lines in groups that fit one prompt."""
         numbered = list(self._lines.items())
-        return [dict(group) for group in batches(numbered, MOST_LINES, MOST_CHARACTERS)]
+        return [dict(group) for group in batches(numbered, MAX_LINES, MAX_CHARACTERS)]
 
-    def of(self, group: dict[int, str]) -> list[Utterance]:
-        """The utterances of a group."""
-        return [self.said[number] for number in group]
+    def utterances_of(self, group: dict[int, str]) -> list[Utterance]:
+        """Return the utterances of a group."""
+        return [self.utterances[number] for number in group]
 
     def earlier(self, group: dict[int, str]) -> list[Utterance]:
-        """What was said before a group."""
+        """Return the utterances before a group."""
         first = min(group)
-        before = [one for number, one in self.said.items() if number < first]
+        before = [one for number, one in self.utterances.items() if number < first]
         return [*self._context, *before][-_CONTEXT_LINES:]
 
     def before(self, group: dict[int, str]) -> list[str]:
-        """What was said before a group, as lines that give no facts."""
-        told = [(one, _shown(one)) for one in self.earlier(group)]
-        return [utterance_line(0, one, text, context=True) for one, text in told if text]
+        """Return the utterances before a group as lines that give no facts."""
+        texts = [(one, _visible_text(one)) for one in self.earlier(group)]
+        return [utterance_line(0, one, text, context=True) for one, text in texts if text]
 
 
-def _shown(one: Utterance) -> str:
-    """What a model is shown of an utterance: of people their own words, of tools nothing."""
+def _visible_text(one: Utterance) -> str:
+    """Return what a model sees of an utterance: people's own words, and nothing of tools."""
     if is_person(one):
         return own_words(one.text)
     return own_words(one.text) if one.role == "assistant" else ""
@@ -246,7 +246,7 @@ def _language(texts: Sequence[str]) -> Language:
 
 
 def _entities(answer: RelationsAnswer, relations: Sequence[Relation]) -> dict[str, Entity]:
-    """The entities that the relations connect, with the types that the model gave."""
+    """Return the entities that the relations connect, with the types from the model."""
     types = {fold_name(end_name(one.name)): one.type for one in answer.entities}
     types[USER] = "person"
     names = [name for one in relations for name in (one.source, one.destination)]

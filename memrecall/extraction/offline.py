@@ -1,4 +1,4 @@
-"""The rules as answers to the prompts of extraction, so that the offline client can be asked."""
+"""Rules that answer the prompts of extraction for the offline client."""
 
 import json
 from collections.abc import Iterator
@@ -6,37 +6,38 @@ from datetime import UTC, datetime
 from typing import Any
 
 from memrecall.agent.offline import RULES as RECALL_RULES
+from memrecall.extraction.decisions import decide
 from memrecall.extraction.protocol import Fact, Known
 from memrecall.extraction.rules.conversation import build_facts, read_statements
-from memrecall.extraction.rules.decisions import decide
-from memrecall.extraction.rules.graph import build_graph
-from memrecall.extraction.rules.summaries import summarise
+from memrecall.extraction.rules.extractor import build_graph
+from memrecall.extraction.summaries import summarise
 from memrecall.extraction.wire import read_lines, read_time, read_utterance, read_zone
 from memrecall.model.offline import Rule, RuleAnswer, RuleClient, RuleRequest
-from memrecall.model.prompts import Language
-from memrecall.types import format_time
+from memrecall.types import Language, format_time
 
-# A question without a time: any moment will do, and the same question gets the same answer.
+# Prompts without a time get a fixed one, so that equal prompts get equal answers.
 _NO_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def facts_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `extract_facts`."""
+    """Answer the prompt `extract_facts`."""
     lines = list(_lines(request))
     now, zone = _setting(lines)
-    said = [read_utterance(line) for line in lines if "text" in line and not line.get("context")]
+    utterances = [
+        read_utterance(line) for line in lines if "text" in line and not line.get("context")
+    ]
     before = [read_utterance(line) for line in lines if "text" in line and line.get("context")]
-    facts = build_facts(read_statements(said, now=now, zone=zone, context=before))
+    facts = build_facts(read_statements(utterances, now=now, zone=zone, context=before))
     return _json({"facts": [_fact(fact) for fact in facts]})
 
 
 def decide_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `decide`."""
+    """Answer the prompt `decide`."""
     lines = list(_lines(request))
     known = [_known(line) for line in lines if "known" in line]
     facts = {_number(line["fact"]): _read_fact(line) for line in lines if "fact" in line}
     numbers = {id(fact): number for number, fact in facts.items()}
-    made = [
+    decisions = [
         {
             "fact": numbers[id(one.fact)],
             "event": one.event,
@@ -45,16 +46,16 @@ def decide_answer(request: RuleRequest) -> RuleAnswer:
         }
         for one in decide(list(facts.values()), known)
     ]
-    return _json({"decisions": made})
+    return _json({"decisions": decisions})
 
 
 def relations_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `extract_relations`."""
+    """Answer the prompt `extract_relations`."""
     lines = list(_lines(request))
     now, _ = _setting(lines)
-    said = [read_utterance(line) for line in lines if "text" in line]
-    entities, relations = build_graph(said, now=now)
-    told = [
+    utterances = [read_utterance(line) for line in lines if "text" in line]
+    entities, relations = build_graph(utterances, now=now)
+    items = [
         {
             "source": one.source,
             "relationship": one.relationship,
@@ -65,22 +66,22 @@ def relations_answer(request: RuleRequest) -> RuleAnswer:
         }
         for one in relations
     ]
-    named = [{"name": one.name, "type": one.type} for one in entities]
-    return _json({"entities": named, "relations": told})
+    nodes = [{"name": one.name, "type": one.type} for one in entities]
+    return _json({"entities": nodes, "relations": items})
 
 
 def summary_answer(request: RuleRequest) -> RuleAnswer:
-    """The prompt `summarise`."""
+    """Answer the prompt `summarise`."""
     lines = list(_lines(request))
     limit = next((line["limit"] for line in lines if isinstance(line.get("limit"), int)), 1_000)
-    told = [
+    items = [
         read_utterance(line) if "role" in line else str(line["text"])
         for line in lines
         if "text" in line
     ]
-    wanted = next((line["language"] for line in lines if "language" in line), None)
-    language: Language | None = wanted if wanted in ("en", "zh") else None
-    return _json({"summary": summarise(told, limit, language)})
+    requested = next((line["language"] for line in lines if "language" in line), None)
+    language: Language | None = requested if requested in ("en", "zh") else None
+    return _json({"summary": summarise(items, limit, language)})
 
 
 EXTRACTION_RULES: dict[str, Rule] = {
@@ -93,7 +94,7 @@ EXTRACTION_RULES: dict[str, Rule] = {
 
 
 def offline_client() -> RuleClient:
-    """A model client that needs no model: it answers the prompts of recall and of extraction."""
+    """Return a client that answers the prompts of recall and extraction without a model."""
     return RuleClient({**RECALL_RULES, **EXTRACTION_RULES})
 
 

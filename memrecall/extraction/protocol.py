@@ -1,12 +1,11 @@
-"""What an extractor can do. `RuleExtractor` needs no model, `ModelExtractor` uses one."""
+"""The extractor interface; `RuleExtractor` needs no model, `ModelExtractor` uses one."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Literal, Protocol
 
-from memrecall.model.prompts import Language
-from memrecall.types import Role
+from memrecall.types import Language, Role
 
 By = Literal["model", "rules"]
 Event = Literal["ADD", "UPDATE", "DELETE", "NONE"]
@@ -31,12 +30,12 @@ USER = "user"
 """The subject of a fact about a speaker who has no name."""
 
 RETRACTION: MemoryType = "retraction"
-"""The type of a "forget that …": it is never stored, it only ends what it tells."""
+"""The type of a request to forget: it is never stored, it only ends other memories."""
 
 
 @dataclass(frozen=True, slots=True)
 class Utterance:
-    """One message of a conversation; without a `speaker` its sender is "user"."""
+    """One message of a conversation; a sender without a `speaker` name is "user"."""
 
     message_id: str
     speaker: str | None
@@ -47,11 +46,11 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One sentence that stands without its conversation, and what it is about.
+    """One sentence that can be understood without its conversation, and its subject.
 
-    `subject` is "user", a speaker's name, or the person or thing that is told about. `field` is the
+    `subject` is "user", a speaker's name, or the person or thing that it is about. `field` is the
     profile slot it fills (name, home, job, …). `negated` says that it denies or ends something.
-    `valid_from` is since when it holds, if that is known.
+    `valid_from` is the time since which it holds, if known.
     """
 
     text: str
@@ -66,7 +65,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A memory that exists, as far as deciding needs it."""
+    """An existing memory, with what a decision needs to know about it."""
 
     memory_key: str
     text: str
@@ -78,11 +77,11 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done for a fact, and why.
+    """The action for a fact, and its reason.
 
-    ADD stores `text`; UPDATE stores `text` in the place of `memory_key`, which it supersedes;
-    DELETE ends `memory_key`; NONE does nothing, and `memory_key` is what makes it needless, if any.
-    `field` is the slot that a fact without one takes over from what it supersedes.
+    ADD stores `text`; UPDATE stores `text` and supersedes `memory_key`; DELETE ends `memory_key`;
+    NONE does nothing, and `memory_key` is the memory that makes the fact redundant, if any.
+    `field` is the slot that a fact without one inherits from the memory it supersedes.
     """
 
     event: Event
@@ -95,7 +94,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Entity:
-    """Somebody or something that relations connect."""
+    """A person or thing that relations connect."""
 
     name: str
     type: EntityType = "thing"
@@ -103,7 +102,7 @@ class Entity:
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """`source` stands in `relationship` to `destination`; `ended` says that it no longer does."""
+    """A directed relation between two entities; `ended` says that it no longer holds."""
 
     source: str
     relationship: str
@@ -115,7 +114,7 @@ class Relation:
 
 @dataclass(frozen=True, slots=True)
 class Extracted:
-    """The facts of a conversation; `problem` says why a model's answer was not used, if so."""
+    """The facts of a conversation; `problem` says why a model's reply was not used, if so."""
 
     facts: tuple[Fact, ...]
     by: By = "rules"
@@ -124,7 +123,7 @@ class Extracted:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The decisions on some facts, in their order."""
+    """The decisions on some facts, in order."""
 
     decisions: tuple[Decision, ...]
     by: By = "rules"
@@ -151,7 +150,7 @@ class Summary:
 
 
 class Extractor(Protocol):
-    """Reads conversations. Nothing is stored, and no method raises because of what was said."""
+    """Reads conversations; stores nothing, and raises for no content of a conversation."""
 
     async def facts(
         self,
@@ -162,20 +161,20 @@ class Extractor(Protocol):
         prompt: str | None = None,
         context: Sequence[Utterance] = (),
     ) -> Extracted:
-        """The facts that the utterances tell, in order.
+        """Return the facts of the utterances, in order.
 
-        `now` and `zone` resolve relative dates of utterances without a time. `context` is what was
-        said before: it resolves "it" and short answers, and gives no facts. `prompt` guides a model
-        in words of the application; rules have no use for it.
+        `now` and `zone` resolve relative dates of utterances without a time. `context` are earlier
+        utterances: they resolve "it" and short answers, and give no facts. `prompt` tells a model
+        what the application is looking for; rules ignore it.
         """
         ...
 
     async def decide(self, facts: Sequence[Fact], known: Sequence[Known]) -> Decided:
-        """What to do for each fact, given what is known; nothing for no facts."""
+        """Return what to do for each fact, given the known memories."""
         ...
 
     async def relations(self, utterances: Sequence[Utterance], *, now: datetime) -> Related:
-        """The entities that the utterances name and how they relate."""
+        """Return the entities that the utterances name, and their relations."""
         ...
 
     async def summarise(
@@ -184,5 +183,5 @@ class Extractor(Protocol):
         limit_characters: int,
         language: Language | None = None,
     ) -> Summary:
-        """A summary of at most so many characters; in the language of the text if none is given."""
+        """Return a summary within the limit; `language` is that of the text by default."""
         ...

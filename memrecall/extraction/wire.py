@@ -1,4 +1,4 @@
-"""How conversations, facts and memories are written for a model: one JSON object a line."""
+"""The JSON lines in which a model sees conversations, and the answers it gives."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from memrecall.types import Role, format_time, parse_time
 
 
 def _numbers(value: object) -> list[int]:
-    """Numbers in whatever clothes: 1, "1", ["1", 2]; the rest is left out."""
+    """Return the numbers in 1, "1" or ["1", 2], and drop anything else."""
     items = value if isinstance(value, list) else [value]
     return [int(item) for item in items if isinstance(item, int | str) and str(item).isdigit()]
 
@@ -24,8 +24,8 @@ def _text(value: object) -> str:
 
 
 def _number(value: object) -> int | None:
-    found = _numbers(value)
-    return found[0] if found else None
+    numbers = _numbers(value)
+    return numbers[0] if numbers else None
 
 
 Text = Annotated[str, BeforeValidator(_text)]
@@ -33,12 +33,12 @@ Numbers = Annotated[list[int], BeforeValidator(_numbers)]
 Number = Annotated[int | None, BeforeValidator(_number)]
 
 
-class _Answer(BaseModel):
+class _ModelReply(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
 
-class FactItem(_Answer):
-    """A fact as a model writes it; only its text is needed."""
+class FactItem(_ModelReply):
+    """A fact as a model writes it; only the text is required."""
 
     text: Text
     about: Text = ""
@@ -54,7 +54,7 @@ class FactItem(_Answer):
         return {"text": value} if isinstance(value, str) else value
 
 
-class FactsAnswer(_Answer):
+class FactsAnswer(_ModelReply):
     """The answer to the prompt `extract_facts`."""
 
     facts: list[FactItem]
@@ -62,10 +62,10 @@ class FactsAnswer(_Answer):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, value: object) -> object:
-        return _wrapped(value, "facts", "text")
+        return _wrap(value, "facts", "text")
 
 
-class DecisionItem(_Answer):
+class DecisionItem(_ModelReply):
     """A decision as a model writes it."""
 
     fact: Number
@@ -74,7 +74,7 @@ class DecisionItem(_Answer):
     reason: Text = ""
 
 
-class DecisionsAnswer(_Answer):
+class DecisionsAnswer(_ModelReply):
     """The answer to the prompt `decide`."""
 
     decisions: list[DecisionItem]
@@ -82,17 +82,17 @@ class DecisionsAnswer(_Answer):
     @model_validator(mode="before")
     @classmethod
     def _from_list(cls, value: object) -> object:
-        return _wrapped(value, "decisions", "event")
+        return _wrap(value, "decisions", "event")
 
 
-class EntityItem(_Answer):
+class EntityItem(_ModelReply):
     """An entity as a model writes it."""
 
     name: Text
     type: Text = ""
 
 
-class RelationItem(_Answer):
+class RelationItem(_ModelReply):
     """A relation as a model writes it."""
 
     source: Text
@@ -103,39 +103,39 @@ class RelationItem(_Answer):
     ended: bool = False
 
 
-class RelationsAnswer(_Answer):
+class RelationsAnswer(_ModelReply):
     """The answer to the prompt `extract_relations`."""
 
     entities: list[EntityItem] = Field(default_factory=list)
     relations: list[RelationItem]
 
 
-class SummaryAnswer(_Answer):
+class SummaryAnswer(_ModelReply):
     """The answer to the prompt `summarise`."""
 
     summary: Text
 
 
-def _wrapped(value: object, name: str, needed: str) -> Any:
-    """A bare list, or one item alone, as the object that was asked for."""
+def _wrap(value: object, name: str, required: str) -> Any:
+    """Wrap a bare list, or a single item, in the requested object."""
     if isinstance(value, list):
         return {name: value}
-    if isinstance(value, dict) and name not in value and needed in value:
+    if isinstance(value, dict) and name not in value and required in value:
         return {name: [value]}
     return value
 
 
-LONGEST_TEXT = 4_000  # characters of one message that a model is shown
+MAX_TEXT = 4_000  # Characters of one message in a prompt.
 
 
 def to_line(value: dict[str, Any]) -> str:
-    """One line of JSON without what is empty."""
-    kept = {name: one for name, one in value.items() if one not in (None, "", (), [])}
-    return json.dumps(kept, ensure_ascii=False)
+    """Return one line of JSON without empty values."""
+    filled = {name: item for name, item in value.items() if item not in (None, "", (), [])}
+    return json.dumps(filled, ensure_ascii=False)
 
 
 def read_lines(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a text; other lines are left out."""
+    """Yield the JSON objects of a text; other lines are skipped."""
     for line in text.split("\n"):
         try:
             value = json.loads(line)
@@ -145,22 +145,22 @@ def read_lines(text: str) -> Iterator[dict[str, Any]]:
             yield value
 
 
-def utterance_line(number: int, said: Utterance, text: str, *, context: bool = False) -> str:
-    """An utterance under a number, which is short and cannot be mistaken for another's."""
+def utterance_line(number: int, utterance: Utterance, text: str, *, context: bool = False) -> str:
+    """Return an utterance as a line; the number stands for its id."""
     return to_line(
         {
             "id": number,
-            "role": str(said.role),
-            "speaker": said.speaker,
-            "time": said.ts and format_time(said.ts),
+            "role": str(utterance.role),
+            "speaker": utterance.speaker,
+            "time": utterance.ts and format_time(utterance.ts),
             "context": context or None,
-            "text": text[:LONGEST_TEXT],
+            "text": text[:MAX_TEXT],
         }
     )
 
 
 def read_utterance(line: dict[str, Any]) -> Utterance:
-    """The utterance of a line; what cannot be read is left out of it."""
+    """Return the utterance of a line; unreadable values are dropped."""
     try:
         role = Role(str(line.get("role", "user")))
     except ValueError:
@@ -176,7 +176,7 @@ def read_utterance(line: dict[str, Any]) -> Utterance:
 
 
 def read_time(value: object) -> datetime | None:
-    """A time as a model or a line writes it; None if it is none."""
+    """Return a time, or None if it cannot be parsed."""
     if not isinstance(value, str) or not value:
         return None
     try:
@@ -186,17 +186,17 @@ def read_time(value: object) -> datetime | None:
 
 
 def setting_line(now: datetime, zone: tzinfo, prompt: str | None) -> str:
-    """When it is, where, and what the application wants."""
+    """Return the current time, the time zone and the guidance as a line."""
     return to_line({"now": format_time(now), "zone": zone_name(zone), "guidance": prompt})
 
 
 def zone_name(zone: tzinfo) -> str:
-    """The name of a zone, or its offset."""
+    """Return the name of a time zone, or its offset."""
     return getattr(zone, "key", None) or str(zone)
 
 
 def read_zone(name: object) -> tzinfo:
-    """The zone of that name; UTC if there is none."""
+    """Return the time zone of a name, or UTC if it is unknown."""
     try:
         return ZoneInfo(str(name))
     except (ValueError, OSError):
@@ -204,26 +204,26 @@ def read_zone(name: object) -> tzinfo:
 
 
 def fact_line(number: int, fact: Fact) -> str:
-    """A fact to be decided on."""
-    told = {"fact": number, "text": fact.text, "about": fact.subject, "type": fact.memory_type}
-    return to_line({**told, "field": fact.field, "negated": fact.negated or None})
+    """Return a fact to decide on as a line."""
+    line = {"fact": number, "text": fact.text, "about": fact.subject, "type": fact.memory_type}
+    return to_line({**line, "field": fact.field, "negated": fact.negated or None})
 
 
 def known_line(number: int, known: Known) -> str:
-    """A memory that a fact may concern."""
-    told = {"known": number, "text": known.text, "about": known.subject, "type": known.memory_type}
+    """Return a memory that a fact may affect as a line."""
+    line = {"known": number, "text": known.text, "about": known.subject, "type": known.memory_type}
     since = known.valid_from and format_time(known.valid_from)
-    return to_line({**told, "field": known.field, "since": since})
+    return to_line({**line, "field": known.field, "since": since})
 
 
 def batches(
-    numbered: Sequence[tuple[int, str]], most_lines: int, most_characters: int
+    numbered: Sequence[tuple[int, str]], max_lines: int, max_characters: int
 ) -> Iterable[list[tuple[int, str]]]:
-    """The numbered lines in groups that fit one question."""
+    """Yield the numbered lines in groups that fit one prompt."""
     group: list[tuple[int, str]] = []
     size = 0
     for number, line in numbered:
-        if group and (len(group) >= most_lines or size + len(line) > most_characters):
+        if group and (len(group) >= max_lines or size + len(line) > max_characters):
             yield group
             group, size = [], 0
         group.append((number, line))

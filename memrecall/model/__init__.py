@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from memrecall.model.client import BaseClient, Request
     from memrecall.model.json_calls import JsonCallClient
     from memrecall.model.offline import Rule, RuleAnswer, RuleCall, RuleClient, RuleRequest
-    from memrecall.model.prompts import Language, load_prompt, prompt_name
+    from memrecall.model.prompts import load_prompt, prompt_name
     from memrecall.model.repair import repair_json
     from memrecall.model.servers import ServerClient, make_client
     from memrecall.model.structured import Structured, ask_json
+    from memrecall.types import Language
 
 __all__ = [
     "BaseClient",
@@ -45,9 +46,10 @@ __getattr__ = lazy_exports(
         ".client": ("BaseClient", "Request"),
         ".json_calls": ("JsonCallClient",),
         ".offline": ("Rule", "RuleAnswer", "RuleCall", "RuleClient", "RuleRequest"),
-        ".prompts": ("Language", "load_prompt", "prompt_name"),
+        ".prompts": ("load_prompt", "prompt_name"),
         ".repair": ("repair_json",),
         ".servers": ("ServerClient", "make_client"),
         ".structured": ("Structured", "ask_json"),
+        "memrecall.types": ("Language",),
     },
 )

@@ -19,6 +19,7 @@ from autogen_core.models import (
     ChatCompletionClient,
     CreateResult,
     LLMMessage,
+    ModelFamily,
     ModelInfo,
     RequestUsage,
 )
@@ -99,6 +100,20 @@ Part = str | CreateResult
 # The assumed context size: servers do not report that of their model.
 CONTEXT_TOKENS = 128_000
 T = TypeVar("T")
+
+
+def text_model_info(
+    family: str = ModelFamily.UNKNOWN, *, structured_output: bool = False
+) -> ModelInfo:
+    """Return the description of a model that reads text and calls tools."""
+    return ModelInfo(
+        vision=False,
+        function_calling=True,
+        json_output=True,
+        family=family,
+        structured_output=structured_output,
+        multiple_system_messages=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +221,7 @@ class BaseClient(ChatCompletionClient):
     def count_tokens(self, messages: Sequence[LLMMessage], *, tools: Sequence[AnyTool] = ()) -> int:
         """Return an estimate of a request's tokens, without downloading a tokenizer."""
         texts = [text for message in messages for text in message_texts(message)]
-        texts += [str(tool if isinstance(tool, dict) else tool.schema) for tool in tools]
+        texts += [str(tool_schema(tool)) for tool in tools]
         return sum(map(estimate_tokens, texts)) + 4 * len(messages)
 
     def remaining_tokens(

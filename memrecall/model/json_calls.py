@@ -22,13 +22,7 @@ from autogen_core.models import (
     UserMessage,
 )
 
-from memrecall.model.client import (
-    BaseClient,
-    Part,
-    Request,
-    count_tool_calls,
-    tool_schema,
-)
+from memrecall.model.client import AnyTool, BaseClient, Part, Request, count_tool_calls, tool_schema
 from memrecall.model.repair import repair_json
 
 _PROTOCOL = """\
@@ -55,11 +49,9 @@ class JsonCallClient(BaseClient):
         await self._inner.close()
 
     async def _answer(self, request: Request) -> CreateResult:
+        answer = await self._inner.create(_as_text(request), **_without_tools(request))
         if not _may_call(request):
-            return await self._inner.create(_as_text(request), **_without_tools(request))
-        answer = await self._inner.create(
-            _as_text(request), **_without_tools(request, response_format=_response_format(request))
-        )
+            return answer
         return _parse_answer(answer, count_tool_calls(request.messages))
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
@@ -77,12 +69,13 @@ def _may_call(request: Request) -> bool:
     return bool(request.tools) and request.tool_choice != "none"
 
 
-def _without_tools(request: Request, **options: Any) -> dict[str, Any]:
+def _without_tools(request: Request) -> dict[str, Any]:
     arguments = request.arguments()
     del arguments["tools"], arguments["tool_choice"]
-    if options:
+    if _may_call(request):
         arguments["json_output"] = None
-        arguments["extra_create_args"] = {**arguments["extra_create_args"], **options}
+        response_format = {"response_format": _response_format(request)}
+        arguments["extra_create_args"] = {**arguments["extra_create_args"], **response_format}
     return arguments
 
 
@@ -92,18 +85,17 @@ def _as_text(request: Request) -> list[LLMMessage]:
     if not request.tools:
         return messages
     # Included even if none may be called, so that all requests have the same start.
-    schemas = [
-        json.dumps(_public_schema(tool_schema(tool)), ensure_ascii=False) for tool in request.tools
-    ]
-    instructions = _PROTOCOL + "\n".join(schemas)
+    instructions = _PROTOCOL + "\n".join(map(_schema_as_text, request.tools))
     if messages and isinstance(messages[0], SystemMessage):
         messages[0] = SystemMessage(content=f"{messages[0].content}\n\n{instructions}")
         return messages
     return [SystemMessage(content=instructions), *messages]
 
 
-def _public_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: schema[key] for key in ("name", "description", "parameters") if key in schema}
+def _schema_as_text(tool: AnyTool) -> str:
+    schema: Mapping[str, Any] = tool_schema(tool)
+    fields = {key: schema[key] for key in ("name", "description", "parameters") if key in schema}
+    return json.dumps(fields, ensure_ascii=False)
 
 
 def _message_as_text(message: LLMMessage) -> LLMMessage:

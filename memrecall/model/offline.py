@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from autogen_core import FunctionCall
-from autogen_core.models import CreateResult, LLMMessage, ModelInfo, RequestUsage, SystemMessage
+from autogen_core.models import CreateResult, LLMMessage, RequestUsage, SystemMessage
 
 from memrecall.errors import ModelFailed
 from memrecall.model.client import (
@@ -21,8 +21,10 @@ from memrecall.model.client import (
     count_tool_calls,
     message_texts,
     run_cancellable,
+    text_model_info,
 )
-from memrecall.model.prompts import Language, prompt_name
+from memrecall.model.prompts import prompt_name
+from memrecall.types import Language
 
 OFFLINE_FAMILY = "memrecall-offline"
 # Characters above which a rule runs in a thread, because it may take a while.
@@ -68,15 +70,7 @@ class RuleClient(BaseClient):
     """A client that answers each prompt by its rule, deterministically."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
-        info = ModelInfo(
-            vision=False,
-            function_calling=True,
-            json_output=True,
-            family=OFFLINE_FAMILY,
-            structured_output=False,
-            multiple_system_messages=True,
-        )
-        super().__init__(OFFLINE_FAMILY, info)
+        super().__init__(OFFLINE_FAMILY, text_model_info(OFFLINE_FAMILY))
         self._rules = dict(rules)
 
     async def _answer(self, request: Request) -> CreateResult:
@@ -121,12 +115,7 @@ def _to_rule_request(request: Request) -> RuleRequest:
 
 
 def _is_large(messages: tuple[LLMMessage, ...]) -> bool:
-    size = 0
-    for message in messages:
-        size += sum(map(len, message_texts(message)))
-        if size > _LARGE_INPUT:
-            return True
-    return False
+    return sum(len(text) for message in messages for text in message_texts(message)) > _LARGE_INPUT
 
 
 def _to_result(answer: RuleAnswer, earlier_calls: int) -> CreateResult:

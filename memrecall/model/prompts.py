@@ -8,11 +8,11 @@ import re
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import cast
 
 from memrecall.errors import NotFound
+from memrecall.types import Language
 
-Language = Literal["en", "zh"]
 FILE_NAME = re.compile(r"([a-z][a-z0-9_]*)\.(en|zh)\.md")
 
 

@@ -5,14 +5,7 @@ import re
 from collections.abc import Iterator
 from itertools import islice
 
-_LITERALS = {
-    "true": True,
-    "True": True,
-    "false": False,
-    "False": False,
-    "null": None,
-    "None": None,
-}
+_LITERALS = {"true": True, "True": True, "false": False, "False": False, "null": None, "None": None}
 _MAX_DEPTH = 200
 # How many positions are tried as the start, which keeps the time linear.
 _MAX_STARTS = 32

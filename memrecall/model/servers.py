@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from autogen_core.models import ChatCompletionClient, CreateResult, ModelFamily, ModelInfo
+from autogen_core.models import ChatCompletionClient, CreateResult
 from pydantic import ValidationError
 
 from memrecall.errors import ModelFailed
@@ -22,9 +22,10 @@ from memrecall.model.client import (
     classify_failure,
     make_failure,
     run_cancellable,
+    text_model_info,
 )
 from memrecall.model.json_calls import JsonCallClient
-from memrecall.model.wire import WireAnswer, start_answer, write_request
+from memrecall.model.wire import AnswerCollector, WireAnswer, write_request
 from memrecall.plugins import find_plugin
 from memrecall.settings import OPENAI, check_key, check_url
 
@@ -68,15 +69,7 @@ class ServerClient(BaseClient):
     def __init__(
         self, model: str, *, base_url: str = OPENAI, api_key: str = "", timeout: float = 60.0
     ) -> None:
-        info = ModelInfo(
-            vision=False,
-            function_calling=True,
-            json_output=True,
-            family=ModelFamily.UNKNOWN,
-            structured_output=base_url == OPENAI,
-            multiple_system_messages=True,
-        )
-        super().__init__(model, info)
+        super().__init__(model, text_model_info(structured_output=base_url == OPENAI))
         self._url = check_url(base_url)
         self._key = check_key(api_key)
         self._timeout = timeout
@@ -98,14 +91,14 @@ class ServerClient(BaseClient):
         wire_answer = self._read(reply.text)
         if not wire_answer.choices:
             raise self._malformed("has no choices")
-        answer = start_answer(request)
+        answer = AnswerCollector(request)
         answer.add(wire_answer)
         self._sends_reasoning = self._sends_reasoning or bool(answer.reasoning)
         return answer.result()
 
     async def _stream(self, request: Request) -> AsyncGenerator[Part, None]:
         stream = await run_cancellable(request.token, self._attempt(request, stream=True))
-        answer = start_answer(request)
+        answer = AnswerCollector(request)
         try:
             chunks = aiter(stream)
             while (chunk := await run_cancellable(request.token, self._next(chunks))) is not None:
@@ -181,10 +174,8 @@ class ServerClient(BaseClient):
             return WireAnswer.model_validate(answer)
         except ValidationError as error:
             # The message of the error would quote the answer.
-            path = (
-                ".".join(map(str, error.errors(include_input=False)[0]["loc"])) or "the top level"
-            )
-            raise self._malformed(f"is invalid at {path}") from None
+            path = ".".join(map(str, error.errors(include_input=False)[0]["loc"]))
+            raise self._malformed(f"is invalid at {path or 'the top level'}") from None
 
     def _malformed(self, problem: str) -> ModelFailed:
         return make_failure("malformed", f"the answer of {self.model} at {self._url} {problem}")

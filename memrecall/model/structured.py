@@ -19,8 +19,9 @@ from autogen_core.models import (
 from pydantic import BaseModel, ValidationError
 
 from memrecall.errors import CallerError, ModelFailed
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
 from memrecall.model.repair import repair_json
+from memrecall.types import Language
 
 T = TypeVar("T", bound=BaseModel)
 
@@ -151,8 +152,7 @@ async def ask_prompt(
     except ModelFailed as failure:
         problem = f"the model failed: {failure.kind}"
     except Exception as error:  # other clients may raise anything
-        problem = (
-            f"the model failed: {type(error).__name__}"  # its message may quote the conversation
-        )
+        # Its message may quote the conversation.
+        problem = f"the model failed: {type(error).__name__}"
     _log.warning("prompt %s: %s", prompt, problem)
     return Structured(None, problem=problem)

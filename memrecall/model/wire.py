@@ -77,15 +77,15 @@ class WireAnswer(BaseModel):
 
 
 class AnswerCollector:
-    """An answer that is assembled from one or many pieces."""
+    """The answer to a request, assembled from one or many pieces."""
 
-    def __init__(self, earlier_calls: int) -> None:
+    def __init__(self, request: Request) -> None:
         self.text = ""
         self.reasoning = ""
         self._finish: str | None = None
         self._usage: _Usage | None = None
         self._calls: dict[int, FunctionCall] = {}
-        self._earlier = earlier_calls
+        self._earlier_calls = count_tool_calls(request.messages)
 
     @property
     def is_interrupted(self) -> bool:
@@ -122,11 +122,11 @@ class AnswerCollector:
     def result(self) -> CreateResult:
         """Return the whole answer; reasoning and text next to calls become its thought."""
         calls = [self._calls[index] for index in sorted(self._calls)]
-        for number, call in enumerate(calls, self._earlier + 1):
+        for number, call in enumerate(calls, self._earlier_calls + 1):
             call.id = call.id or f"call_{number}"
         text, thoughts = self.text, [self.reasoning]
         if not self.reasoning:
-            thought, text = split_thought(text)
+            thought, text = _split_thought(text)
             thoughts.append(thought)
         if calls:
             thoughts.append(text.strip())
@@ -141,7 +141,7 @@ class AnswerCollector:
         )
 
 
-def split_thought(text: str) -> tuple[str, str]:
+def _split_thought(text: str) -> tuple[str, str]:
     """Return the reasoning at the start of a text, as local models write it, and the rest."""
     stripped = text.lstrip()
     if not stripped.startswith(_REASONING_START):
@@ -155,9 +155,7 @@ def write_request(request: Request, *, send_reasoning: bool) -> dict[str, Any]:
 
     `send_reasoning` sends reasoning back in the field in which the model returned it.
     """
-    body: dict[str, Any] = {
-        "messages": write_messages(request.messages, send_reasoning=send_reasoning)
-    }
+    body: dict[str, Any] = {"messages": _write_messages(request.messages, send_reasoning)}
     if request.tools:
         body["tools"] = [_write_tool(tool) for tool in request.tools]
         body["tool_choice"] = (
@@ -170,7 +168,7 @@ def write_request(request: Request, *, send_reasoning: bool) -> dict[str, Any]:
     return body | dict(request.options or {})
 
 
-def write_messages(messages: Sequence[LLMMessage], *, send_reasoning: bool) -> list[dict[str, Any]]:
+def _write_messages(messages: Sequence[LLMMessage], send_reasoning: bool) -> list[dict[str, Any]]:
     """Return the messages with at most one system message: many servers accept only one.
 
     Those at the start are joined; later ones become user messages.
@@ -199,15 +197,14 @@ def _write_message(message: LLMMessage, send_reasoning: bool) -> list[dict[str, 
 
 
 def _write_assistant(message: AssistantMessage, send_reasoning: bool) -> dict[str, Any]:
-    fields: dict[str, Any]
-    if isinstance(message.content, str):
-        fields = {"role": "assistant", "content": message.content}
-        # DeepSeek's thinking mode requires the field in all answers of a turn with calls.
-        return {**fields, "reasoning_content": message.thought or ""} if send_reasoning else fields
-    fields = {"role": "assistant", "content": None}
+    is_text = isinstance(message.content, str)
+    fields: dict[str, Any] = {"role": "assistant", "content": message.content if is_text else None}
     if send_reasoning:
+        # DeepSeek's thinking mode requires the field in all answers of a turn with calls.
         fields["reasoning_content"] = message.thought or ""
-    elif message.thought:
+    if isinstance(message.content, str):
+        return fields
+    if message.thought and not send_reasoning:
         fields["content"] = message.thought
     fields["tool_calls"] = [
         {
@@ -246,8 +243,3 @@ def _write_format(json_output: JsonOutput) -> dict[str, Any]:
         return {"type": "json_object" if json_output else "text"}
     schema = {"name": json_output.__name__, "schema": json_output.model_json_schema()}
     return {"type": "json_schema", "json_schema": schema}
-
-
-def start_answer(request: Request) -> AnswerCollector:
-    """Return an empty answer to a request."""
-    return AnswerCollector(count_tool_calls(request.messages))

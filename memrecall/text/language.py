@@ -1,11 +1,9 @@
 """Language detection and stop words for English and Chinese."""
 
 from collections.abc import Iterable
-from typing import Literal
 
 from memrecall.text.tokens import stem
-
-Language = Literal["en", "zh"]
+from memrecall.types import Language
 
 
 def language_of(text: str) -> Language:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from memrecall.agent.dispatch import normalize_tool_name, parse_arguments
 from memrecall.agent.tools.models import GetMemoryDetailInput, SearchMemoriesInput
 from memrecall.errors import InvalidArgument
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 from ..cases import check_each
 

@@ -7,11 +7,10 @@ import pytest
 
 from memrecall.agent import Recaller
 from memrecall.memory import Library
-from memrecall.model.prompts import Language
 from memrecall.model.servers import ServerClient
 from memrecall.scope import Scope
 from memrecall.testing import ScriptedClient, open_library
-from memrecall.types import Keyword, NewMemory, NewMessage, Origin, Role
+from memrecall.types import Keyword, Language, NewMemory, NewMessage, Origin, Role
 
 from ..model.openai_server import ModelServer, serve, tool_call
 from .recall_helpers import ASKED, ASKED_ZH, LIN, hand_off, search, talk

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC
 
 from memrecall.extraction import Known, RuleExtractor, Utterance
-from memrecall.extraction.rules.decisions import apply
+from memrecall.extraction.decisions import apply
 from tests.cases import check_each_async
 
 from .changes_en import CHANGES_EN, Change

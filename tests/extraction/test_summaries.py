@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.extraction import RuleExtractor, Utterance
-from memrecall.extraction.rules.summaries import shorten, summarise
+from memrecall.extraction.summaries import shorten, summarise
 from memrecall.types import Role
 
 from .talking import NOW

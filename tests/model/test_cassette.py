@@ -23,8 +23,7 @@ from hypothesis import strategies as st
 from pydantic import BaseModel
 
 from memrecall.errors import CassetteMismatch, InvalidArgument, ModelFailed
-from memrecall.model import RecordingClient, ReplayClient, Request
-from memrecall.model import cassette_format as canonical
+from memrecall.model import RecordingClient, ReplayClient, Request, cassette
 from memrecall.testing import ScriptedClient, Step, call, calls, fail, repeat, say, think, wait
 
 from ..cases import check_each, check_each_async
@@ -371,8 +370,8 @@ async def test_long_histories_are_not_read_anew_every_time(
         read.append(message)
         return real(message)
 
-    real = canonical.public_message
-    monkeypatch.setattr(canonical, "public_message", plain_message)
+    real = cassette.public_message
+    monkeypatch.setattr(cassette, "public_message", plain_message)
     client = RecordingClient(ScriptedClient([repeat(say("ok"), 100)]), path)
     messages: list[LLMMessage] = [user("长" * 2000)]
     for i in range(100):

@@ -6,7 +6,8 @@ import pytest
 
 from memrecall.errors import NotFound
 from memrecall.model import load_prompt, prompt_name, prompts
-from memrecall.model.prompts import FILE_NAME, Language
+from memrecall.model.prompts import FILE_NAME
+from memrecall.types import Language
 
 SHIPPED: list[tuple[str, Language]] = [
     (match[1], "zh" if match[2] == "zh" else "en")

@@ -310,7 +310,7 @@ class TestStream:
         async def broken(*_: Any) -> None:
             raise ZeroDivisionError("a secret")
 
-        monkeypatch.setattr("memrecall.agent.driver.report", broken)
+        monkeypatch.setattr("memrecall.agent.driver.build_result", broken)
         events = await events_of(ann, {"query": "where does my sister live?"})
         name, data = events[-1]
         assert (name, data["error"]["code"]) == ("error", "INTERNAL")

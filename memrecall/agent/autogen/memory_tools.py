@@ -23,8 +23,8 @@ from memrecall.agent.tools.memories import MemoryChange, RecallAnswer, RecallToo
 from memrecall.agent.tools.table import TOOLS, SchemaTool, tools_for
 from memrecall.errors import MemrecallError, NotFound
 from memrecall.library.library import Library
-from memrecall.model.prompts import Language
 from memrecall.scope import Scope
+from memrecall.types import Language
 
 NAME = "recall"
 DESCRIPTION = TOOLS[NAME].texts("en").description

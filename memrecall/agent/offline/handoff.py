@@ -1,6 +1,6 @@
 """Arguments of the handoff: keys, a summary with quotations, a confidence, a question."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memrecall.agent.offline.phrases import say
@@ -36,22 +36,24 @@ def build_window_handoff(
     language = request.language
     speaker = say(language, message.role if message.role in _ROLES else "somebody")
     text = single_line(message.text, _MAX_QUOTE_LENGTH)
-    return {
-        "reason": say(language, "in_window"),
-        "search_summary": say(language, "summary_in_window", who=speaker, text=text),
-        "relevant_memory_keys": [hit.key for hit in stored],
-        "confidence": _WINDOW_CONFIDENCE,
-        "needs_more_info": False,
-    }
+    summary = say(language, "summary_in_window", who=speaker, text=text)
+    return _fields(say(language, "in_window"), summary, stored, _WINDOW_CONFIDENCE)
 
 
 def build_empty_handoff(request: ParsedRequest) -> dict[str, Any]:
     """Return the handoff for a message that refers to nothing."""
+    language = request.language
+    return _fields(say(language, "nothing_asked"), say(language, "summary_nothing_asked"))
+
+
+def _fields(
+    reason: str, summary: str, evidence: Iterable[Candidate] = (), confidence: float = 0.0
+) -> dict[str, Any]:
     return {
-        "reason": say(request.language, "nothing_asked"),
-        "search_summary": say(request.language, "summary_nothing_asked"),
-        "relevant_memory_keys": [],
-        "confidence": 0.0,
+        "reason": reason,
+        "search_summary": summary,
+        "relevant_memory_keys": [candidate.key for candidate in evidence],
+        "confidence": confidence,
         "needs_more_info": False,
     }
 
@@ -66,14 +68,10 @@ def _evidence_handoff(
     # Statements of the user that may contradict each other: the latest one is valid.
     days = {scored.candidate.day for scored in selection.competing_statements(request)}
     lines += [say(language, "later_wins", when=max(days))] if len(days) > 1 else []
-    return {
-        "reason": say(language, "found", count=len(candidates)),
-        "search_summary": "\n".join([*lines, *_remarks(request, findings)]),
-        "relevant_memory_keys": [candidate.key for candidate in candidates],
-        "confidence": selection.confidence,
-        "needs_more_info": False,
-        "reasoning": _explain_selection(request, findings, candidates),
-    }
+    summary = "\n".join([*lines, *_remarks(request, findings)])
+    reason = say(language, "found", count=len(candidates))
+    reasoning = _explain_selection(request, findings, candidates)
+    return _fields(reason, summary, candidates, selection.confidence) | {"reasoning": reasoning}
 
 
 def _not_found_handoff(
@@ -88,11 +86,9 @@ def _not_found_handoff(
     text = single_line(request.text, _MAX_QUERY_LENGTH)
     lines = [say(language, "summary_not_found", asked=text, queries=query_list)]
     lines += [_quote(request, "closest", hit) for hit in selection.candidates[:1]]
-    return {
-        "reason": say(language, "not_found"),
-        "search_summary": "\n".join([*lines, *_remarks(request, findings)]),
-        "relevant_memory_keys": [],
-        "confidence": round(min(selection.confidence / 2, 0.2), 2),
+    summary = "\n".join([*lines, *_remarks(request, findings)])
+    confidence = round(min(selection.confidence / 2, 0.2), 2)
+    return _fields(say(language, "not_found"), summary, confidence=confidence) | {
         "needs_more_info": True,
         "follow_up_question": _follow_up_question(request),
         "reasoning": say(language, "why_not", count=len(findings.hits)) if findings.hits else None,
@@ -111,13 +107,7 @@ def _failure_handoff(
         summary = say(language, "summary_limited", limit=limit)
     else:
         summary = say(language, "summary_unsearched")
-    return {
-        "reason": say(language, "failed" if codes else "unsearched"),
-        "search_summary": summary,
-        "relevant_memory_keys": [],
-        "confidence": 0.0,
-        "needs_more_info": False,
-    }
+    return _fields(say(language, "failed" if codes else "unsearched"), summary)
 
 
 def _failure_codes(findings: Findings) -> str:
@@ -125,9 +115,10 @@ def _failure_codes(findings: Findings) -> str:
 
 
 def _remarks(request: ParsedRequest, findings: Findings) -> list[str]:
-    remarks = [findings.withheld_notice] if findings.withheld_notice else []
+    language, count = request.language, findings.withheld
+    remarks = [say(language, "withheld", count=count)] if count else []
     if findings.failures:
-        remarks.append(say(request.language, "partly_failed", codes=_failure_codes(findings)))
+        remarks.append(say(language, "partly_failed", codes=_failure_codes(findings)))
     return remarks
 
 

@@ -8,11 +8,11 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from zoneinfo import ZoneInfo
 
-from autogen_core.models import LLMMessage
-
 from memrecall.agent.offline.transcript import read_json_object
 from memrecall.model.offline import RuleAnswer, RuleRequest
+from memrecall.model.protocol import LLMMessage
 from memrecall.text.keywords import extract_keywords
+from memrecall.text.language import language_of
 from memrecall.text.times import find_times
 
 KeywordType = Literal["entity", "action", "concept", "time"]
@@ -91,21 +91,13 @@ def _keyword_type(word: str) -> KeywordType:
 
 _IDENTIFIER_BREAK = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|[_\-./]+")
 _HYPHENATED = re.compile(r"[A-Za-z][a-z]*(?:-[a-z]+)+")
-_NUMBER_SPELLINGS = (
-    ("0", "zero", "零"),
-    ("1", "one", "一"),
-    ("2", "two", "二", "两"),
-    ("3", "three", "三"),
-    ("4", "four", "四"),
-    ("5", "five", "五"),
-    ("6", "six", "六"),
-    ("7", "seven", "七"),
-    ("8", "eight", "八"),
-    ("9", "nine", "九"),
-    ("10", "ten", "十"),
-)
+_NUMBER_TABLE = """
+0 zero 零,1 one 一,2 two 二 两,3 three 三,4 four 四,5 five 五,6 six 六,7 seven 七,8 eight 八
+9 nine 九,10 ten 十
+"""
+_NUMBER_SPELLINGS = [tuple(row.split()) for row in re.split("[,\n]", _NUMBER_TABLE.strip())]
 _NUMBER = re.compile(
-    r"\b(\d{1,2}|zero|one|two|three|four|five|six|seven|eight|nine|ten)\b"
+    rf"\b(\d{{1,2}}|{'|'.join(spellings[1] for spellings in _NUMBER_SPELLINGS)})\b"
     r"|([零一二两三四五六七八九十])(?=[个次天周月年岁本位点号件只条])",
     re.IGNORECASE,
 )
@@ -119,11 +111,9 @@ def expand_terms(query: str) -> tuple[str, ...]:
             continue
         parts = [part for part in _IDENTIFIER_BREAK.split(word) if len(part) > 2]
         terms.update(dict.fromkeys(parts if len(parts) > 1 else ()))
-    has_chinese = any("\u4e00" <= character <= "\u9fff" for character in query)
-    for match in _NUMBER.finditer(query):
-        number = match.group().lower()
-        for spellings in _NUMBER_SPELLINGS:
-            if number in spellings:
-                others = (spellings[0], *spellings[2:]) if has_chinese else spellings[:2]
-                terms.update(dict.fromkeys(other for other in others if other != number))
+    has_chinese = language_of(query) == "zh"
+    for number in (match.group().lower() for match in _NUMBER.finditer(query)):
+        spellings = next((row for row in _NUMBER_SPELLINGS if number in row), ())
+        others = (*spellings[:1], *spellings[2:]) if has_chinese else spellings[:2]
+        terms.update(dict.fromkeys(other for other in others if other != number))
     return tuple(terms)

@@ -1,6 +1,6 @@
 """Texts of the rules in English and Chinese: thoughts, summaries and questions."""
 
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _PHRASES: dict[str, tuple[str, str]] = {
     # Thoughts
@@ -86,6 +86,10 @@ _PHRASES: dict[str, tuple[str, str]] = {
     "partly_failed": (
         "Some searches failed ({codes}): there may be more.",
         "部分搜索失败（{codes}），可能还有更多内容。",
+    ),
+    "withheld": (
+        "Withheld as sensitive, without permission: {count}.",
+        "有 {count} 条敏感记忆因没有权限未显示。",
     ),
     "summary_in_window": (
         "Nothing needs to be recalled: what is meant was said in this conversation. "

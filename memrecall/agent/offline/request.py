@@ -28,12 +28,12 @@ from memrecall.agent.offline.vocabulary import (
     matches_any,
     pattern_ignoring_case,
 )
-from memrecall.model.prompts import Language
 from memrecall.search.request import Mode
 from memrecall.text.keywords import extract_keywords
 from memrecall.text.language import language_of
 from memrecall.text.times import TimeSpan, find_times
 from memrecall.text.tokens import stem, word_coverage
+from memrecall.types import Language
 
 MAX_PARSED_LENGTH = 2_000
 _MAX_QUOTE_LENGTH = 60

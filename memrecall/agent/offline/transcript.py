@@ -1,13 +1,13 @@
 """The tool calls of a recall so far, and the candidates that they returned."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from autogen_core.models import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
-
 from memrecall.budget import Limit
+from memrecall.model.protocol import AssistantMessage, FunctionExecutionResultMessage, LLMMessage
 
 if TYPE_CHECKING:
     from memrecall.agent.prompt_view import Briefing
@@ -58,10 +58,8 @@ class ToolStep:
     @property
     def keys(self) -> set[str]:
         """The keys of the hits, or of the messages around a memory."""
-        neighbors = [
-            row for n in ("before", "after", "sources") for row in _rows(self.answer.get(n))
-        ]
-        return {str(row["memory_key"]) for row in (*self.results, *neighbors)}
+        names = ("results", "before", "after", "sources")
+        return {str(row["memory_key"]) for name in names for row in _rows(self.answer.get(name))}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,10 +83,7 @@ class Transcript:
     @property
     def consecutive_searches(self) -> int:
         """The number of searches since the last other call."""
-        for count, step in enumerate(reversed(self.steps)):
-            if step.tool != SEARCH:
-                return count
-        return len(self.steps)
+        return sum(1 for _ in takewhile(lambda step: step.tool == SEARCH, reversed(self.steps)))
 
     @property
     def refused_searches(self) -> int:
@@ -174,7 +169,7 @@ class Findings:
     candidates: Mapping[str, Candidate]
     next_keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # messages after a key
     failures: tuple[str, ...] = ()  # error codes, in order
-    withheld_notice: str = ""  # what a search said about memories that may not be shown
+    withheld: int = 0  # the number of memories that may not be shown
     successful_searches: int = 0
     stored_count: int = 0  # the number of rows that the searches compared
     # The share of the request that was said about each person.
@@ -183,7 +178,7 @@ class Findings:
     @property
     def hits(self) -> list[Candidate]:
         """The candidates that a search returned, best first."""
-        hits = [candidate for candidate in self.candidates.values() if candidate.is_hit]
+        hits = (candidate for candidate in self.candidates.values() if candidate.is_hit)
         return sorted(hits, key=lambda hit: (-hit.score, hit.rank, hit.key))
 
 
@@ -207,7 +202,7 @@ def collect_findings(transcript: Transcript) -> Findings:
         candidates=candidates,
         next_keys=next_keys,
         failures=tuple(s.error for s in transcript.steps if s.error and s.error in _FAILURE_CODES),
-        withheld_notice=_find_withheld_notice(searches),
+        withheld=max((_count(step.answer.get("withheld")) for step in searches), default=0),
         successful_searches=sum(step.error is None for step in searches),
         stored_count=max((_count(step.answer.get("searched")) for step in searches), default=0),
         coverage_by_person=next(filter(None, map(_coverage_by_person, searches)), {}),
@@ -216,28 +211,34 @@ def collect_findings(transcript: Transcript) -> Findings:
 
 def _coverage_by_person(step: ToolStep) -> dict[str, float]:
     shares = step.answer.get("told_of")
-    if not isinstance(shares, dict):
-        return {}
-    return {str(person): _share(share) for person, share in shares.items()}
+    items = shares.items() if isinstance(shares, dict) else ()
+    return {str(person): _share(share) for person, share in items}
 
 
 def _hit_from_row(row: Mapping[str, Any], rank: int) -> Candidate:
-    parts = (row.get("summary"), row.get("content_preview"))
     sources = row.get("made_from")
     return Candidate(
         key=str(row["memory_key"]),
-        text="\n".join(str(part) for part in parts if part),
+        text=_joined_text(row, "summary", "content_preview"),
         score=_share(row.get("relevance_score")),
         rank=rank,
         is_hit=True,
-        speaker=str(row.get("speaker") or ""),
-        role=str(row.get("role") or ""),
-        created_at=str(row.get("created_at") or ""),
-        kind=str(row.get("kind") or "message"),
-        memory_type=str(row.get("memory_type") or ""),
-        valid_to=str(row.get("valid_to") or ""),
+        speaker=_text(row, "speaker"),
+        role=_text(row, "role"),
+        created_at=_text(row, "created_at"),
+        kind=_text(row, "kind") or "message",
+        memory_type=_text(row, "memory_type"),
+        valid_to=_text(row, "valid_to"),
         source_keys=frozenset(map(str, sources) if isinstance(sources, list) else ()),
     )
+
+
+def _text(row: Mapping[str, Any], name: str) -> str:
+    return str(row.get(name) or "")
+
+
+def _joined_text(row: Mapping[str, Any], *names: str) -> str:
+    return "\n".join(filter(None, (_text(row, name) for name in names)))
 
 
 def _share(value: object) -> float:
@@ -255,45 +256,38 @@ def _rows(value: object) -> list[dict[str, Any]]:
 
 
 def _add_hit(candidates: dict[str, Candidate], hit: Candidate) -> None:
-    """Add a hit; a known one keeps its first score and takes the longer text.
+    """Add a hit, or to one with the same key the longer text; its first score is kept.
 
     The first search asks what the request asks; narrower ones score the same row higher.
     """
-    known = candidates.get(hit.key)
-    if known is None:
-        candidates[hit.key] = hit
-        return
+    first = candidates.get(hit.key, hit)
     candidates[hit.key] = replace(
-        known,
-        text=max(known.text, hit.text, key=len),
-        speaker=known.speaker or hit.speaker,
-        role=known.role or hit.role,
+        first,
+        text=max(first.text, hit.text, key=len),
+        speaker=first.speaker or hit.speaker,
+        role=first.role or hit.role,
     )
 
 
 def _add_content(candidates: dict[str, Candidate], key: str, answer: Mapping[str, Any]) -> None:
-    known = candidates.get(key)
-    if known is not None:
-        content = "\n".join(str(answer[n]) for n in ("summary", "content") if answer.get(n))
-        candidates[key] = replace(known, text=content or known.text)
+    if key in candidates:
+        text = _joined_text(answer, "summary", "content") or candidates[key].text
+        candidates[key] = replace(candidates[key], text=text)
 
 
 def _add_neighbors(candidates: dict[str, Candidate], rows: object) -> tuple[str, ...]:
     """Add the messages around a memory and return their keys, oldest first."""
-    neighbors = [row for row in _rows(rows) if row["memory_key"]]
-    for row in neighbors:
-        key = row["memory_key"]
-        if key not in candidates:
-            candidates[key] = Candidate(
-                key=key,
-                text=str(row.get("content") or ""),
-                score=0.0,
-                speaker=str(row.get("speaker") or ""),
-                created_at=str(row.get("created_at") or ""),
-            )
-    return tuple(row["memory_key"] for row in neighbors)
-
-
-def _find_withheld_notice(searches: Iterable[ToolStep]) -> str:
-    notices = (str(s.answer.get("message") or "") for s in searches if s.answer.get("withheld"))
-    return next(notices, "")
+    neighbors = [
+        Candidate(
+            key=row["memory_key"],
+            text=_text(row, "content"),
+            score=0.0,
+            speaker=_text(row, "speaker"),
+            created_at=_text(row, "created_at"),
+        )
+        for row in _rows(rows)
+        if row["memory_key"]
+    ]
+    for neighbor in neighbors:
+        candidates.setdefault(neighbor.key, neighbor)
+    return tuple(neighbor.key for neighbor in neighbors)

@@ -172,3 +172,51 @@ REQUEST_MARKERS = (
         """
     ),
 )
+
+# People named by a relation. 妈 also matches 妈妈 and 老妈, 姐 matches 姐姐 and 表姐.
+RELATIONS = (
+    english_pattern(
+        """
+        sister,brother,mother,mum,mom,father,dad,wife,husband,son,daughter,uncle,aunt,cousin,niece
+        nephew,grandma,grandmother,grandpa,grandfather,boss,manager,colleague,coworker,neighbour
+        neighbor,friend,roommate,flatmate,landlord,teacher,doctor,partner,girlfriend,boyfriend,kid
+        kids,child,children,baby
+        """
+    ),
+    chinese_pattern(
+        """
+        姐,妹,哥,弟,妈,爸,母亲,父亲,老婆,老公,妻子,丈夫,儿子,女儿,叔,姨,舅,姑,奶奶,爷爷,外婆,外公
+        老板,经理,同事,邻居,朋友,室友,房东,老师,医生,女友,男友,孩子
+        """
+    ),
+)
+DATE_NAMES = english_pattern(
+    """
+    Monday,Tuesday,Wednesday,Thursday,Friday,Saturday,Sunday,January,February,March,April,May,June
+    July,August,September,October,November,December
+    """
+)
+# Statements that something is unknown or undecided.
+UNCERTAIN = (
+    pattern_ignoring_case(
+        r"\b(?:don't|do not|didn't|not)\s+(?:know|remember|sure|decided?|yet)\b",
+        r"\b(?:no idea|haven't|hasn't|forgot|unknown|tbd|to be (?:decided|confirmed))\b",
+    ),
+    chinese_pattern("不知道,不清楚,还没,没定,未定,没说,不确定,没想好,忘了,不记得,待定,没问,没有问"),
+)
+NUMBER_QUESTIONS = (
+    pattern_ignoring_case(
+        r"\bhow\s+(?:many|much|old)\b",
+        r"\b(?:number|phone|price|password|pin|port)\b",
+    ),
+    re.compile("多少|几岁|几点|几号|号码|电话|手机号|价格|密码|端口|账号"),
+)
+_NUMBER_WORDS = """
+one,two,three,four,five,six,seven,eight,nine,ten,eleven,twelve,twenty,thirty,forty,fifty,hundred
+half,dozen,once,twice
+"""
+NUMBERS = re.compile(
+    r"\d|[零一二两三四五六七八九十百千万半][个次天周月年岁本位点号件只条块元毛斤米公分度人家层楼页种双套克]"
+    rf"|\b(?:{alternation(_NUMBER_WORDS)})\b",
+    re.IGNORECASE,
+)

@@ -12,11 +12,11 @@ from memrecall.agent.tools.models import TextAnswer
 from memrecall.errors import Disabled
 from memrecall.library.knowledge import KnowledgeBase
 from memrecall.library.library import Library
-from memrecall.model.prompts import Language
 from memrecall.scope import Permission, Scope
 from memrecall.store.backup.folder import BackupFolder
 from memrecall.store.backup.restore import Backups
 from memrecall.store.workspaces import Workspaces, retry_while_busy
+from memrecall.types import Language
 
 Result = TypeVar("Result")
 Redact = Callable[[str], str]

@@ -7,14 +7,15 @@ from enum import StrEnum
 from functools import cache
 from typing import Any
 
-from autogen_core.tools import ParametersSchema, ToolSchema
 from pydantic import BaseModel, ValidationError
 
 from memrecall.agent.tools.context import ToolContext
 from memrecall.agent.tools.models import ToolOutput
 from memrecall.errors import Disabled, InvalidArgument
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
+from memrecall.model.protocol import ParametersSchema, ToolSchema
 from memrecall.scope import Permission
+from memrecall.types import Language
 
 # The driver sets these fields of `handoff`; models do not see them.
 _HIDDEN_ARGUMENTS = frozenset({"iteration_used", "context_window_used"})

@@ -9,8 +9,6 @@ from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any, NotRequired, TypedDict
 
-from autogen_core import CancellationToken
-from autogen_core.tools import BaseTool, ToolSchema
 from pydantic import BaseModel
 
 from memrecall.agent.conversation import Conversation
@@ -23,10 +21,11 @@ from memrecall.agent.tools.keywords import extract_search_keywords
 from memrecall.agent.tools.search import search_memories
 from memrecall.library.caches import Caches
 from memrecall.library.library import Library
-from memrecall.model.prompts import Language
+from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
 from memrecall.scope import Permission, Scope
 from memrecall.store import UserVersion
 from memrecall.text.language import language_of
+from memrecall.types import Language
 
 EXPANSION = "expand_context_window"
 HANDOFF = "handoff"

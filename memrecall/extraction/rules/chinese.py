@@ -6,7 +6,6 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import ClassVar
 
-from memrecall.extraction.protocol import MemoryType
 from memrecall.extraction.rules.chinese_words import (
     ZH,
     has_more_than_time,
@@ -19,20 +18,23 @@ from memrecall.extraction.rules.chinese_words import (
 )
 from memrecall.extraction.rules.clauses import (
     asserted_clauses,
-    is_hypothetical,
     read_clause,
     split_clauses,
     strip_opening,
 )
 from memrecall.extraction.rules.dates import find_statement_times, has_time, is_ahead
 from memrecall.extraction.rules.instructions import Order, read_order
-from memrecall.extraction.rules.matching import match_first
+from memrecall.extraction.rules.matching import (
+    as_former,
+    match_first,
+    match_introduction,
+    match_slot,
+)
 from memrecall.extraction.rules.reader import SentenceReader
 from memrecall.extraction.rules.sentences import Sentence
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
-    DateStyle,
     FactMatch,
     Person,
     ReferenceTime,
@@ -41,14 +43,14 @@ from memrecall.extraction.rules.statements import (
     Tense,
     VerbPhrase,
 )
-from memrecall.model.prompts import Language
 from memrecall.text.normalize import replace_characters
 from memrecall.text.times import find_times
+from memrecall.types import Language
 
 _NEEDS_SUBJECT = frozenset({"event", "plan", "habit", "decision"})
 _TASTE_SLOTS = frozenset({"likes", "avoids", "hobby"})
 _STEP_SLOTS = frozenset({"home", "employer", "school", "marital_status", "job", "family", "age"})
-_HABIT_SLOTS = (None, "uses", "learning", "hobby")
+_HABIT_SLOTS = frozenset({"uses", "learning", "hobby"})
 _MAX_ADVERBIALS = 16
 _MAX_TIME = 40
 # Only the position of a time matters where this is used.
@@ -87,20 +89,16 @@ class ChineseReader(SentenceReader):
         for statement in super().read(replace(sentence, text=folded), speaker, time):
             yield replace(statement, text=statement.text.translate(original))
 
-    def prepare(self, text: str, previous: str) -> tuple[str, str]:
-        """Drop opening words, and say that a new firm is where somebody works."""
+    def _prepare(self, text: str, previous: str) -> tuple[str, str]:
         text = strip_opening(ZH, text.strip())
         text = ZH.pattern("went_to_firm").sub(r"\g<who>去了\g<firm>工作", text)
         if ZH.search("new_job", f"{replace_characters(previous)}，{text}"):
             text = ZH.pattern("at_firm").sub(_add_work, text)
         return text, text
 
-    def read_clauses(
+    def _read_clauses(
         self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
     ) -> Iterator[Statement]:
-        """Yield the statements of a sentence; most clauses may leave out their subject."""
-        if is_hypothetical(ZH, text):
-            return
         subject: Clause | None = None
         last: Statement | None = None
         has_other_topic = False
@@ -108,13 +106,13 @@ class ChineseReader(SentenceReader):
         clauses = list(split_clauses(ZH, text))
         for piece in map(_turn_round, asserted_clauses(ZH, clauses, text, is_question=is_question)):
             if order := read_order(ZH, piece):
-                yield self.state_order(order, speaker.person("zh"))
+                yield self._state_order(order, speaker.person("zh"))
                 continue
             clause = _read_clause(piece, people)
             has_other_topic = has_other_topic and clause is None
             naming = _read_naming(piece, last) if clause is None else None
             if clause := clause or naming:
-                statement = self._state(clause, speaker, time)
+                statement = self._state_clause(clause, speaker, time)
             elif has_other_topic:
                 continue
             else:
@@ -128,10 +126,10 @@ class ChineseReader(SentenceReader):
                 last = last if naming is not None else statement
                 yield statement
 
-    def _state(
+    def _state_clause(
         self, clause: Clause, speaker: SpeakerContext, time: ReferenceTime
     ) -> Statement | None:
-        return self.state(clause, _read_phrase(clause, time), speaker, time)
+        return self._state(clause, _read_phrase(clause, time), speaker, time)
 
     def _complete(
         self, piece: str, subject: Clause | None, speaker: SpeakerContext, time: ReferenceTime
@@ -139,100 +137,55 @@ class ChineseReader(SentenceReader):
         """Read a clause without a subject: about a thing, the previous subject or the speaker."""
         if match := ZH.fullmatch("free_thing", piece):
             thing = Clause("thing", match["predicate"], noun=match["noun"])
-            if statement := self._state(thing, speaker, time):
+            if statement := self._state_clause(thing, speaker, time):
                 return thing, statement
         person = subject if subject and subject.kind != "thing" else Clause("self", "")
         clause = replace(person, predicate=piece, lead="", elided=True)
         phrase = _read_phrase(clause, time)
-        statement = self.state(clause, phrase, speaker, time)
+        statement = self._state(clause, phrase, speaker, time)
         is_step = statement is not None and statement.memory_type in _NEEDS_SUBJECT
         # 锅炉保养过了 is not about the speaker.
         return clause, None if is_step and starts_with_noun(phrase.core) else statement
 
-    def match_clause(
+    def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
     ) -> FactMatch | None:
-        """Return what a clause says, if it is a lasting fact."""
         if clause.kind == "thing":
             bare = replace(clause, predicate=ZH.remove("particles", clause.predicate))
             return _match_thing(bare, time)
-        match = _match_introduction(clause, phrase) if clause.kind == "kin" else None
+        match = None
+        if clause.kind == "kin":
+            is_called = "叫" in phrase.core[:3]
+            match = match_introduction(ZH, clause, phrase, lambda name: is_called or is_name(name))
         return match or _match_person(phrase, clause, time)
 
-    def write(
+    def _write(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
     ) -> str:
-        """Return the clause as a sentence in the third person."""
         me = speaker.person("zh")
         if clause.kind == "thing":
             particle = "" if clause.noun.startswith("最") else "的"
             owner = me.label + particle if clause.is_own else ""
             text = re.sub("^[:：]", "是", phrase.text[len(clause.lead) :])
-            return self.tidy(
-                f"{clause.lead}{owner}{self.third_person(clause.noun, me, own=False)}"
-                f"{self.third_person(text, me, own=False)}"
+            return self._tidy(
+                f"{clause.lead}{owner}{self._third_person(clause.noun, me, own=False)}"
+                f"{self._third_person(text, me, own=False)}"
             )
-        person = self.find_person(clause, speaker)
-        text = self.third_person(phrase.text, me, own=clause.kind == "self")
+        person = self._find_person(clause, speaker)
+        text = self._third_person(phrase.text, me, own=clause.kind == "self")
         verb = "是" if ZH.fullmatch("bare_origin", text) else ""
-        return self.tidy((person.label if person else "") + verb + text)
+        return self._tidy((person.label if person else "") + verb + text)
 
-    def write_decision(self, choice: str, me: Person) -> str:
-        """Return 用户决定…."""
-        return self.tidy(f"{me.label}决定{choice}")
-
-    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
-        """Return 用户要求提醒…, and of what."""
-        about = self.third_person(re.sub("^.*?提醒我", "", order.text), me, own=True)
-        return self.tidy(f"{me.label}要求提醒{about}"), about
-
-    def write_order(self, order: Order, me: Person) -> str:
-        """Return 用户希望助手…."""
+    def _phrase_order(self, order: Order, me: Person) -> str:
         action = re.sub("我们|我", me.label, ZH.rewrite("order", order.text))
-        if order.kind == "when_i" and action.startswith(me.label):
-            action = f"在{action}"
-        return f"{me.label}希望助手{action}"
+        is_condition = order.kind == "when_i" and action.startswith(me.label)
+        return f"在{action}" if is_condition else action
 
-    def third_person(self, text: str, me: Person, *, own: bool) -> str:
-        """Replace first persons: 自己 in a clause about the speaker, else the speaker."""
+    def _third_person(self, text: str, me: Person, *, own: bool) -> str:
         owner = "自己的" if own else f"{me.label}的"
         text = ZH.pattern("my").sub(owner, text)
         text = ZH.pattern("my_kin").sub("" if own else owner, text)
         return ZH.pattern("first_person").sub("自己" if own else me.label, text)
-
-    def tidy(self, text: str) -> str:
-        """Return the text as one sentence."""
-        flat = re.sub(r"\s+", " ", text).strip(" ，,、;；:：")
-        return flat.rstrip("。.！!？?…~～") + "。"
-
-    def kin_person(self, clause: Clause, me: Person) -> Person:
-        """Return 用户的妹妹小雨."""
-        label = f"{me.label}的{clause.noun}"
-        return Person(f"{label}{clause.name}", clause.name or label)
-
-    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
-        """Return 小雨 of 我妹妹叫小雨."""
-        is_introduction = match.rule.about_speaker and clause.kind in ("kin", "thing")
-        return Person(match.value, match.value) if is_introduction else None
-
-    def topic_clause(self, topic: str) -> str:
-        """Return the topic as a clause about the speaker."""
-        return topic if re.match("我|[^我]{0,6}我", topic) else f"我{topic}"
-
-    def topic_slot(self, topic: str) -> str | None:
-        """Return the slot of 我的地址."""
-        return ZH.mapping("slots").get(re.sub("^我?的?", "", topic))
-
-    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
-        """Keep recurring times in habits and tastes, and weekdays in a profile."""
-        rule = match.rule
-        if rule.field == "age":
-            return "none"
-        if rule.field in ("birthday", "anniversary"):
-            return "relative"
-        if rule.memory_type == "user_profile":
-            return "steady"
-        return "relative" if rule.memory_type in ("habit", "user_preference") else "all"
 
 
 def _add_work(match: re.Match[str]) -> str:
@@ -309,18 +262,6 @@ def _has_happened(text: str, time: ReferenceTime) -> bool:
     return bool(re.search("[了过]", ZH.remove("not_over", text))) and not is_to_come
 
 
-def _match_introduction(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
-    """Return the fact about the speaker in 我妹妹叫小雨."""
-    rule = ZH.fact("introduction")
-    match = rule.pattern.match(phrase.core)
-    if match is None or ("叫" not in phrase.core[:3] and not is_name(match["value"])):
-        return None
-    noun = clause.noun.removeprefix("一只")
-    is_single = noun in ZH.words("single_kin")
-    field = "pet" if noun in ZH.words("pets") else noun if is_single else rule.field
-    return FactMatch(replace(rule, field=field), match["value"])
-
-
 def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> FactMatch | None:
     """Return what a predicate says about a person, if it is a lasting fact."""
     match = _match_lasting(phrase, clause, time)
@@ -328,10 +269,9 @@ def _match_person(phrase: VerbPhrase, clause: Clause, time: ReferenceTime) -> Fa
     if is_denied_taste and ZH.search("for_once", phrase.text):
         return None
     if match and phrase.ended:
-        rule = replace(match.rule, field=None, memory_type="event")
-        return replace(match, rule=rule, negated=True, ended=True)
+        return as_former(match)
     is_habit = phrase.habitual and has_more_than_time(phrase.core)
-    if is_habit and (match is None or match.rule.field in _HABIT_SLOTS[1:]):
+    if is_habit and (match is None or match.rule.field in _HABIT_SLOTS):
         rule = ZH.fact("habit")
         return FactMatch(rule, phrase.core, negated=bool(re.match("不|没|从不", phrase.core)))
     return match or _match_step(phrase, time)
@@ -377,7 +317,8 @@ def _match_first(
 
 def _match_thing(clause: Clause, time: ReferenceTime) -> FactMatch | None:
     """Return what a clause says about something of the speaker's or of nobody's."""
-    if clause.is_own and (match := _match_slot(clause)):
+    phrase = VerbPhrase(clause.predicate, clause.predicate, "present")
+    if clause.is_own and (match := match_slot(ZH, clause.noun, phrase)):
         return match
     is_dated = ZH.fullmatch("appointment_noun", clause.noun) or ZH.search(
         "expiry", clause.predicate
@@ -392,24 +333,6 @@ def _match_thing(clause: Clause, time: ReferenceTime) -> FactMatch | None:
     if setting and is_technical and not ZH.match("appointment_noun", noun):
         return FactMatch(replace(rule, field=noun), setting["value"])
     return _match_noun(replace(clause, noun=noun), time) if clause.is_own else None
-
-
-def _match_slot(clause: Clause) -> FactMatch | None:
-    """Match a noun of a profile slot, or a favourite."""
-    favourite = ZH.fullmatch("favourite", clause.noun)
-    slot = ZH.mapping("slots").get(ZH.remove("slot_adjective", clause.noun))
-    rule = ZH.fact("slot_value")
-    match = rule.pattern.match(clause.predicate)
-    if match is None or not (favourite or slot):
-        return None
-    if slot == "phone" and not ZH.search("phone_number", match["value"]):
-        return None  # A phone, not its number.
-    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
-    field = slot
-    if favourite:
-        memory_type, field = "user_preference", f"最喜欢的{favourite['what']}"
-    rule = replace(rule, memory_type=memory_type, field=field)
-    return FactMatch(rule, match["value"].strip(), bool(match["neg"]))
 
 
 def _match_scheduled(clause: Clause, time: ReferenceTime) -> FactMatch | None:

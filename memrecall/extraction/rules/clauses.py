@@ -1,7 +1,7 @@
 """Clauses of a sentence: where they end, what they assert and what they are about."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 from memrecall.extraction.rules.statements import Clause
 from memrecall.extraction.rules.tables import LanguageTable
@@ -26,15 +26,12 @@ def split_clauses(table: LanguageTable, text: str) -> Iterator[str]:
             yield bare
 
 
-def is_hypothetical(table: LanguageTable, text: str) -> bool:
-    """Return True if a sentence only supposes or jokes."""
-    return bool(table.search("supposition", text) or table.search("joke", text))
-
-
 def asserted_clauses(
     table: LanguageTable, clauses: list[str], text: str, *, is_question: bool
 ) -> Iterator[str]:
     """Yield the clauses that a sentence asserts: no questions, guesses, requests or reports."""
+    if table.search("supposition", text) or table.search("joke", text):
+        return
     if is_question and clauses:
         last = clauses[-1]
         is_tag = table.search("tag_question", last) or table.search("tag_question", text)
@@ -97,16 +94,6 @@ def _lead_ends(table: LanguageTable, text: str) -> list[int]:
     ends = [0]
     for start in ends:
         if start < _MAX_LEAD and step.match(text, start):
-            last = min(start + _MAX_LEAD_STEP, len(text))
-            ends += _step_ends(step, text, start, last, ends)
+            reach = range(start + 1, min(start + _MAX_LEAD_STEP, len(text)) + 1)
+            ends += [end for end in reach if end not in ends and step.fullmatch(text, start, end)]
     return sorted(ends)
-
-
-def _step_ends(
-    step: re.Pattern[str], text: str, start: int, last: int, known: Iterable[int]
-) -> list[int]:
-    return [
-        end
-        for end in range(start + 1, last + 1)
-        if end not in known and step.fullmatch(text, start, end)
-    ]

@@ -5,10 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
-from memrecall.extraction.protocol import MemoryType
 from memrecall.extraction.rules.clauses import (
     asserted_clauses,
-    is_hypothetical,
     read_clause,
     split_clauses,
     strip_opening,
@@ -24,12 +22,16 @@ from memrecall.extraction.rules.english_grammar import (
     verb_form,
 )
 from memrecall.extraction.rules.instructions import Order
-from memrecall.extraction.rules.matching import match_first
+from memrecall.extraction.rules.matching import (
+    as_former,
+    match_first,
+    match_introduction,
+    match_slot,
+)
 from memrecall.extraction.rules.reader import SentenceReader
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
-    DateStyle,
     FactMatch,
     FactPattern,
     Person,
@@ -38,7 +40,7 @@ from memrecall.extraction.rules.statements import (
     Statement,
     VerbPhrase,
 )
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 _LASTING = frozenset({"user_profile", "user_preference", "relationship", "habit", "general"})
 _PERSONAL = frozenset({"user_profile", "user_preference", "relationship"})
@@ -53,8 +55,7 @@ class EnglishReader(SentenceReader):
     table = EN
     relations = RelationReader(EN)
 
-    def prepare(self, text: str, previous: str) -> tuple[str, str]:
-        """Write out contractions and drop opening words."""
+    def _prepare(self, text: str, previous: str) -> tuple[str, str]:
         full = expand_contractions(text)
         bare = strip_opening(EN, full)
         # "I am now at Meta" is about work; after a change of jobs it is so without "now" too.
@@ -62,13 +63,10 @@ class EnglishReader(SentenceReader):
             return EN.pattern("at_firm").sub("I work at ", bare), full
         return EN.pattern("now_at_firm").sub("I now work at ", bare), full
 
-    def read_clauses(
+    def _read_clauses(
         self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
     ) -> Iterator[Statement]:
-        """Yield the statements of a sentence; a clause may leave out its subject."""
         text = _unfold_appositions(text)
-        if is_hypothetical(EN, text):
-            return
         previous: Clause | None = None
         previous_phrase: VerbPhrase | None = None
         clauses = _join_infinitives(split_clauses(EN, text))
@@ -81,93 +79,57 @@ class EnglishReader(SentenceReader):
             if clause is None:
                 continue
             previous_phrase = read_verb_phrase(clause.predicate, clause.lead)
-            if statement := self.state(clause, previous_phrase, speaker, time):
+            if statement := self._state(clause, previous_phrase, speaker, time):
                 yield statement
 
-    def match_clause(
+    def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
     ) -> FactMatch | None:
-        """Return what a clause says, if it is a lasting fact."""
         if clause.kind == "thing":
             return _match_thing(clause, phrase, time)
-        match = _match_introduction(clause, phrase) if clause.kind == "kin" else None
+        match = None
+        if clause.kind == "kin":
+            match = match_introduction(EN, clause, phrase, lambda name: True)
         match = match or _match_person(phrase, time, is_self=clause.kind == "self")
         return None if match and _is_doubtful(clause, match, speaker) else match
 
-    def write(
+    def _write(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
     ) -> str:
-        """Return the clause as a sentence in the third person."""
         me = speaker.person("en")
         own = clause.kind == "self"
         body = conjugate(phrase.text, past=phrase.tense == "past") if own else phrase.text
         body = to_third_person(body, me.label, own=own)
-        person = self.find_person(clause, speaker)
+        person = self._find_person(clause, speaker)
         owner = {"the": "The", "": ""}.get(clause.owner, f"{me.label}'s")
         subject = (
-            person.label if person else f"{owner} {self.third_person(clause.noun, me, own=False)}"
+            person.label if person else f"{owner} {self._third_person(clause.noun, me, own=False)}"
         )
         if match.rule.field == "age" and EN.fullmatch("bare_age", body):
             body += " years old"
         lead = to_third_person(clause.lead, me.label, own=own)
         lead = f"on {lead}" if EN.fullmatch("weekdays", lead) else lead[:1].lower() + lead[1:]
-        return self.tidy(f"{subject} {body} {lead}")
+        return self._tidy(f"{subject} {body} {lead}")
 
-    def write_decision(self, choice: str, me: Person) -> str:
-        """Return "User decided to …"."""
-        return self.tidy(f"{me.label} decided to {to_third_person(choice, me.label, own=True)}")
+    def _phrase_order(self, order: Order, me: Person) -> str:
+        action = order.action
+        if order.kind == "wish":
+            action = re.sub(r"^you\b", "the assistant", action)
+        action = re.sub(
+            r"^(when(?:ever)?) you (\w+)",
+            lambda match: f"{match[1]} it {third_person(match[2])}",
+            action,
+            flags=re.IGNORECASE,
+        )
+        text = EN.rewrite("order", action)
+        if order.kind == "whenever":
+            text = f"follow this: {text}"
+        elif not re.match(r"[A-Z]{2}|I\b", text):
+            text = text[:1].lower() + text[1:]
+        return to_third_person(text, me.label, own=True)
 
-    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
-        """Return "User wants to be reminded …", and of what."""
-        about = re.sub("^remind me ", "", order.action, flags=re.IGNORECASE)
-        about = to_third_person(about, me.label, own=True)
-        return self.tidy(f"{me.label} wants to be reminded {about}"), about
-
-    def write_order(self, order: Order, me: Person) -> str:
-        """Return "User wants the assistant to …"."""
-        action = to_third_person(_phrase_order(order), me.label, own=True)
-        wants = "would prefer that" if order.kind == "wish" else "wants the assistant to"
-        return f"{me.label} {wants} {action}"
-
-    def third_person(self, text: str, me: Person, *, own: bool) -> str:
-        """Return the text with its first persons replaced."""
+    def _third_person(self, text: str, me: Person, *, own: bool) -> str:
         return to_third_person(text, me.label, own=own)
-
-    def tidy(self, text: str) -> str:
-        """Return the text as one sentence."""
-        flat = re.sub(r"\s+", " ", text).strip(" ,;:-–")
-        flat = re.sub(r" ([,.;:!?])", r"\1", flat)
-        return (flat[:1].upper() + flat[1:] if flat[:1].isascii() else flat).rstrip(".!?…") + "."
-
-    def kin_person(self, clause: Clause, me: Person) -> Person:
-        """Return "User's sister Anna"."""
-        label = f"{me.label}'s {clause.noun} {clause.name}".strip()
-        return Person(label, clause.name or f"{me.key}'s {clause.noun.split()[-1]}")
-
-    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
-        """Return Carlos of "my husband's name is Carlos"."""
-        kin = self.relations.named_kin(clause, match)
-        return Person(f"{me.label}'s {kin[0]} {kin[1]}", kin[1]) if kin else None
-
-    def topic_clause(self, topic: str) -> str:
-        """Return the topic as it is."""
-        return topic
-
-    def topic_slot(self, topic: str) -> str | None:
-        """Return the slot of "my old address"."""
-        own = re.fullmatch(r"(?:my|our) (?:old |current |former )?(.+)", topic, re.IGNORECASE)
-        match = _match_slot(own[1].lower(), read_verb_phrase("is x")) if own else None
-        return match.rule.field if match else None
-
-    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
-        """Keep recurring times in habits and tastes, and weekdays in a profile."""
-        rule = match.rule
-        if rule.field and rule.field.endswith(("birthday", "anniversary")):
-            return "relative"
-        if phrase.tense == "present" and rule.memory_type in ("habit", "user_preference"):
-            return "relative"
-        is_profile = phrase.tense == "present" and rule.memory_type == "user_profile"
-        return "steady" if is_profile else "all"
 
 
 def _unfold_appositions(text: str) -> str:
@@ -225,47 +187,20 @@ def _is_doubtful(clause: Clause, match: FactMatch, speaker: SpeakerContext) -> b
     return not is_known and clause.name.split()[0] not in speaker.capitalized
 
 
-def _phrase_order(order: Order) -> str:
-    """Return an instruction as what the assistant should do: "not use emojis"."""
-    action = order.action
-    if order.kind == "wish":
-        action = re.sub(r"^you\b", "the assistant", action)
-    action = re.sub(
-        r"^(when(?:ever)?) you (\w+)",
-        lambda match: f"{match[1]} it {third_person(match[2])}",
-        action,
-        flags=re.IGNORECASE,
-    )
-    text = EN.rewrite("order", action)
-    if re.match(r"no ", text, re.IGNORECASE):
-        text = "use " + text[0].lower() + text[1:]
-    if order.kind == "whenever":
-        return f"follow this: {text}"
-    return text if re.match(r"[A-Z]{2}|I\b", text) else text[:1].lower() + text[1:]
-
-
-def _match_introduction(clause: Clause, phrase: VerbPhrase) -> FactMatch | None:
-    """Return the fact about the speaker in "my sister is Anna"."""
-    rule = EN.fact("introduction")
-    match = rule.pattern.match(phrase.core)
-    if match is None or phrase.tense != "present":
-        return None
-    noun = clause.noun.split()[-1]
-    is_single = clause.noun in EN.words("single_kin")
-    field = "pet" if noun in EN.words("pets") else noun if is_single else rule.field
-    return FactMatch(replace(rule, field=field), match["value"], phrase.negated)
-
-
 def _match_person(phrase: VerbPhrase, time: ReferenceTime, *, is_self: bool) -> FactMatch | None:
     """Return what a predicate says about a person, if it is a lasting fact."""
     if phrase.tense == "unreal":
         wish = replace(phrase, tense="present")
         return match_first(EN.facts("wishes"), wish, time) if phrase.modal == "would" else None
-    if phrase.negated and (denial := match_first(_denials(phrase), phrase, time)):
+    # "I cannot have dairy" is about food, "I do not have a car" is not.
+    denials = EN.facts("cannot", "denied") if phrase.modal == "cannot" else EN.facts("denied")
+    if phrase.negated and (denial := match_first(denials, phrase, time)):
         is_passing = EN.search("for_once", phrase.timing)
         return None if is_passing else replace(denial, negated=True, ended=phrase.ended)
     if phrase.ended and phrase.tense == "past":
-        return _match_former(phrase, time)
+        present = replace(phrase, tense="present")
+        match = match_first(EN.facts("profile", "tastes"), present, time)
+        return as_former(match) if match else None
     match = _match_scheduled_step(phrase, time) or match_first(EN.facts("profile"), phrase, time)
     if is_self and match is None:
         match = match_first(EN.facts("self_name"), phrase, time)
@@ -276,11 +211,6 @@ def _match_person(phrase: VerbPhrase, time: ReferenceTime, *, is_self: bool) -> 
     return _apply_negation(match, phrase) if match else None
 
 
-def _denials(phrase: VerbPhrase) -> tuple[FactPattern, ...]:
-    # "I cannot have dairy" is about food, "I do not have a car" is not.
-    return EN.facts("cannot", "denied") if phrase.modal == "cannot" else EN.facts("denied")
-
-
 def _match_scheduled_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
     """Match a present tense with a time to come: "she is getting married in July"."""
     if phrase.tense != "present" or phrase.modal or EN.match("steady", phrase.core):
@@ -288,16 +218,6 @@ def _match_scheduled_step(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch 
     if phrase.habitual or not is_ahead(phrase.timing, time):
         return None
     return match_first(EN.facts("progressive" if phrase.progressive else "timetable"), phrase, time)
-
-
-def _match_former(phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
-    """Match "I used to live there": it fills no slot, and it is over."""
-    present = replace(phrase, tense="present")
-    match = match_first(EN.facts("profile", "tastes"), present, time)
-    if match is None:
-        return None
-    rule = replace(match.rule, field=None, memory_type="event")
-    return replace(match, rule=rule, negated=True, ended=True)
 
 
 def _match_habit(phrase: VerbPhrase) -> FactMatch | None:
@@ -333,7 +253,7 @@ def _apply_negation(match: FactMatch, phrase: VerbPhrase) -> FactMatch | None:
 def _match_thing(clause: Clause, phrase: VerbPhrase, time: ReferenceTime) -> FactMatch | None:
     """Return what a clause says about "my …", "our …" or "the …"."""
     noun = clause.noun.lower()
-    if clause.is_own and (match := _match_slot(noun, phrase) or _match_condition(noun, phrase)):
+    if clause.is_own and (match := match_slot(EN, noun, phrase) or _match_condition(noun, phrase)):
         return match
     if EN.fullmatch("appointment_noun", noun):
         if cancelled := match_first(EN.facts("cancelled"), phrase, time):
@@ -351,28 +271,6 @@ def _match_thing(clause: Clause, phrase: VerbPhrase, time: ReferenceTime) -> Fac
         match = match_first(EN.facts("past_steps"), phrase, time)
         return match and replace(match, negated=phrase.negated)
     return None
-
-
-def _match_slot(noun: str, phrase: VerbPhrase) -> FactMatch | None:
-    """Match a noun of a profile slot, or a favourite: "my sister's birthday is …"."""
-    of_kin = EN.fullmatch("noun_of_kin", noun)
-    name = EN.remove("slot_time", of_kin["what"] if of_kin else noun)
-    favourite = EN.fullmatch("favourite", name)
-    slot = EN.mapping("slots").get(EN.remove("slot_adjective", name))
-    rule = EN.fact("slot_value")
-    match = rule.pattern.match(phrase.core)
-    if match is None or phrase.tense == "unreal" or not (favourite or slot):
-        return None
-    if slot == "phone" and not EN.search("phone_number", match["value"]):
-        return None  # A phone, not its number.
-    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
-    field = slot
-    if favourite:
-        memory_type = "user_preference"
-        field = f"favourite {next(filter(None, favourite.groupdict().values()))}"
-    if of_kin:
-        memory_type, field = "relationship", f"{of_kin['who'].lower()}'s {field}"
-    return _fill(replace(rule, memory_type=memory_type, field=field), match, phrase)
 
 
 def _match_condition(noun: str, phrase: VerbPhrase) -> FactMatch | None:

@@ -1,17 +1,19 @@
 """Matching of fact patterns against the verb phrase of a clause."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
+from memrecall.extraction.protocol import MemoryType
 from memrecall.extraction.rules.dates import find_statement_times, has_time
 from memrecall.extraction.rules.statements import (
+    Clause,
     FactMatch,
     FactPattern,
     ReferenceTime,
     VerbPhrase,
 )
-from memrecall.extraction.rules.tables import load_table
+from memrecall.extraction.rules.tables import LanguageTable, load_table
 
 _SHARED = load_table("shared")
 _STEPS = frozenset({"plan", "event", "decision"})
@@ -73,3 +75,52 @@ def assign_device_slot(match: FactMatch, noun: str) -> FactMatch:
         if is_device and not _SHARED.search("one_of_several", match.value):
             return replace(match, rule=replace(rule, field=slot))
     return match
+
+
+def find_slot(table: LanguageTable, noun: str) -> tuple[MemoryType, str] | None:
+    """Return the memory type and slot that a noun names: "birthday", "sister's favourite tea"."""
+    of_kin = table.fullmatch("noun_of_kin", noun)
+    name = table.remove("slot_time", of_kin["what"] if of_kin else noun)
+    slot = table.mapping("slots").get(table.remove("slot_adjective", name))
+    memory_type: MemoryType = "plan" if slot == "goal" else "user_profile"
+    if favourite := table.fullmatch("favourite", name):
+        what = next(filter(None, favourite.groupdict().values()))
+        memory_type, slot = "user_preference", table.write("favourite_slot", what=what)
+    if slot is None:
+        return None
+    return ("relationship", f"{of_kin['who'].lower()}'s {slot}") if of_kin else (memory_type, slot)
+
+
+def match_slot(table: LanguageTable, noun: str, phrase: VerbPhrase) -> FactMatch | None:
+    """Match "my … is …" for a noun that names a slot."""
+    rule = table.fact("slot_value")
+    match = rule.pattern.match(phrase.core) if phrase.tense in rule.tenses else None
+    named = find_slot(table, noun) if match else None
+    if match is None or named is None:
+        return None
+    memory_type, slot = named
+    if slot == "phone" and not table.search("phone_number", match["value"]):
+        return None  # A phone, not its number.
+    negated = phrase.negated or bool(match.groupdict().get("neg"))
+    rule = replace(rule, memory_type=memory_type, field=slot)
+    return FactMatch(rule, match["value"].strip(), negated)
+
+
+def match_introduction(
+    table: LanguageTable, clause: Clause, phrase: VerbPhrase, is_name: Callable[[str], bool]
+) -> FactMatch | None:
+    """Match "my sister is Anna", a fact about the speaker."""
+    rule = table.fact("introduction")
+    match = rule.pattern.match(phrase.core)
+    if match is None or phrase.tense not in rule.tenses or not is_name(match["value"]):
+        return None
+    noun = clause.noun.removeprefix("一只")
+    field = noun if noun in table.words("single_kin") else rule.field
+    field = "pet" if noun.split()[-1] in table.words("pets") else field
+    return FactMatch(replace(rule, field=field), match["value"], phrase.negated)
+
+
+def as_former(match: FactMatch) -> FactMatch:
+    """Return a match as something that is over: it fills no slot."""
+    rule = replace(match.rule, field=None, memory_type="event")
+    return replace(match, rule=rule, negated=True, ended=True)

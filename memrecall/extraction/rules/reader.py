@@ -1,5 +1,6 @@
 """The reading of sentences: from clauses to statements in the third person."""
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,13 +14,14 @@ from memrecall.extraction.rules.instructions import (
     read_order,
     read_remember,
 )
-from memrecall.extraction.rules.matching import assign_device_slot
+from memrecall.extraction.rules.matching import assign_device_slot, find_slot
 from memrecall.extraction.rules.sentences import Sentence, is_balanced
 from memrecall.extraction.rules.stated_relations import RelationReader
 from memrecall.extraction.rules.statements import (
     Clause,
     DateStyle,
     FactMatch,
+    FactPattern,
     Person,
     ReferenceTime,
     SpeakerContext,
@@ -28,7 +30,7 @@ from memrecall.extraction.rules.statements import (
     VerbPhrase,
 )
 from memrecall.extraction.rules.tables import LanguageTable
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 
 class SentenceReader(ABC):
@@ -42,88 +44,60 @@ class SentenceReader(ABC):
         self, sentence: Sentence, speaker: SpeakerContext, time: ReferenceTime
     ) -> Iterator[Statement]:
         """Yield what a sentence states, clause by clause."""
-        text, written = self.prepare(sentence.text, speaker.previous)
+        text, written = self._prepare(sentence.text, speaker.previous)
         me = speaker.person(self.language)
         if topic := read_forget(self.table, text):
             yield from self._retract(topic, speaker, time)
         elif order := read_order(self.table, text) or read_order(self.table, written):
-            yield self.state_order(order, me)
+            yield self._state_order(order, me)
         elif choice := read_choice(self.table, text):
-            yield self._own(me, self.write_decision(choice, me), "decision", choice, "future")
+            text = self._template("decision", me, self._third_person(choice, me, own=True))
+            yield self._own(me, text, "decision", choice, "future")
         elif not sentence.is_question and (effect := self._read_effect(text, me)):
             yield effect
         else:
             yield from self._read_remembered(text, sentence, speaker, time)
 
     @abstractmethod
-    def prepare(self, text: str, previous: str) -> tuple[str, str]:
+    def _prepare(self, text: str, previous: str) -> tuple[str, str]:
         """Return the normalized sentence, and the same with its opening words."""
 
     @abstractmethod
-    def read_clauses(
+    def _read_clauses(
         self, text: str, speaker: SpeakerContext, time: ReferenceTime, *, is_question: bool
     ) -> Iterator[Statement]:
         """Yield the statements of the clauses of a sentence."""
 
     @abstractmethod
-    def write_decision(self, choice: str, me: Person) -> str:
-        """Return the sentence that the speaker decided something."""
-
-    @abstractmethod
-    def write_order(self, order: Order, me: Person) -> str:
-        """Return the sentence that the speaker wants the assistant to do something."""
-
-    @abstractmethod
-    def write_reminder(self, order: Order, me: Person) -> tuple[str, str]:
-        """Return the sentence about a reminder, and what it is about."""
-
-    @abstractmethod
-    def write(
-        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
-    ) -> str:
-        """Return the clause as a sentence that does not depend on who says it."""
-
-    @abstractmethod
-    def third_person(self, text: str, me: Person, *, own: bool) -> str:
-        """Return the text with its first persons replaced."""
-
-    @abstractmethod
-    def tidy(self, text: str) -> str:
-        """Return the text as one sentence with its full stop."""
-
-    @abstractmethod
-    def match_clause(
+    def _match_clause(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
     ) -> FactMatch | None:
         """Return what a clause says, if it is a lasting fact."""
 
     @abstractmethod
-    def kin_person(self, clause: Clause, me: Person) -> Person:
-        """Return the relative, colleague or pet that a clause is about."""
+    def _write(
+        self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, match: FactMatch
+    ) -> str:
+        """Return the clause as a sentence that does not depend on who says it."""
 
     @abstractmethod
-    def topic_clause(self, topic: str) -> str:
-        """Return a topic to forget as a sentence."""
+    def _phrase_order(self, order: Order, me: Person) -> str:
+        """Return an instruction as what the assistant should do."""
 
     @abstractmethod
-    def topic_slot(self, topic: str) -> str | None:
-        """Return the slot that a topic to forget names: home for "my old address"."""
+    def _third_person(self, text: str, me: Person, *, own: bool) -> str:
+        """Return the text with its first persons replaced."""
 
-    @abstractmethod
-    def date_style(self, match: FactMatch, phrase: VerbPhrase) -> DateStyle:
-        """Return which times of a statement become dates."""
-
-    @abstractmethod
-    def introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
-        """Return the person that a clause introduces by name, if any."""
-
-    def find_person(self, clause: Clause, speaker: SpeakerContext) -> Person | None:
+    def _find_person(self, clause: Clause, speaker: SpeakerContext) -> Person | None:
         """Return the person that a clause is about; None if it is about a thing."""
         me = speaker.person(self.language)
         if clause.kind == "self":
             return me
         if clause.kind == "kin":
-            person = self.kin_person(clause, me)
+            label = self.table.write("kin_label", me=me.label, noun=clause.noun, name=clause.name)
+            kin = clause.noun.split()[-1]
+            key = self.table.write("kin_key", me=me.label, key=me.key, noun=clause.noun, kin=kin)
+            person = Person(label.strip(), clause.name or key)
             speaker.people.setdefault(clause.name or clause.noun, person)
             return person
         if clause.kind != "named":
@@ -133,16 +107,16 @@ class SentenceReader(ABC):
             return last
         return speaker.people.get(clause.name) or Person(clause.name, clause.name)
 
-    def state(
+    def _state(
         self, clause: Clause, phrase: VerbPhrase, speaker: SpeakerContext, time: ReferenceTime
     ) -> Statement | None:
         """Return the statement of a clause, or None if it holds no lasting fact."""
-        person = self.find_person(clause, speaker)
+        person = self._find_person(clause, speaker)
         if not phrase.core or (person is None and clause.kind != "thing"):
             return None
         if clause.kind == "named" and person is not None:
             clause = replace(clause, name=person.key)
-        match = self.match_clause(clause, phrase, speaker, time)
+        match = self._match_clause(clause, phrase, speaker, time)
         is_addressed = self.table.search("addressee", phrase.text)
         if match is None or is_addressed or not is_balanced(clause.noun + phrase.text):
             return None
@@ -150,12 +124,12 @@ class SentenceReader(ABC):
         me = speaker.person(self.language)
         if person is not None and clause.kind in ("kin", "named"):
             speaker.last_person = person
-        speaker.last_person = self.introduced_person(clause, match, me) or speaker.last_person
+        speaker.last_person = self._introduced_person(clause, match, me) or speaker.last_person
         subject = me if person is None or match.rule.about_speaker else person
         in_childhood = self.table.search("in_childhood", phrase.text)
         has_name = match.rule.field == "name" and clause.kind in ("self", "thing")
         return Statement(
-            text=self.write(clause, phrase, speaker, match),
+            text=self._write(clause, phrase, speaker, match),
             subject=subject.key,
             language=self.language,
             memory_type=match.rule.memory_type,
@@ -163,7 +137,7 @@ class SentenceReader(ABC):
             value=match.value,
             negated=match.negated,
             tense=self._time_tense(match, phrase),
-            dates=self.date_style(match, phrase),
+            dates=self._date_style(match.rule, phrase),
             # A person without a name ("user's sister") is no entity that a graph could find again.
             relations=()
             if "的" in clause.name or "'s " in clause.name
@@ -171,15 +145,48 @@ class SentenceReader(ABC):
             name=match.value if has_name else "",
         )
 
-    def state_order(self, order: Order, me: Person) -> Statement:
-        """Return the statement of an instruction to the assistant."""
+    def _state_order(self, order: Order, me: Person) -> Statement:
         if order.kind == "remind":
-            text, about = self.write_reminder(order, me)
-            return self._own(me, text, "plan", about, "future")
-        text = self.tidy(self.write_order(order, me))
+            about = self.table.remove("reminder_opening", order.action)
+            about = self._third_person(about, me, own=True)
+            return self._own(me, self._template("reminder", me, about), "plan", about, "future")
+        kind = "wish" if order.kind == "wish" else "order"
+        text = self._template(kind, me, self._phrase_order(order, me))
         return Statement(
             text, me.key, self.language, "instruction", order.field, order.action, dates="none"
         )
+
+    def _template(self, name: str, me: Person, action: str) -> str:
+        return self._tidy(self.table.write(name, me=me.label, what=action))
+
+    def _tidy(self, text: str) -> str:
+        """Return the text as one sentence with its full stop."""
+        flat = re.sub(r"\s+", " ", text).strip(" ,;:-–，、；：").rstrip("。.！!？?…~～")
+        if self.language == "zh":
+            return f"{flat}。"
+        flat = re.sub(r" ([,.;:!?])", r"\1", flat)
+        return (flat[:1].upper() + flat[1:] if flat[:1].isascii() else flat) + "."
+
+    def _introduced_person(self, clause: Clause, match: FactMatch, me: Person) -> Person | None:
+        """Return the person that a clause introduces by name, if any."""
+        if kin := self.relations.named_kin(clause, match):
+            noun, name = kin
+            return Person(self.table.write("kin_label", me=me.label, noun=noun, name=name), name)
+        # English goes on with "User's sister", Chinese with the name.
+        is_named = match.rule.about_speaker and clause.kind in ("kin", "thing")
+        return Person(match.value, match.value) if is_named and self.language == "zh" else None
+
+    def _date_style(self, rule: FactPattern, phrase: VerbPhrase) -> DateStyle:
+        """Keep recurring times in habits and tastes, and weekdays in a profile."""
+        if rule.field == "age" and self.language == "zh":
+            return "none"
+        if rule.field and rule.field.endswith(("birthday", "anniversary")):
+            return "relative"
+        if phrase.tense != "present" and self.language == "en":
+            return "all"
+        if rule.memory_type in ("habit", "user_preference"):
+            return "relative"
+        return "steady" if rule.memory_type == "user_profile" else "all"
 
     def _time_tense(self, match: FactMatch, phrase: VerbPhrase) -> Tense:
         """Return the tense of its times: a booking is past, but what is booked lies ahead."""
@@ -193,7 +200,7 @@ class SentenceReader(ABC):
         for row, pattern in self.table.patterns("effects"):
             if pattern.fullmatch(text):
                 memory_type, field = row.split(".")
-                written = self.tidy(self.third_person(text, me, own=False))
+                written = self._tidy(self._third_person(text, me, own=False))
                 return Statement(written, me.key, self.language, memory_type, field, text)  # type: ignore[arg-type]
         return None
 
@@ -202,26 +209,28 @@ class SentenceReader(ABC):
     ) -> Iterator[Statement]:
         remembered = read_remember(self.table, text)
         statements = list(
-            self.read_clauses(remembered or text, speaker, time, is_question=sentence.is_question)
+            self._read_clauses(remembered or text, speaker, time, is_question=sentence.is_question)
         )
         yield from statements
         if remembered and not statements and not sentence.is_question:
             me = speaker.person(self.language)
-            written = self.tidy(self.third_person(remembered, me, own=False))
+            written = self._tidy(self._third_person(remembered, me, own=False))
             yield self._own(me, written, "general", remembered, "present")
 
     def _retract(
         self, topic: str, speaker: SpeakerContext, time: ReferenceTime
     ) -> Iterator[Statement]:
         """Yield what to forget: as statements if it has any, else by its words."""
-        text = self.topic_clause(topic)
-        statements = list(self.read_clauses(text, speaker, time, is_question=False))
+        text = self.table.rewrite("topic", topic)
+        statements = list(self._read_clauses(text, speaker, time, is_question=False))
         for statement in statements:
             yield replace(statement, memory_type="retraction", negated=False, relations=(), name="")
         if not statements:
             me = speaker.person(self.language)
-            slot = self.topic_slot(topic)
-            written = self.tidy(self.third_person(topic, me, own=False))
+            noun = self.table.fullmatch("topic_noun", topic)
+            named = find_slot(self.table, noun["noun"].lower()) if noun else None
+            slot = named[1] if named else None
+            written = self._tidy(self._third_person(topic, me, own=False))
             # A negated retraction empties its slot, whatever the value is.
             yield Statement(
                 written, me.key, self.language, "retraction", slot, negated=slot is not None

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from memrecall.agent.prompt_view import BLOCK_END, BLOCK_START
 from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.tables import load_table
-from memrecall.model.prompts import Language
-from memrecall.types import Role
+from memrecall.types import Language, Role
 
 PERSON_ROLES = frozenset({Role.USER, Role.OTHER})
 """Roles whose words are facts: what an assistant or a tool wrote is evidence of nothing."""

@@ -6,7 +6,7 @@ from datetime import datetime, tzinfo
 from typing import Literal
 
 from memrecall.extraction.protocol import USER, EntityType, MemoryType
-from memrecall.model.prompts import Language
+from memrecall.types import Language
 
 Tense = Literal["present", "past", "future", "unreal"]
 """When a clause holds; `unreal` is for "would" and "might"."""

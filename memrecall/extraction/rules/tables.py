@@ -77,6 +77,10 @@ class LanguageTable:
             self._patterns[name] = self._compile(dict(self.rows("patterns")).get(name, "(?!)"))
         return self._patterns[name]
 
+    def write(self, name: str, /, **values: str) -> str:
+        """Return a template with its values filled in."""
+        return dict(self.rows("templates"))[name].format(**values)
+
     def search(self, name: str, text: str) -> re.Match[str] | None:
         """Search a text for a pattern."""
         return self.pattern(name).search(text)

@@ -1,6 +1,6 @@
 """Requests and responses of the recall and chat endpoints, as OpenAPI documents them."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
@@ -22,6 +22,7 @@ from memrecall.types import (
     CleanText,
     Content,
     Id,
+    Language,
     Moment,
     Name,
     Role,
@@ -112,7 +113,7 @@ class RecallRequest(RequestModel):
             description='The time zone of "yesterday", like Asia/Shanghai; default: the user\'s.'
         ),
     ] = None
-    language: Literal["en", "zh"] | None = None
+    language: Language | None = None
     limits: RecallLimits | None = None
 
     @model_validator(mode="after")
@@ -182,7 +183,7 @@ class ChatRequest(RequestModel):
     message: _MessageText | None = None
     message_id: MessageId | None = None
     session_id: SessionId | None = None
-    language: Literal["en", "zh"] | None = None
+    language: Language | None = None
     instructions: _Instructions = ""
     group: GroupTurn | None = None
 

@@ -27,21 +27,18 @@ class AutomatonState(dict[str, "AutomatonState[T]"], Generic[T]):
         super().__init__()
         self._automaton = automaton
         self._nodes = nodes
+        # The first pattern that matches here, and the first that is truncated if the text ends.
         self.matched: T | None = automaton.first_pattern(nodes, automaton.final_nodes)
-        """The first pattern that matches here."""
         self.truncated: T | None = automaton.first_pattern(nodes, automaton.truncation_nodes)
-        """The first pattern of which a text that ends here is a truncated match."""
-        self.can_match = self.matched is not None or bool(nodes)
-        """Whether a pattern matches or still can."""
+        self.can_match = bool(nodes)  # whether a pattern matches or still can
+        # Whether no next state matters: a pattern matches, or none can.
         self.is_settled = self.matched is not None or not nodes
-        """Whether no next state matters: a pattern matches, or none can."""
 
     def __missing__(self, char: str) -> "AutomatonState[T]":
         if char not in self._automaton.alphabet:
             return self[OTHER]
-        reached = self._automaton.state(self._automaton.step(self._nodes, char))
-        self[char] = reached
-        return reached
+        self[char] = self._automaton.state(self._automaton.step(self._nodes, char))
+        return self[char]
 
     @property
     def characters(self) -> set[str]:
@@ -155,6 +152,8 @@ class Automaton(Generic[T]):
 
 _LOOKAHEAD = 3  # characters of a match that a search checks: enough to skip nearly all prose
 SENTENCE_ENDS = ".!?。！？…:：\n"
+_Cache = dict[tuple[int, int], str | None]  # expressions by the id of a state and their depth
+_Branch = tuple[str, str]  # a first character, and an expression for what follows it
 
 
 def compile_search(
@@ -201,12 +200,12 @@ def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]
     """
     if word[OTHER].can_match:
         raise ValueError("a pattern may not begin with any character; name its first character")
-    known: dict[tuple[int, int], str | None] = {}
+    cache: _Cache = {}
     branches = []
     for first in sorted(anywhere.characters):
         char = re.escape(first)
-        after = _prefixes(anywhere[first], _LOOKAHEAD - 1, known)
-        after_word = _prefixes(word[first], _LOOKAHEAD - 1, known)
+        after = _prefixes(anywhere[first], _LOOKAHEAD - 1, cache)
+        after_word = _prefixes(word[first], _LOOKAHEAD - 1, cache)
         if after is not None:
             branches.append(f"{char}{after}")
         if after_word is not None and after_word != after:
@@ -214,39 +213,33 @@ def _branches(anywhere: AutomatonState[T], word: AutomatonState[T]) -> list[str]
     return branches
 
 
-def _extra_branches(
-    less: AutomatonState[T] | None, more: AutomatonState[T]
-) -> list[tuple[str, str]]:
+def _extra_branches(less: AutomatonState[T] | None, more: AutomatonState[T]) -> list[_Branch]:
     """Return the first characters of matches in `more` that `less` does not have."""
-    known: dict[tuple[int, int], str | None] = {}
+    cache: _Cache = {}
     branches = []
     for first in sorted(more.characters):
-        after = _prefixes(more[first], _LOOKAHEAD - 1, known)
-        known_after = None if less is None else _prefixes(less[first], _LOOKAHEAD - 1, known)
-        if after is not None and after != known_after:
+        after = _prefixes(more[first], _LOOKAHEAD - 1, cache)
+        less_after = None if less is None else _prefixes(less[first], _LOOKAHEAD - 1, cache)
+        if after is not None and after != less_after:
             branches.append((re.escape(first), after))
     return branches
 
 
-def _prefixes(
-    state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
-) -> str | None:
+def _prefixes(state: AutomatonState[T], depth: int, cache: _Cache) -> str | None:
     """Return an expression for what may follow or the end of the text, None if nothing may."""
-    if (id(state), depth) not in known:
-        known[id(state), depth] = _compile_prefixes(state, depth, known)
-    return known[id(state), depth]
+    if (id(state), depth) not in cache:
+        cache[id(state), depth] = _compile_prefixes(state, depth, cache)
+    return cache[id(state), depth]
 
 
-def _compile_prefixes(
-    state: AutomatonState[T], depth: int, known: dict[tuple[int, int], str | None]
-) -> str | None:
+def _compile_prefixes(state: AutomatonState[T], depth: int, cache: _Cache) -> str | None:
     if not state.can_match:
         return None
     if state.is_settled or depth == 0 or state[OTHER].can_match:
         return ""
     following: dict[str, str] = {}
     for char in sorted(state.characters):
-        rest = _prefixes(state[char], depth - 1, known)
+        rest = _prefixes(state[char], depth - 1, cache)
         if rest is not None:
             following[rest] = following.get(rest, "") + char
     options = [f"[{re.escape(chars)}]{rest}" for rest, chars in following.items()]

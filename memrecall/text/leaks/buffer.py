@@ -1,6 +1,7 @@
 """The buffered end of a text, and the candidate that is being matched in it."""
 
 import re
+from dataclasses import dataclass, field
 
 from memrecall.text.leaks.automaton import SENTENCE_ENDS, AutomatonState
 from memrecall.text.leaks.formats import FormatKind, StartPosition
@@ -11,30 +12,24 @@ MAX_FORMAT_LENGTH = 256  # characters within which a format must be recognised
 _JSON_BEGIN = re.compile(r"[\[{]")
 _FENCE_END = re.compile(r"\n[ \t]*```")
 _FENCES_OR_SPACE = re.compile(r"[`\s]*")
+_IN_WORD = re.compile(r"[A-Za-z0-9_]\Z")  # after which a Latin word may continue
 
 
+@dataclass(slots=True, eq=False)
 class LeakCandidate:
     """Text from `start` that may turn out to match a format."""
 
-    __slots__ = ("_json", "_names", "_state", "end", "entry", "start", "start_position", "verdict")
+    start: int
+    start_position: StartPosition
+    _state: AutomatonState[FormatEntry]
+    _names: NamePrefixes | None  # of the tools; None where JSON is data
+    end: int = field(init=False)  # of the text read so far, and of the match if there is one
+    entry: FormatEntry | None = None  # the format that matches
+    verdict: CallVerdict = CallVerdict.OPEN
+    _json: JsonReader | None = None
 
-    def __init__(
-        self,
-        start: int,
-        start_position: StartPosition,
-        state: AutomatonState[FormatEntry],
-        names: NamePrefixes | None,
-    ) -> None:
-        self.start = start
-        self.start_position = start_position
-        self.end = start
-        """The end of the text read so far, which is the end of the match if there is one."""
-        self.entry: FormatEntry | None = None
-        """The format that matches."""
-        self.verdict = CallVerdict.OPEN
-        self._state = state
-        self._names = names  # of the tools; None where JSON is data
-        self._json: JsonReader | None = None
+    def __post_init__(self) -> None:
+        self.end = self.start
 
     @property
     def is_json(self) -> bool:
@@ -74,7 +69,6 @@ class LeakCandidate:
     def _judge_incomplete(
         self, truncated: FormatEntry | None, too_long: bool, is_final: bool
     ) -> CallVerdict:
-        """Return the verdict on an incomplete match."""
         self.entry = truncated
         if not too_long and not is_final:
             return CallVerdict.OPEN
@@ -93,16 +87,13 @@ class LeakCandidate:
     def _read_json(self, reader: JsonReader, text: str, is_final: bool) -> CallVerdict:
         limit = self.start + MAX_JSON_LENGTH
         self.end = reader.read(text, self.end, min(len(text), limit))
-        if reader.verdict is CallVerdict.YES and self._is_fenced(text):
+        if reader.verdict is CallVerdict.YES and text[self.start] == "`":
             return self._read_fence(text, is_final)
         if reader.verdict is not CallVerdict.OPEN:
             return reader.verdict
         if is_final and reader.is_truncated_call:
             return CallVerdict.YES
         return CallVerdict.NO if is_final or self.end >= limit else CallVerdict.OPEN
-
-    def _is_fenced(self, text: str) -> bool:
-        return text[self.start] == "`"
 
     def _read_fence(self, text: str, is_final: bool) -> CallVerdict:
         """Return YES if only fences follow: JSON with prose after it is an example."""
@@ -118,52 +109,32 @@ class LeakCandidate:
         return CallVerdict.YES if is_final or len(text) >= limit else CallVerdict.OPEN
 
 
-def _continues_word(char: str) -> bool:
-    """Return True if a Latin word may continue after a character."""
-    return char.isascii() and (char.isalnum() or char == "_")
-
-
+@dataclass(slots=True, eq=False)
 class TextBuffer:
     """The end of the text so far; everything before it is processed."""
 
-    __slots__ = (
-        "_pieces",
-        "base",
-        "is_final",
-        "last_piece",
-        "position",
-        "previous_piece",
-        "text",
-        "visible_end",
-    )
-
-    def __init__(self) -> None:
-        self.text = ""
-        self.base = 0
-        """The position of the buffer in the whole text."""
-        self.position = 0
-        """The end of the text that is processed."""
-        self.is_final = False
-        """Whether nothing will follow."""
-        self.visible_end = 0
-        """The end of the text that is shown or hidden."""
-        self.last_piece = ""
-        """The text before the buffer, or the end of it."""
-        self.previous_piece = ""
-        """The text before that; each is empty only at the start of the text."""
-        self._pieces: list[str] = []
+    text: str = ""
+    base: int = 0  # the position of the buffer in the whole text
+    position: int = 0  # the end of the text that is processed
+    visible_end: int = 0  # the end of the text that is shown or hidden
+    is_final: bool = False  # whether nothing will follow
+    last_piece: str = ""  # the text before the buffer, or the end of it
+    previous_piece: str = ""  # the text before that; each is empty only at the start of the text
+    _pieces: list[str] = field(default_factory=list)
 
     def advance(self, text: str, to: int, visible_end: int) -> str:
         """Drop an extended text up to `to`, and return what becomes visible up to `visible_end`."""
         visible = text[self.visible_end : visible_end]
-        if to:
-            self.previous_piece, self.last_piece = self.last_piece, text[:to][-2:]
-            self.text = text[to:]
-            self.base += to
-        else:
-            self.text = text
-        self.visible_end = visible_end - to
+        self.text, self.visible_end = text, visible_end
+        self._drop(to)
         return visible
+
+    def _drop(self, length: int) -> None:
+        if length:
+            self.previous_piece, self.last_piece = self.last_piece, self.text[:length][-2:]
+            self.text = self.text[length:]
+            self.base += length
+            self.visible_end -= length
 
     def advance_all(self, text: str) -> str:
         """Drop an extended text and return all of it that was not shown yet."""
@@ -204,10 +175,10 @@ class TextBuffer:
 
     def start_position_at(self, position: int) -> StartPosition:
         """Return what kind of position this is inside a line."""
-        last_piece = self.look_back(position)
-        if last_piece and _continues_word(last_piece[-1]):
+        before = self.look_back(position)
+        if _IN_WORD.search(before):
             return StartPosition.ANYWHERE
-        end = last_piece.removesuffix(" ")[-1:]
+        end = before.removesuffix(" ")[-1:]
         return StartPosition.SENTENCE if end and end in SENTENCE_ENDS else StartPosition.WORD
 
     def look_back(self, position: int) -> str:
@@ -225,10 +196,6 @@ class TextBuffer:
     def trim(self) -> int:
         """Drop what is processed and shown, and return its length."""
         cut = min(self.position, self.visible_end)
-        if cut:
-            self.previous_piece, self.last_piece = self.last_piece, self.text[:cut][-2:]
-            self.text = self.text[cut:]
-            self.base += cut
-            self.position -= cut
-            self.visible_end -= cut
+        self._drop(cut)
+        self.position -= cut
         return cut

@@ -1,7 +1,7 @@
 """The formats compiled for a set of tools."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Literal, get_args
@@ -36,6 +36,9 @@ class FormatEntry:
     answer: AnswerChannel | None = None
 
 
+_Member = tuple[FormatEntry, int]  # an entry and its start node in the automaton
+
+
 @dataclass(frozen=True, slots=True)
 class FormatSet:
     """Formats that are searched for together."""
@@ -51,15 +54,15 @@ class FormatCatalog:
 
     def __init__(self, tools: tuple[str, ...], reasoning: Reasoning) -> None:
         self.tools = tools
-        self.names = NamePrefixes.from_tools(tools)
-        """The names and keys of calls in JSON."""
+        self.names = NamePrefixes.from_tools(tools)  # and the keys of calls in JSON
         self.reasoning_formats = [
             f for f in REASONING_FORMATS if f.is_always_hidden or reasoning != "keep"
         ]
         self._automaton: Automaton[FormatEntry] = Automaton()
         self._macros = expand_macros(tools)
         self._format_sets: dict[object, FormatSet] = {}
-        self._calls = [self._add(FormatEntry(row)) for row in _usable(CALLS, tools)]
+        usable = (row for row in CALLS if tools or r"\T" not in row.pattern)
+        self._calls = [self._add(FormatEntry(row)) for row in usable]
         self._starts = [self._add(entry) for f in self.reasoning_formats for entry in _starts(f)]
         self._ends = {f: self._add(_end(f)) for f in self.reasoning_formats}
         self._answers = {a: [self._add(entry) for entry in _answer_entries(a)] for a in ANSWERS}
@@ -94,22 +97,19 @@ class FormatCatalog:
 
     def after_call(self, family: str) -> FormatSet | None:
         """Return the formats to search for after a call, None if the family has no channels."""
-        members = self._answer_starts(family)
-        if not members:
-            return None
-        if family not in self._format_sets:
+        if family not in self._format_sets and (members := self._answer_starts(family)):
             self._format_sets[family] = self._make_format_set(members)
-        return self._format_sets[family]
+        return self._format_sets.get(family)
 
-    def _calls_like(self, reasoning: ReasoningFormat) -> list[tuple[FormatEntry, int]]:
-        """Return the calls of families that share channels with this reasoning."""
+    def _calls_like(self, reasoning: ReasoningFormat) -> list[_Member]:
+        # The calls of families that share channels with this reasoning.
         families = {f for a in ANSWERS if reasoning.family in a.families for f in a.families}
         return [call for call in self._calls if call[0].row.family in families]
 
-    def _answer_starts(self, family: str) -> list[tuple[FormatEntry, int]]:
+    def _answer_starts(self, family: str) -> list[_Member]:
         return [entries[0] for a, entries in self._answers.items() if family in a.families]
 
-    def _make_format_set(self, members: Sequence[tuple[FormatEntry, int]]) -> FormatSet:
+    def _make_format_set(self, members: Sequence[_Member]) -> FormatSet:
         starts = [
             self._automaton.start(
                 node for form, node in members if form.row.start_position <= start_position
@@ -123,7 +123,7 @@ class FormatCatalog:
         }
         return FormatSet(tuple(starts), compile_search(anywhere, word, sentence), search)
 
-    def _add(self, form: FormatEntry) -> tuple[FormatEntry, int]:
+    def _add(self, form: FormatEntry) -> _Member:
         node = parse(form.row.pattern, self._macros, exact=form.row.exact)
         return form, self._automaton.add(node, form)
 
@@ -136,10 +136,6 @@ def get_formats(tools: tuple[str, ...], reasoning: Reasoning) -> FormatCatalog:
             f"reasoning {reasoning!r} is unknown; use one of {', '.join(get_args(Reasoning))}"
         )
     return FormatCatalog(tools, reasoning)
-
-
-def _usable(rows: Iterable[FormatRow], tools: tuple[str, ...]) -> list[FormatRow]:
-    return [row for row in rows if tools or r"\T" not in row.pattern]
 
 
 def _starts(reasoning: ReasoningFormat) -> list[FormatEntry]:
@@ -169,9 +165,7 @@ def _answer_entries(answer: AnswerChannel) -> list[FormatEntry]:
 
 def expand_macros(tools: tuple[str, ...]) -> dict[str, Node]:
     """Return the nodes of the table's macros for some registered tools."""
-    macros: dict[str, Node] = dict(_fixed_macros())
-    macros["T"] = parse_words(tools)
-    return macros
+    return {**_fixed_macros(), "T": parse_words(tools)}
 
 
 @cache

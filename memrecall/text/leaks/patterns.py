@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SPACES = frozenset(" \t\r\n\f\v\u00a0\u3000")
+_ESCAPES = {"s": SPACES, "n": frozenset("\n"), "t": frozenset("\t")}
 _COUNTS = {"?": (0, 1), "*": (0, None), "+": (1, None)}
 
 
@@ -114,9 +115,7 @@ class _PatternParser:
 
     def _read_escape(self) -> Node:
         char = self._take()
-        if char in self._macros:
-            return self._macros[char]
-        return Chars(_escaped(char) or frozenset(char))
+        return self._macros.get(char) or Chars(_escaped(char))
 
     def _read_set(self) -> Chars:
         negated = self.rest.startswith("^")
@@ -124,8 +123,7 @@ class _PatternParser:
         members: set[str] = set()
         while (char := self._take()) != "]":
             if char == "\\":
-                char = self._take()
-                members |= _escaped(char) or {char}
+                members |= _escaped(self._take())
             elif self.rest.startswith("-") and self.rest[1] != "]":
                 self.at += 1
                 last = self._take()
@@ -155,8 +153,5 @@ class _PatternParser:
         return frozenset(char) if self._exact else frozenset({char.lower(), char.upper()})
 
 
-def _escaped(char: str) -> frozenset[str] | None:
-    """Return the characters of an escape, None if it is the character itself."""
-    if char == "s":
-        return SPACES
-    return frozenset("\n") if char == "n" else frozenset("\t") if char == "t" else None
+def _escaped(char: str) -> frozenset[str]:
+    return _ESCAPES.get(char, frozenset(char))

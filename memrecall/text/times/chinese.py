@@ -1,11 +1,13 @@
 """Tables of Chinese time words, for text in simplified characters."""
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 
 from memrecall.text.times import holidays
 from memrecall.text.times.grammar import (
     Boundary,
+    MakeCounted,
     Marker,
     Requirement,
     Rule,
@@ -108,24 +110,8 @@ def _unit(word: str) -> Unit:
     return _UNITS[word.lstrip("个")]
 
 
-def _ago(now: datetime, count: str, unit: str) -> Range:
-    return ago(now, read_count(count), _unit(unit))
-
-
-def _later(now: datetime, count: str, unit: str) -> Range:
-    return from_now(now, read_count(count), _unit(unit))
-
-
-def _rolling(now: datetime, count: str, unit: str) -> Range:
-    return rolling(now, read_count(count), _unit(unit))
-
-
-def _half_ago(now: datetime, unit: str) -> Range:
-    return half_ago(now, _UNITS[unit])
-
-
-def _half_rolling(now: datetime, unit: str) -> Range:
-    return half_rolling(now, _UNITS[unit])
+def _counted(make: MakeCounted) -> Callable[[datetime, str, str], Range]:
+    return lambda now, count, unit: make(now, read_count(count), _unit(unit))
 
 
 def _before(now: datetime, count: str, unit: str) -> Range:
@@ -140,11 +126,17 @@ def _these_days(now: datetime, count: str) -> Range:
 
 
 _COUNTED = (
-    Rule(f"(?:最近|过去|{_COUNTED_NEAR}|这)的?{_HALF}", _half_rolling),
-    Rule(f"(?:最近|过去|{_COUNTED_NEAR})[的这]? ?{_COUNT}{_LOOSE_UNIT}(?![之以]?[前后])", _rolling),
-    Rule(f"{_HALF}[之以]?前", _half_ago),
-    Rule(f"{_COUNT}{_UNIT}[之以]?前", _ago),
-    Rule(f"{_COUNT}{_UNIT}[之以]?后", _later),
+    Rule(
+        f"(?:最近|过去|{_COUNTED_NEAR}|这)的?{_HALF}",
+        lambda now, unit: half_rolling(now, _UNITS[unit]),
+    ),
+    Rule(
+        f"(?:最近|过去|{_COUNTED_NEAR})[的这]? ?{_COUNT}{_LOOSE_UNIT}(?![之以]?[前后])",
+        _counted(rolling),
+    ),
+    Rule(f"{_HALF}[之以]?前", lambda now, unit: half_ago(now, _UNITS[unit])),
+    Rule(f"{_COUNT}{_UNIT}[之以]?前", _counted(ago)),
+    Rule(f"{_COUNT}{_UNIT}[之以]?后", _counted(from_now)),
     Rule(f"{_NOT_IN_BEFORE}前([两几些]){_LOOSE_UNIT}子?", _before),
     Rule("这([两几些])天", _these_days),
     Rule(
@@ -161,24 +153,16 @@ _NUMBER = rf"(\d{{1,2}}|[{NUMERALS}]{{1,3}}) ?"
 _OFFSETS = {"大前": -3, "前": -2, "去": -1, "昨": -1, "今": 0, "本": 0, "明": 1, "后": 2, "大后": 3}
 _WEEKDAYS = {"一": 0, "二": 1, "三": 2, "四": 3, "五": 4, "六": 5, "日": 6, "天": 6}
 _PARTS = {"上": "start", "中": "middle", "下": "end", "初": "start", "底": "end", "末": "end"}
-_DAY_PARTS = {
-    "凌晨": "dawn",
-    "清晨": "morning",
-    "早晨": "morning",
-    "早上": "morning",
-    "一早": "morning",
-    "上午": "morning",
-    "中午": "noon",
-    "下午": "afternoon",
-    "午后": "afternoon",
-    "傍晚": "dusk",
-    "晚上": "night",
-    "晚间": "night",
-    "夜里": "night",
-    "夜晚": "night",
-    "半夜": "midnight",
-    "深夜": "midnight",
+_DAY_PART_WORDS = {
+    "dawn": "凌晨",
+    "morning": "清晨 早晨 早上 一早 上午",
+    "noon": "中午",
+    "afternoon": "下午 午后",
+    "dusk": "傍晚",
+    "night": "晚上 晚间 夜里 夜晚",
+    "midnight": "半夜 深夜",
 }
+_DAY_PARTS = {word: part for part, words in _DAY_PART_WORDS.items() for word in words.split()}
 _SHORT_DAY_PARTS = {"早": "morning", "晨": "morning", "晚": "night", "夜": "night"}
 _SEASONS = dict(zip("春夏秋冬", SEASONS, strict=True))
 
@@ -218,20 +202,16 @@ def _near(word: str) -> int:
     return {"上": -1, "下": 1}.get(word[0], 0) * len(word)
 
 
-def _nearby_year(now: datetime, word: str) -> Range:
-    return calendar_unit(now, "year", _OFFSETS[word])
+def _nearby(unit: Unit) -> Callable[[datetime, str], Range]:
+    return lambda now, word: calendar_unit(now, unit, _OFFSETS[word])
 
 
 def _same_day(now: datetime, word: str) -> Range:
     return calendar_unit(shift(now, "year", _OFFSETS[word]), "day")
 
 
-def _nearby_day(now: datetime, word: str) -> Range:
-    return calendar_unit(now, "day", _OFFSETS[word])
-
-
 def _nearby_night(now: datetime, word: str, part: str) -> Range:
-    return day_part(_SHORT_DAY_PARTS[part]).at(_nearby_day(now, word))
+    return day_part(_SHORT_DAY_PARTS[part]).at(calendar_unit(now, "day", _OFFSETS[word]))
 
 
 def _nearby_weekday(now: datetime, near: str, name: str) -> Range:
@@ -263,11 +243,9 @@ def _days(_now: datetime, number: str, first: str, final: str) -> Recurrence:
 def _clock(
     _now: datetime, hour: str, half: str | None, quarters: str | None, minute: str | None
 ) -> Recurrence:
-    if half:
-        return clock(read_number(hour), 30)
-    if quarters:
-        return clock(read_number(hour), 15 * read_number(quarters))
-    return clock(read_number(hour), read_number(minute) if minute else None)
+    quarter_minutes = 15 * read_number(quarters) if quarters else None
+    minutes = 30 if half else read_number(minute) if minute else quarter_minutes
+    return clock(read_number(hour), minutes)
 
 
 _RECURRING = (
@@ -281,16 +259,16 @@ _YEARS = (
     Rule(r"(1[5-9]\d\d|2[01]\d\d|[一二][〇零一二三四五六七八九]{3}) ?年(?![级来代]|历史)", _year),
     Rule(r"(\d\d) ?年(?= ?\d{1,2} ?月|[初底末春夏秋冬])", _year),
     Rule(r"((?:1[5-9]|20|21)?\d0) ?年代", _decade),
-    Rule(f"(?<![过失回])(大前|去|今|本|明)年{_NOT_YEAR}", _nearby_year),
-    Rule(f"({_NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby_year),
+    Rule(f"(?<![过失回])(大前|去|今|本|明)年{_NOT_YEAR}", _nearby("year")),
+    Rule(f"({_NOT_IN_BEFORE}前|{_NOT_IN_AFTER}后)年{_NOT_YEAR}", _nearby("year")),
     Rule("上一年", lambda now: calendar_unit(now, "year", -1)),
 )
 _NEARBY = (
     Rule(f"{_NEAR}{_WEEK}{_DAY_NAME}", _nearby_weekday),
     Rule(f"{_NEAR}{_WEEK}{_NOT_WEEK}", lambda now, near: calendar_unit(now, "week", _near(near))),
     Rule(f"{_NEAR}月{_NOT_MONTH}", lambda now, near: calendar_unit(now, "month", _near(near))),
-    Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby_day),
-    Rule(f"({_NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby_day),
+    Rule("(大前|昨|今|(?<![说证声光透])明)[天日儿](?!头条|方舟)", _nearby("day")),
+    Rule(f"({_NOT_IN_BEFORE}前|大后|{_NOT_IN_AFTER}后)天(?![性天])", _nearby("day")),
     Rule(f"([昨今明]|{_NOT_IN_BEFORE}前(?=晚))([早晨晚夜])上?(?![餐饭安])", _nearby_night),
 )
 _CALENDAR = (

@@ -1,10 +1,13 @@
 """Tables of English time words, for text in lower case."""
 
+from collections.abc import Callable
 from datetime import datetime
+from typing import get_args
 
 from memrecall.text.times import holidays
 from memrecall.text.times.grammar import (
     Boundary,
+    MakeCounted,
     Marker,
     Requirement,
     Rule,
@@ -52,15 +55,7 @@ _COUNTS = {word: Count(number, number) for number, word in enumerate(_WORDS.spli
     "several": Count(3, 7),
 }
 _COUNT = rf"(?:a )?(\d{{1,4}}|{'|'.join(sorted(_COUNTS, key=len, reverse=True))})(?: of)?"
-_UNITS: dict[str, Unit] = {
-    "minute": "minute",
-    "min": "minute",
-    "hour": "hour",
-    "day": "day",
-    "week": "week",
-    "month": "month",
-    "year": "year",
-}
+_UNITS: dict[str, Unit] = {unit: unit for unit in get_args(Unit)} | {"min": "minute"}
 _UNIT = f"({'|'.join(_UNITS)})s?"
 
 
@@ -68,26 +63,18 @@ def _count(word: str) -> Count:
     return _COUNTS[word] if word in _COUNTS else Count(int(word), int(word))
 
 
-def _ago(now: datetime, count: str, unit: str) -> Range:
-    return ago(now, _count(count), _UNITS[unit])
-
-
-def _later(now: datetime, count: str, unit: str) -> Range:
-    return from_now(now, _count(count), _UNITS[unit])
-
-
-def _rolling(now: datetime, count: str, unit: str) -> Range:
-    return rolling(now, _count(count), _UNITS[unit])
+def _counted(make: MakeCounted) -> Callable[[datetime, str, str], Range]:
+    return lambda now, count, unit: make(now, _count(count), _UNITS[unit])
 
 
 _COUNTED = (
-    Rule(f"(?:last|past|previous) {_COUNT} {_UNIT}", _rolling),
+    Rule(f"(?:last|past|previous) {_COUNT} {_UNIT}", _counted(rolling)),
     Rule(
         "past (hour|day|week|month|year)|last (hour)",
-        lambda now, unit, hour: _rolling(now, "one", unit or hour),
+        lambda now, unit, hour: rolling(now, Count(1, 1), _UNITS[unit or hour]),
     ),
-    Rule(f"{_COUNT} {_UNIT} ago", _ago),
-    Rule(f"{_COUNT} {_UNIT} from now", _later),
+    Rule(f"{_COUNT} {_UNIT} ago", _counted(ago)),
+    Rule(f"{_COUNT} {_UNIT} from now", _counted(from_now)),
     Rule("half an? (hour|day|month|year) ago", lambda now, unit: half_ago(now, _UNITS[unit])),
     Rule("other day", lambda now: before_current(now, "day", 7)),
     Rule("recently|lately", lambda now: rolling(now, Count(7, 7), "day")),
@@ -95,44 +82,19 @@ _COUNTED = (
 )
 
 _COUNT_STARTS = any_of(
-    (
-        f"{_COUNT} {any_of(_UNITS)}",
-        "half an? ",
-        "other day",
-        "recently",
-        "lately",
-        "just now",
-        "moments",
-    )
+    (f"{_COUNT} {any_of(_UNITS)}", "half an? |other day|recently|lately|just now|moments")
 )
-
 
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 # "sat" and "sun" are other words too often.
+_SHORT_WEEKDAY_NAMES = ("mon", "tue tues", "wed", "thu thur thurs", "fri")
 _SHORT_WEEKDAYS = {
-    "mon": 0,
-    "tue": 1,
-    "tues": 1,
-    "wed": 2,
-    "thu": 3,
-    "thur": 3,
-    "thurs": 3,
-    "fri": 4,
+    name: number for number, names in enumerate(_SHORT_WEEKDAY_NAMES) for name in names.split()
 }
-_MONTHS = {
-    "january": 1,
-    "february": 2,
-    "march": 3,
-    "april": 4,
-    "may": 5,
-    "june": 6,
-    "july": 7,
-    "august": 8,
-    "september": 9,
-    "october": 10,
-    "november": 11,
-    "december": 12,
-}
+_MONTH_NAMES = """
+january february march april may june july august september october november december
+"""
+_MONTHS = {name: number for number, name in enumerate(_MONTH_NAMES.split(), 1)}
 _SHORT_MONTHS = {name[:3]: number for name, number in _MONTHS.items() if len(name) > 3}
 _SHORT_MONTHS["sept"] = 9
 _MONTH_NUMBERS = _MONTHS | _SHORT_MONTHS
@@ -189,16 +151,8 @@ def _nearby(now: datetime, pointer: str, unit: Unit) -> Range:
     return calendar_unit(now, unit, _OFFSETS[pointer])
 
 
-def _nearby_day(now: datetime, word: str) -> Range:
-    return calendar_unit(now, "day", _DAY_OFFSETS[word])
-
-
-def _part_of_today(now: datetime, part: str) -> Range:
-    return day_part(part).at(calendar_unit(now, "day"))
-
-
-def _part_of_calendar(_now: datetime, part: str, unit: Unit) -> Recurrence:
-    return calendar_part(_PARTS[part], unit)
+def _part_of_day(now: datetime, part: str, offset: int = 0) -> Range:
+    return day_part(part).at(calendar_unit(now, "day", offset))
 
 
 def _month_number(name: str) -> int:
@@ -210,12 +164,9 @@ def _month_day(_now: datetime, name: str, day: str, final: str | None = None) ->
     return day_span(number, int(day), int(final)) if final else month_day(number, int(day))
 
 
-def _day_month(now: datetime, day: str, name: str) -> Recurrence:
-    return _month_day(now, name, day)
-
-
-def _days_month(now: datetime, day: str, final: str, name: str) -> Recurrence:
-    return _month_day(now, name, day, final)
+def _day_month(now: datetime, *days_and_name: str) -> Recurrence:
+    *days, name = days_and_name
+    return _month_day(now, name, *days)
 
 
 def _month_year(now: datetime, name: str, year: str) -> Range:
@@ -244,11 +195,14 @@ _NEARBY = (
     Rule("day before yesterday", lambda now: calendar_unit(now, "day", -2)),
     Rule("day after tomorrow", lambda now: calendar_unit(now, "day", 2)),
     Rule("(week|month|year) before last", lambda now, unit: calendar_unit(now, unit, -2)),
-    Rule(f"({'|'.join(_DAY_OFFSETS)})", _nearby_day),
-    Rule("last night", lambda now: day_part("night").at(calendar_unit(now, "day", -1))),
-    Rule("night before last", lambda now: day_part("night").at(calendar_unit(now, "day", -2))),
-    Rule("tonight", lambda now: day_part("night").at(calendar_unit(now, "day"))),
-    Rule("this (morning|afternoon|evening)", _part_of_today),
+    Rule(
+        f"({'|'.join(_DAY_OFFSETS)})",
+        lambda now, word: calendar_unit(now, "day", _DAY_OFFSETS[word]),
+    ),
+    Rule("last night", lambda now: _part_of_day(now, "night", -1)),
+    Rule("night before last", lambda now: _part_of_day(now, "night", -2)),
+    Rule("tonight", lambda now: _part_of_day(now, "night")),
+    Rule("this (morning|afternoon|evening)", _part_of_day),
     Rule("(last|previous|this|current|next|coming) (week|month|year)", _nearby),
     Rule(
         f"this ({_AMBIGUOUS_MONTH}){_AFTER_MONTH}",
@@ -272,7 +226,7 @@ _CALENDAR = (
         rf"|(?<=between\s\d\d) and (?:the )?)(\d\d?){_ORDINAL}?(?: of)?"
         rf" ({_CLEAR_MONTH}|{any_of(_SHORT_MONTHS)}[.]?"
         rf"|{_AMBIGUOUS_MONTH}(?=,? {_YEAR}|$|[.,;!?]))",
-        _days_month,
+        _day_month,
     ),
     Rule(rf"(\d\d?){_ORDINAL}(?: of)? ({_MONTH})", _day_month),
     Rule(rf"(?<!\d[.])(\d\d?) ({_CLEAR_MONTH}|{any_of(_SHORT_MONTHS)}[.]?)", _day_month),
@@ -294,7 +248,10 @@ _CALENDAR = (
         _year,
         Requirement.MARKER_OR_NEIGHBOR,
     ),
-    Rule("(beginning|start|middle|end) of the (month|year)", _part_of_calendar),
+    Rule(
+        "(beginning|start|middle|end) of the (month|year)",
+        lambda _now, part, unit: calendar_part(_PARTS[part], unit),
+    ),
     Rule(
         "(beginning|start|middle|end)(?= of)",
         lambda _now, part: any_part(_PARTS[part]),

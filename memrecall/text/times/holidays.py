@@ -48,56 +48,26 @@ def _qingming(year: Range) -> Range:
     return day_range(year.start.replace(month=4, day=day), 1, "day")
 
 
-NEW_YEAR = month_day(1, 1)
-VALENTINE = month_day(2, 14)
-LABOUR_DAY = month_day(5, 1)
-CHILDREN = month_day(6, 1)
 NATIONAL_DAY = month_day(10, 1, count=7)
-HALLOWEEN = month_day(10, 31)
-SINGLES_DAY = month_day(11, 11)
-CHRISTMAS_EVE = month_day(12, 24)
-CHRISTMAS = month_day(12, 25)
-NEW_YEARS_EVE = month_day(12, 31)
-# The holiday lasts a week; the fifteenth day of the first month is the lantern festival.
-SPRING_FESTIVAL = _lunar(_SPRING_FESTIVAL, count=7)
-LUNAR_NEW_YEARS_EVE = _lunar(_SPRING_FESTIVAL, offset=-1)
-LANTERNS = _lunar(_SPRING_FESTIVAL, offset=14)
-DRAGON_BOAT = _lunar(_DRAGON_BOAT)
-MID_AUTUMN = _lunar(_MID_AUTUMN)
-QINGMING = Recurrence("day", ("year",), _qingming)
-
-CHINESE = {
-    "元旦": NEW_YEAR,
-    "情人节": VALENTINE,
-    "五一": LABOUR_DAY,
-    "劳动节": LABOUR_DAY,
-    "六一": CHILDREN,
-    "儿童节": CHILDREN,
-    "国庆": NATIONAL_DAY,
-    "万圣节": HALLOWEEN,
-    "双十一": SINGLES_DAY,
-    "双11": SINGLES_DAY,
-    "平安夜": CHRISTMAS_EVE,
-    "圣诞": CHRISTMAS,
-    "春节": SPRING_FESTIVAL,
-    "除夕": LUNAR_NEW_YEARS_EVE,
-    "大年三十": LUNAR_NEW_YEARS_EVE,
-    "元宵节": LANTERNS,
-    "端午": DRAGON_BOAT,
-    "中秋": MID_AUTUMN,
-    "清明": QINGMING,
-}
-ENGLISH = {
-    "new year's day": NEW_YEAR,
-    "new year's eve": NEW_YEARS_EVE,
-    "valentine's day": VALENTINE,
-    "halloween": HALLOWEEN,
-    "christmas eve": CHRISTMAS_EVE,
-    "christmas day": CHRISTMAS,
-    "christmas": CHRISTMAS,
-    "chinese new year": SPRING_FESTIVAL,
-    "lunar new year": SPRING_FESTIVAL,
-    "spring festival": SPRING_FESTIVAL,
-    "dragon boat festival": DRAGON_BOAT,
-    "mid-autumn festival": MID_AUTUMN,
-}
+# Names that begin like another one come before it.
+_HOLIDAYS: tuple[tuple[Recurrence, str, str], ...] = (
+    (month_day(1, 1), "元旦", "new year's day"),
+    (month_day(2, 14), "情人节", "valentine's day"),
+    (month_day(5, 1), "五一,劳动节", ""),
+    (month_day(6, 1), "六一,儿童节", ""),
+    (NATIONAL_DAY, "国庆", ""),
+    (month_day(10, 31), "万圣节", "halloween"),
+    (month_day(11, 11), "双十一,双11", ""),
+    (month_day(12, 24), "平安夜", "christmas eve"),
+    (month_day(12, 25), "圣诞", "christmas day,christmas"),
+    (month_day(12, 31), "", "new year's eve"),
+    # The holiday lasts a week; the fifteenth day of the first month is the lantern festival.
+    (_lunar(_SPRING_FESTIVAL, count=7), "春节", "chinese new year,lunar new year,spring festival"),
+    (_lunar(_SPRING_FESTIVAL, offset=-1), "除夕,大年三十", ""),
+    (_lunar(_SPRING_FESTIVAL, offset=14), "元宵节", ""),
+    (_lunar(_DRAGON_BOAT), "端午", "dragon boat festival"),
+    (_lunar(_MID_AUTUMN), "中秋", "mid-autumn festival"),
+    (Recurrence("day", ("year",), _qingming), "清明", ""),
+)
+CHINESE = {name: day for day, names, _ in _HOLIDAYS for name in names.split(",") if name}
+ENGLISH = {name: day for day, _, names in _HOLIDAYS for name in names.split(",") if name}

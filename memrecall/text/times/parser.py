@@ -14,8 +14,10 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from memrecall.text.normalize import replace_characters
-from memrecall.text.times import chinese, english, numeric
+from memrecall.text.times import chinese, english
 from memrecall.text.times.grammar import (
+    NUMERIC_RULES,
+    NUMERIC_STARTS,
     Boundary,
     Matcher,
     NoTime,
@@ -93,7 +95,7 @@ def _to_span(text: str, expression: "_TimeExpression") -> TimeSpan | None:
     return TimeSpan(start, end, words, expression.position, grain)
 
 
-_NUMERIC = Matcher(numeric.RULES)
+_NUMERIC = Matcher(NUMERIC_RULES)
 _CHINESE = Matcher(chinese.RULES)
 _ENGLISH = Matcher(english.RULES)
 _PREFIXES = Matcher((*chinese.PREFIXES, *english.PREFIXES))
@@ -151,7 +153,7 @@ class _Chain:
 
 @cache
 def _start_pattern() -> re.Pattern[str]:
-    return compile_pattern(any_of((chinese.STARTS, numeric.STARTS, english.STARTS)))
+    return compile_pattern(any_of((chinese.STARTS, NUMERIC_STARTS, english.STARTS)))
 
 
 def _read_times(text: str, now: datetime, past: bool) -> Iterator[_TimeExpression]:

@@ -131,23 +131,15 @@ def before_current(now: datetime, unit: Unit, farthest: int) -> Range:
 # 29 February can be eight years away; nothing that recurs is rarer.
 _MAX_DISTANCE = 9
 _NO_OCCURRENCE = f"no occurrence within {_MAX_DISTANCE} years"
-# First and last month. The start of a year is its January; "early in the year" is wider.
-_PARTS_OF_YEAR = {
-    "start": (1, 1),
-    "early": (1, 3),
-    "mid": (5, 8),
-    "middle": (6, 7),
-    "late": (10, 12),
-    "end": (12, 12),
-}
-# First and last day; None is the month's own last day.
-_THIRDS = {
-    "start": (1, 10),
-    "early": (1, 10),
-    "mid": (11, 20),
-    "middle": (11, 20),
-    "late": (21, None),
-    "end": (21, None),
+# First and last month of a year, first and last day of a month; None is the month's own last day.
+# The start of a year is its January; "early in the year" is wider.
+_CALENDAR_PARTS = {
+    "start": ((1, 1), (1, 10)),
+    "early": ((1, 3), (1, 10)),
+    "mid": ((5, 8), (11, 20)),
+    "middle": ((6, 7), (11, 20)),
+    "late": ((10, 12), (21, None)),
+    "end": ((12, 12), (21, None)),
 }
 # First and last hour; hours past 24 are in the next day.
 _DAY_PARTS = {
@@ -310,10 +302,16 @@ def weekend() -> Recurrence:
 
 def calendar_part(name: str, unit: Unit) -> Recurrence:
     """Return the start, middle or end of a year or month."""
+    (first, final), (first_day, final_day) = _CALENDAR_PARTS[name]
     if unit == "year":
-        first, final = _PARTS_OF_YEAR[name]
         return months(first, final, "month" if first == final else "range")
-    return Recurrence("range", ("month",), lambda around: _third(around, name))
+
+    def at(around: Range) -> Range:
+        start = around.start.replace(day=first_day)
+        end = shift(start, "day", final_day - first_day + 1) if final_day else around.end
+        return Range(start, end, "range")
+
+    return Recurrence("range", ("month",), at)
 
 
 def any_part(name: str) -> Recurrence:
@@ -323,14 +321,6 @@ def any_part(name: str) -> Recurrence:
         return calendar_part(name, "year" if around.grain == "year" else "month").at(around)
 
     return Recurrence("range", ("year", "month"), at)
-
-
-def _third(around: Range, name: str) -> Range:
-    first, final = _THIRDS[name]
-    start = around.start.replace(day=first)
-    return (
-        Range(start, around.end, "range") if final is None else day_range(start, final - first + 1)
-    )
 
 
 def day_part(name: str) -> Recurrence:

@@ -5,7 +5,8 @@ import json
 from autogen_core.models import SystemMessage, UserMessage
 
 from memrecall.agent.offline import RULES, offline_client
-from memrecall.model.prompts import Language, load_prompt
+from memrecall.model.prompts import load_prompt
+from memrecall.types import Language
 
 
 async def ask(prompt: str, language: Language, content: str) -> dict[str, object]:

@@ -285,11 +285,20 @@ def test_without_an_embedder_words_are_searched() -> None:
 
 
 def test_withheld_memories_are_mentioned() -> None:
-    told = "2 sensitive memories withheld: no permission. Tell the parent."
-    searched = found(hit("k", "the bicycle is in the shed"), message=told, withheld=2)
+    bicycle = hit("k", "the bicycle is in the shed")
+    searched = found(bicycle, message="The query was shortened.", withheld=2)
     played = play(briefing([user("where is my bicycle?")]), tool(searched))
     assert played.handoff is not None
-    assert told in played.handoff["search_summary"]
+    assert "without permission: 2." in played.handoff["search_summary"]
+    assert "The query was shortened." not in played.handoff["search_summary"]
+
+
+def test_handoff_ignores_search_messages_without_withheld_memories() -> None:
+    searched = found(hit("k", "自行车放在车棚里"), message="2 sensitive memories withheld")
+    played = play(briefing([user("我的自行车在哪里？")]), tool(searched))
+    assert played.handoff is not None
+    assert "权限" not in played.handoff["search_summary"]
+    assert "withheld" not in played.handoff["search_summary"]
 
 
 def test_summaries_quote_with_speaker_and_date_in_the_users_language() -> None:

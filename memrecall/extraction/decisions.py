@@ -7,8 +7,7 @@ of only removing it. Deciding twice on the same facts has no effect the second t
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from memrecall.extraction.protocol import RETRACTION, Decision, Fact, Known
-from memrecall.extraction.rules.conflicts import (
+from memrecall.extraction.conflicts import (
     SignedMemory,
     contradicts,
     ends,
@@ -18,6 +17,7 @@ from memrecall.extraction.rules.conflicts import (
     is_known,
     sign,
 )
+from memrecall.extraction.protocol import RETRACTION, Decision, Fact, Known
 from memrecall.extraction.signature import FactSignature, fact_signature, overlap
 
 REPLACED_LATER = "later words in the same text replace it"

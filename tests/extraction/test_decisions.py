@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memrecall.extraction import RETRACTION, Decision, Fact, Known, RuleExtractor
+from memrecall.extraction.conflicts import ends, sign
+from memrecall.extraction.decisions import apply, decide
 from memrecall.extraction.protocol import MemoryType
-from memrecall.extraction.rules.conflicts import ends, sign
-from memrecall.extraction.rules.decisions import apply, decide
 from memrecall.extraction.rules.tables import load_table
 from tests.cases import check_each
 

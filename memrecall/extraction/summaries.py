@@ -11,11 +11,10 @@ from memrecall.extraction.protocol import Utterance
 from memrecall.extraction.rules.conversation import read_sentence
 from memrecall.extraction.rules.sentences import Sentence, detect_language, split_sentences
 from memrecall.extraction.rules.statements import ReferenceTime, SpeakerContext
-from memrecall.model.prompts import Language
 from memrecall.text.highlights import best_cut
 from memrecall.text.language import STOP_CHARS, STOP_TERMS
 from memrecall.text.tokens import BREAK, analyze
-from memrecall.types import Role
+from memrecall.types import Language, Role
 
 _STATEMENT_WEIGHT, _NUMBER_WEIGHT, _QUESTION_WEIGHT, _ASSISTANT_WEIGHT = 1.6, 1.2, 0.6, 0.7
 _MIN_SCORE = 0.2

@@ -1,0 +1,130 @@
+"""Cost of the rules: it grows linearly with the conversation, whatever the text is."""
+
+import re
+import time
+from collections.abc import Sequence
+from datetime import UTC
+from functools import cache
+from importlib.resources import files
+
+import pytest
+
+from memrecall.extraction import RuleExtractor, Utterance
+from memrecall.extraction.rules.sentences import MAX_MESSAGE, MAX_SENTENCE
+from tests.cases import check_each
+from tests.counting import count_calls
+
+from .talking import NOW, talk
+
+MESSAGES = talk(
+    *(
+        "I moved to Berlin last week and I work as a nurse. What should I cook tonight?",
+        "我叫李明，在北京大学学习计算机科学。下周三我要去北京出差，帮我订个酒店吧",
+        "Thanks, that is a great idea! Could you explain how the second step works in more detail?",
+        "今天天气不错，我们去公园走走吧，顺便买点水果回来",
+        "assistant| Here are three ideas: soup, salad, and a stew. Which one do you like?",
+    )
+    * 200
+)
+
+ENGLISH = ["my ", "a, and I ", "<a>", "<a1>", '"', "“", "e.g. ", "really ", "I live in Rome. "]
+CHINESE = ["我们的", "，我住在", "上周", "每", "和", "应该是", "我住在北京。"]
+
+
+def read(messages: Sequence[Utterance]) -> None:
+    """Extract facts; nothing in it waits, so it is run without an event loop."""
+    with pytest.raises(StopIteration):
+        RuleExtractor().facts(messages, now=NOW, zone=UTC).send(None)
+
+
+def repeat(part: str, size: int) -> list[Utterance]:
+    return talk("I live in " + (part * size)[:size])
+
+
+def seconds(messages: Sequence[Utterance]) -> float:
+    """Return the processor time of one reading, the best of two."""
+    times = []
+    for _ in range(2):
+        start = time.process_time()
+        read(messages)
+        times.append(time.process_time() - start)
+    return min(times)
+
+
+@cache
+def baseline() -> float:
+    """Return the time of an ordinary message, below which measurements are noise."""
+    read(MESSAGES[:10])
+    return seconds(MESSAGES[:5])
+
+
+def check_sentence_growth(part: str) -> None:
+    """Lengthen the text by half up to a sentence: exponential growth fails early."""
+    size, previous = 10.0, baseline()
+    while size <= MAX_SENTENCE:
+        current = seconds(repeat(part, int(size)))
+        assert current < 8 * max(previous, baseline()), f"{size:.0f} characters"
+        size, previous = 1.5 * size, current
+
+
+def check_message_growth(part: str) -> None:
+    """Read eight times as much: linear work takes 8 times as long, quadratic work 64 times."""
+    check_sentence_growth(part)
+    small = max(seconds(repeat(part, MAX_MESSAGE // 16)), baseline())
+    assert seconds(repeat(part, MAX_MESSAGE // 2)) < 28 * small
+
+
+def table_words() -> list[str]:
+    """Return every word that a pattern of the tables may begin or go on with."""
+    tables = files("memrecall.extraction.rules") / "tables"
+    texts = [file.read_text("utf-8") for folder in tables.iterdir() for file in folder.iterdir()]
+    return sorted({word for text in texts for word in re.findall(r"[a-z]+|[\u4e00-\u9fff]+", text)})
+
+
+def test_english_messages_take_linear_time() -> None:
+    check_each(ENGLISH, check_message_growth)
+
+
+def test_chinese_messages_take_linear_time() -> None:
+    check_each(CHINESE, check_message_growth)
+
+
+def test_repeated_words_of_the_tables_take_bounded_time() -> None:
+    check_each(table_words()[::120], check_sentence_growth)
+
+
+@pytest.mark.long
+def test_every_repeated_word_of_the_tables_takes_bounded_time() -> None:
+    check_each([f"{word} " for word in table_words()], check_sentence_growth)
+    check_each(table_words(), check_sentence_growth)
+
+
+def test_calls_grow_linearly_with_messages() -> None:
+    read(MESSAGES[:10])  # dictionaries load once
+    few = count_calls(lambda: read(MESSAGES[:50]))
+    many = count_calls(lambda: read(MESSAGES[:200]))
+    assert many < 4.4 * few
+    assert many / 200 < 1_500
+
+
+def test_calls_grow_linearly_with_text() -> None:
+    def check(part: str) -> None:
+        read(repeat(part, 100))
+        few = count_calls(lambda: read(repeat(part, 1_500)))
+        assert count_calls(lambda: read(repeat(part, 6_000))) < 4.4 * few
+
+    check_each([*ENGLISH[:6], *CHINESE[:3]], check)
+
+
+def test_text_beyond_the_limit_is_not_read() -> None:
+    def check(part: str) -> None:
+        some = count_calls(lambda: read(repeat(part, MAX_MESSAGE)))
+        assert count_calls(lambda: read(repeat(part, 20 * MAX_MESSAGE))) < 1.1 * some
+
+    check_each(["我", '"', "x"], check)
+
+
+@pytest.mark.long
+def test_a_thousand_messages_take_linear_time() -> None:
+    assert len(MESSAGES) == 1_000
+    assert seconds(MESSAGES) < 10 * max(seconds(MESSAGES[:200]), baseline())  # quadratic: 25 times

@@ -1,0 +1,65 @@
+"""The language tables: every row compiles, and every pattern is used."""
+
+import re
+from importlib.resources import files
+from pathlib import Path
+
+import memrecall.extraction
+from memrecall.extraction.rules.conversation import read_statements
+from memrecall.extraction.rules.tables import load_table
+from tests.cases import check_each
+
+LANGUAGES = ("en", "zh", "shared")
+PATTERN_SECTIONS = (
+    "patterns",
+    "subjects",
+    "orders",
+    "order_slots",
+    "answers",
+    "effects",
+    "devices",
+)
+CODE = "".join(
+    path.read_text("utf-8") for path in Path(memrecall.extraction.__file__).parent.rglob("*.py")
+)
+
+
+def test_every_row_compiles() -> None:
+    assert callable(read_statements)  # the readers define the verb forms
+
+    def check(language: str) -> None:
+        table = load_table(language)
+        for section in table._sections:
+            if section.startswith("facts "):
+                assert table.facts(section.removeprefix("facts "))
+            elif section.startswith("rewrite "):
+                assert table.rewrites(section.removeprefix("rewrite "))
+            elif section in PATTERN_SECTIONS:
+                assert table.patterns(section)
+
+    check_each(LANGUAGES, check)
+
+
+def test_every_named_row_is_used() -> None:
+    def check(language: str) -> None:
+        table = load_table(language)
+        text = "\n".join(row for rows in table._sections.values() for row in rows)
+        for section in ("patterns", "words", "sets"):
+            for name, _ in table.rows(section):
+                assert f'"{name}"' in CODE or f"{{{name}}}" in text, name
+
+    check_each(LANGUAGES, check)
+
+
+def test_every_pattern_in_the_code_exists() -> None:
+    calls = r'\b(?:EN|ZH|_SHARED|table)\.(?:search|match|fullmatch|remove|pattern)\(\s*"(\w+)"'
+    names = {name for language in LANGUAGES for name, _ in load_table(language).rows("patterns")}
+    assert set(re.findall(calls, CODE)) <= names
+
+
+def test_lines_are_short_and_files_explain_their_columns() -> None:
+    folders = (files("memrecall.extraction.rules") / "tables").iterdir()
+    for file in (file for folder in folders for file in folder.iterdir()):
+        lines = file.read_text("utf-8").splitlines()
+        assert lines[0].startswith("# "), file.name
+        assert max(map(len, lines)) <= 100, file.name
