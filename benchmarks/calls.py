@@ -1,4 +1,4 @@
-"""The calls that are measured, each as it is made over HTTP and as it is made in process."""
+"""The calls to measure, each over HTTP and in process."""
 
 import json
 import random
@@ -22,7 +22,7 @@ _WORD = re.compile(r"[A-Za-z]{4,}|[\u4e00-\u9fff]{2}")
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One request, and the same work in process."""
+    """A request and the equivalent in-process call."""
 
     method: str
     path: str
@@ -39,7 +39,7 @@ class Question:
 
 
 def all_calls(corpus: Corpus, turns: Sequence[Turn]) -> dict[str, list[Question]]:
-    """Questions of each kind, none of them like another."""
+    """Return distinct questions of each kind."""
     chance = random.Random(9)
     chosen = chance.sample(range(len(turns)), min(PLACES, len(turns)))
     asked = corpus.questions(PLACES)
@@ -52,7 +52,7 @@ def all_calls(corpus: Corpus, turns: Sequence[Turn]) -> dict[str, list[Question]
 
 
 def nothing() -> Question:
-    """Return a request without work: the cost of HTTP alone, client included."""
+    """Return a request without work, to measure the cost of HTTP and the client alone."""
 
     async def run(_library: Library) -> None:
         return None
@@ -61,7 +61,7 @@ def nothing() -> Question:
 
 
 def _words(question: str) -> str:
-    """Return a few words of a question, joined with OR."""
+    """Return some words of a question."""
     return " OR ".join(dict.fromkeys(_WORD.findall(question)[:3]))
 
 

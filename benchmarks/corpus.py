@@ -1,7 +1,7 @@
-"""Text shaped like real chat, as much of it as is asked for, the same for the same seed.
+"""Chat-like text of any length, deterministic for a seed.
 
-Real conversations are cut into turns and told again and again with other numbers, names and orders
-of sentences: no two copies are alike, and the vocabulary grows as people's does.
+Real conversations are cut into turns and repeated with other numbers, names and orders of
+sentences: no two copies are equal, and the vocabulary grows as in real text.
 """
 
 import json
@@ -32,7 +32,7 @@ Sentence = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one person said at once."""
+    """One person's message."""
 
     session: str
     speaker: str
@@ -48,7 +48,7 @@ class Turn:
 
 
 class Corpus:
-    """An endless conversation made of real ones, and questions about them."""
+    """An endless conversation made of real ones, with questions about them."""
 
     def __init__(self, texts: Iterable[str], questions: Iterable[str], origin: str) -> None:
         self.origin = origin
@@ -58,7 +58,7 @@ class Corpus:
         random.Random(7).shuffle(self._questions)
 
     def texts(self, count: int, seed: int = 1) -> Iterator[str]:
-        """So many texts: the real ones first, then changed copies of them."""
+        """Return `count` texts: the real ones first, then changed copies."""
         told = 0
         chance = random.Random(seed)
         while told < count:
@@ -67,7 +67,7 @@ class Corpus:
                 told += 1
 
     def turns(self, count: int, seed: int = 1) -> Iterator[Turn]:
-        """So many turns, in sessions of twenty with one of a few speakers each."""
+        """Return `count` turns, in sessions of twenty with one of a few speakers each."""
         chance = random.Random(seed)
         for number, text in enumerate(self.texts(count, seed)):
             if number % _TURNS_A_SESSION == 0:
@@ -77,16 +77,16 @@ class Corpus:
             yield Turn(session, speakers[number % 2], text, said)
 
     def short_texts(self, count: int) -> list[str]:
-        """Chat messages of about forty characters."""
+        """Return chat messages of about forty characters."""
         enough = (text for text in self.texts(20 * count + 1_000, seed=3) if len(text) > SHORT_TURN)
         return [text[:SHORT_TURN] for text in islice(enough, count)]
 
     def questions(self, count: int) -> list[str]:
-        """So many questions, no two alike (fewer if there are not so many)."""
+        """Return up to `count` distinct questions."""
         return self._questions[:count]
 
     def _retell(self, turn: list[Sentence], chance: random.Random) -> str:
-        """Return a variation of a turn, by another speaker at another time."""
+        """Return a changed copy of a turn."""
         told = [_change(sentence, chance).strip() for sentence in turn]
         if len(told) == 1 or chance.random() < 0.3:
             told.append(_join(chance.choice(self._turns)[:1]))
@@ -96,7 +96,7 @@ class Corpus:
 
 
 def load_corpus(data: Path, repository: Path) -> Corpus:
-    """Return labelled conversations if present, else the demo's, else invented ones."""
+    """Load the labelled conversations if available, else the demo's, else invented ones."""
     texts: list[str] = []
     questions: list[str] = []
     for file in sorted(data.glob("*/corpus.jsonl")):
@@ -122,7 +122,7 @@ def _read(file: Path, field: str) -> list[str]:
 
 
 def _ask_about(texts: list[str]) -> list[str]:
-    """Questions for texts that have none: what was said about the middle of one of them?"""
+    """Return questions for texts without labels, made from the middle of a text."""
     chosen = random.Random(5).sample(texts, min(len(texts), 400))
     return [text[len(text) // 3 : len(text) // 3 + 40].strip() or text[:40] for text in chosen]
 
@@ -171,7 +171,7 @@ def _change(sentence: Sentence, chance: random.Random) -> str:
 def _other_number(digits: str, chance: random.Random) -> str:
     if len(digits) == 4 and digits.startswith("20"):
         return str(2020 + chance.randrange(7))
-    if len(digits) <= 2:  # an hour, a day, a month: stays what it may be
+    if len(digits) <= 2:  # an hour, a day or a month stays valid
         return str(1 + chance.randrange(12 if int(digits) <= 12 else 31))
     return str(chance.randrange(10 ** (len(digits) - 1), 10 ** len(digits)))
 

@@ -1,12 +1,12 @@
-"""How long the dashboard's pages take to answer, for a user who has said a great deal.
+"""Response times of the dashboard's pages for a user with many messages.
 
     python benchmarks/dashboard.py                          100,000 messages
     python benchmarks/dashboard.py --messages 2000 --rounds 3    a minute, to see that it runs
 
-A real `memrecall serve` on loopback over a SQLite file; each page is asked for by one client, one
-request after the other, after two that do not count (the first loads the user's index). What is
-timed is the answer of the server, the whole page with its data; drawing it is the browser's work.
-Like a browser, the client then connects the page's websocket and goes away.
+Starts `memrecall serve` on loopback over a SQLite file. One client requests each page repeatedly,
+after two requests that do not count (the first loads the user's index). The time is that of the
+server's response, the whole page with its data; rendering in the browser is not included. Like a
+browser, the client then connects the page's websocket and disconnects.
 Exits with 1 if a page's 95th percentile is above the target.
 """
 
@@ -57,7 +57,7 @@ _BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
 
 
 async def fill(library: Library, messages: int) -> None:
-    """Store so many messages of one user, and what surrounds them."""
+    """Store many messages of one user, with memories, recalls and counters."""
     texts = invent_texts(min(messages, 20_000))
     for start in range(0, messages, BATCH):
         numbers = range(start, min(start + BATCH, messages))
@@ -112,7 +112,7 @@ async def _add_graph(library: Library, count: int) -> None:
 
 
 async def _count(library: Library) -> None:
-    """Write a week of counters, as a busy service does."""
+    """Write a week of counters, as of a busy service."""
     now = datetime.now(UTC)
     for hours in range(24 * 7, -1, -1):
         counted = {(name, str(n)): (n, 0.0) for name in _COUNTED for n in range(1, 8)}
@@ -123,7 +123,7 @@ _COUNTED = ("searches", "recalls", "recall_seconds", "iterations", "windows", "c
 
 
 def pages(trace_id: str) -> dict[str, str]:
-    """Return the pages by name."""
+    """Return the paths of the pages by name."""
     of_user = f"user={USER}"
     return {
         "overview, service": "/?span=week",
@@ -149,7 +149,7 @@ def pages(trace_id: str) -> dict[str, str]:
 
 @contextmanager
 def serving(folder: Path, database: Path) -> Iterator[tuple[str, Any]]:
-    """Start a server on a free port; yield its address and process."""
+    """Start a server on a free port; yield its address and its process."""
     import psutil  # of the extra `bench`; the tests use the rest of this file without it
 
     settings = {"MEMRECALL_EMBEDDER": "hash", "MEMRECALL_RUNS_DIR": str(folder / "runs")}
@@ -171,18 +171,18 @@ def serving(folder: Path, database: Path) -> Iterator[tuple[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Milliseconds of a page's answers, in order, and what one cost the server's processor."""
+    """Response times of a page in milliseconds, sorted, and the server's CPU time per response."""
 
     wall: list[float]
     cpu: float
 
     def at(self, share: float) -> float:
-        """Return a quantile of the response times."""
+        """Return the time at a percentile."""
         return self.wall[math.ceil(share * len(self.wall)) - 1]
 
 
 def measure(client: httpx.Client, server: Any, path: str, rounds: int) -> Taken:
-    """Ask for a page so many times."""
+    """Request a page `rounds` times."""
     took, computed = [], 0.0
     for number in range(rounds + 2):
         begun, before = time.perf_counter(), _computed(server)
@@ -197,13 +197,13 @@ def measure(client: httpx.Client, server: Any, path: str, rounds: int) -> Taken:
 
 
 def _computed(server: Any) -> float:
-    """Milliseconds that the server has computed for: what others do on the machine is not in it."""
+    """Return the server's CPU time in milliseconds, which is independent of other processes."""
     used = server.cpu_times()
     return float(1000 * (used.user + used.system))
 
 
 def visit(url: str, page: str) -> None:
-    """Connect as the page would, and leave."""
+    """Connect to the page's websocket like a browser, and disconnect."""
     found = _CLIENT.search(page)
     assert found is not None, page[:500]
     names = ("client_id", "tab_id", "document_id")
@@ -217,7 +217,7 @@ def visit(url: str, page: str) -> None:
 
 
 async def prepare(folder: Path, database: Path, messages: int) -> str:
-    """Fill a database; the id of one of its recalls."""
+    """Fill a database; return the id of one of its recalls."""
     settings = Settings(db=str(database), embedder="hash", cache_dir=str(folder))
     async with await Library.open(settings) as library:
         await fill(library, messages)
@@ -225,7 +225,7 @@ async def prepare(folder: Path, database: Path, messages: int) -> str:
 
 
 def main() -> int:
-    """Measure; 1 if a target is missed."""
+    """Measure; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=20)
@@ -247,7 +247,7 @@ def main() -> int:
 
 
 def report(took: dict[str, Taken], messages: int, file: Path | None) -> int:
-    """Print the figures, and tell whether all are within the target."""
+    """Print the times; return True if all are within the target."""
     print(f"pages of the dashboard at {messages:,} messages, milliseconds (target {TARGET:.0f})")
     print(f"{'page':24}{'p50':>8}{'p95':>8}{'worst':>8}{'cpu':>8}")
     figures = {}

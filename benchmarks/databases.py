@@ -1,4 +1,4 @@
-"""Databases for the benchmark, filled through the library's own doors."""
+"""Databases for the benchmarks, filled through the library."""
 
 import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
@@ -16,13 +16,13 @@ from memrecall.settings import Settings
 from memrecall.store import ScopedMessage, Store
 
 BATCH = 1_000
-EMPTY_USER = "bench-nobody"  # has a single message
+EMPTY_USER = "bench-nobody"  # a user with a single message
 Item = TypeVar("Item")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A database, and the folder where what belongs to it may lie."""
+    """A database and the folder for its derived files."""
 
     location: str
     folder: Path
@@ -38,7 +38,7 @@ class Place:
 
 @contextmanager
 def new_place(location: str | None = None) -> Iterator[Place]:
-    """Yield a new SQLite file in a temporary folder, or another database with such a folder."""
+    """Create a SQLite file in a temporary folder, or use another database with such a folder."""
     with tempfile.TemporaryDirectory(prefix="memrecall-benchmark-") as name:
         folder = Path(name)
         yield Place(location or str(folder / "bench.db"), folder)
@@ -46,7 +46,7 @@ def new_place(location: str | None = None) -> Iterator[Place]:
 
 @asynccontextmanager
 async def opened(place: Place, embedder: Embedder | None) -> AsyncIterator[Library]:
-    """Open a library. Its embedder stays open for the next one."""
+    """Open a library on a database; leave its embedder open for the next one."""
     settings = Settings(db=place.location, cache_dir=str(place.folder), index_memory_mb=4096)
     library = Library(await Store.open(place.location), embedder, settings)
     try:
@@ -57,7 +57,7 @@ async def opened(place: Place, embedder: Embedder | None) -> AsyncIterator[Libra
 
 
 async def write(library: Library, user: str, turns: Iterable[Turn], first: int = 0) -> Time:
-    """Store a user's turns, vectors included; the time it took."""
+    """Store a user's turns with their vectors; return the time it took."""
     watch = Stopwatch()
     for batch in in_batches(enumerate(turns, first)):
         await library.add_entries(

@@ -1,12 +1,12 @@
-"""How well the rules extract facts: precision and recall on tables of conversations.
+"""Precision and recall of the rules that extract facts, on labelled conversations.
 
     python benchmarks/extraction.py                 # all tables, by language
-    python benchmarks/extraction.py --show zh03     # what is found in one conversation
+    python benchmarks/extraction.py --show zh03     # the facts found in one conversation
 
 `tests/extraction/conversations.py` is the table that the rules were written with. In
 `fixtures/extraction`, `heldout.jsonl` was written before they were tuned, `afterwards.jsonl` later;
-the conversations of neither are read while tuning. A fact counts if it is about the right one and
-has all the words that are wanted.
+neither is read while tuning. A fact counts if it is about the right subject and has all required
+words.
 """
 
 import argparse
@@ -35,13 +35,13 @@ HELD_OUT_NOW = datetime(2026, 5, 14, 12, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class Wanted:
-    """A fact that should be found: of whom, and a choice of words for each thing it must say."""
+    """A fact to find: its subject, and alternatives for each required word."""
 
     subject: str | None
     words: tuple[tuple[str, ...], ...]
 
     def fits(self, fact: Fact) -> bool:
-        """Whether this is the fact."""
+        """Return True if a fact matches."""
         text = fact.text.casefold()
         about = self.subject is None or self.subject.casefold() == fact.subject.casefold()
         return about and all(any(w.casefold() in text for w in choice) for choice in self.words)
@@ -49,7 +49,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Case:
-    """A conversation, the facts it tells, and others that are not wrong."""
+    """A conversation, the facts in it, and other facts that are acceptable."""
 
     name: str
     language: str
@@ -71,7 +71,7 @@ class Score:
     missed: list[str] = field(default_factory=list)
 
     def line(self) -> str:
-        """Precision, recall and their mean, with the counts."""
+        """Return precision, recall and F1 with the counts."""
         precision = self.right / self.found if self.found else 1.0
         recall = self.hit / self.wanted if self.wanted else 1.0
         mean = 2 * precision * recall / (precision + recall) if precision + recall else 0.0
@@ -82,7 +82,7 @@ class Score:
 
 
 def judge(case: Case, facts: Iterable[Fact], score: Score) -> None:
-    """Count what was found: each wanted fact once, extra ones that are not wrong not at all."""
+    """Score the facts found; each expected fact counts once, acceptable ones not at all."""
     score.cases += 1
     score.wanted += len(case.wanted)
     open_ones = list(case.wanted)
@@ -115,7 +115,7 @@ def _wanted(facts: list[dict[str, Any]]) -> tuple[Wanted, ...]:
 
 
 def tuned() -> Iterator[Case]:
-    """Return the conversations of the tests: a fact must match word for word."""
+    """Return the conversations of the tests; a fact must have the exact words."""
     from tests.extraction.conversations import CONVERSATIONS, NOW, SINGLE
 
     for at, (language, said, texts) in enumerate([*CONVERSATIONS, *SINGLE]):
@@ -124,7 +124,7 @@ def tuned() -> Iterator[Case]:
 
 
 async def measure(cases: Iterable[Case]) -> dict[str, Score]:
-    """Print the scores by language."""
+    """Return the scores by language."""
     extractor = RuleExtractor()
     scores: defaultdict[str, Score] = defaultdict(Score)
     for case in cases:
@@ -135,7 +135,7 @@ async def measure(cases: Iterable[Case]) -> dict[str, Score]:
 
 
 async def show(case: Case) -> None:
-    """Print a conversation and what is found in it."""
+    """Print a conversation and the facts found in it."""
     for said in case.utterances:
         print(f"  {said.speaker or said.role}: {said.text}")
     found = await RuleExtractor().facts(case.utterances, now=case.now, zone=UTC)
@@ -144,7 +144,7 @@ async def show(case: Case) -> None:
 
 
 def main() -> None:
-    """Print the figures of all tables, or one conversation."""
+    """Print the scores of all tables, or one conversation."""
     parser = argparse.ArgumentParser(description="precision and recall of facts by rules")
     parser.add_argument("--show", help="the name of one held-out conversation")
     parser.add_argument("--missed", action="store_true", help="list what was not found")

@@ -1,12 +1,12 @@
-"""Fits the weights of a hybrid search and the calibration of its scores to labelled questions.
+"""Fits the weights of hybrid search and the calibration of its scores to labelled questions.
 
     python benchmarks/fit_ranking.py --data FOLDER… --validate FOLDER…
 
-A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). Two fits follow
-one another by hand. The first gives weights, which are rounded and written into
-`memrecall/search/ranking/scores.py`; the second is about the weights that stand there and gives the
-coefficients of `memrecall/search/ranking/calibration.py`. Each set counts the same, however many
-questions it has. Nothing is written but tables, and the same sets give the same tables.
+A folder is an evaluation set: corpus.jsonl and queries.jsonl (docs/evaluation.md). There are two
+fits. The first gives weights, which are rounded and written by hand into
+`memrecall/search/ranking/scores.py`; the second uses the weights in that file and gives the
+coefficients of `memrecall/search/ranking/calibration.py`. Each set has equal weight, however many
+questions it has. Only tables are written, and the same sets give the same tables.
 """
 
 import argparse
@@ -48,7 +48,7 @@ SOURCE, FITTED, OTHERS = "in the source", "fitted", "fitted to the others"
 
 
 def leave_one_out(sets: Sequence[Some], fit: Callable[[Sequence[Some]], Fit]) -> list[Fit]:
-    """For each set, the fit to the others; the only one there is stands for itself."""
+    """Return, for each set, the fit to the other sets; a single set is fitted to itself."""
     if len(sets) == 1:
         return [fit(sets)]
     return [fit([other for other in sets if other is not one]) for one in sets]
@@ -57,7 +57,7 @@ def leave_one_out(sets: Sequence[Some], fit: Callable[[Sequence[Some]], Fit]) ->
 def study_ranking(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet], held: Sequence[str] = HELD
 ) -> dict[str, Figures]:
-    """Return fitted weights, and recall@10 with them, with today's and with one set left out."""
+    """Return fitted weights, and recall@10 with them, with the current ones and leave-one-out."""
     say("fitting the weights")
     fit = partial(fit_weights, held=held)
     fitted = fit(train)
@@ -77,7 +77,7 @@ def study_ranking(
 def study_calibration(
     train: Sequence[LabelledSet], check: Sequence[LabelledSet]
 ) -> dict[str, Figures]:
-    """Return fitted coefficients and their calibration on sets left out of the fit."""
+    """Return fitted coefficients, and their calibration on sets they were not fitted to."""
     say("fitting the calibration")
     results = [Results.of(labelled) for labelled in train]
     fitted = fit_calibration(results)
@@ -98,12 +98,12 @@ def study_calibration(
 
 
 def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
-    """Recall@10 of each set with one kind of evidence switched off."""
+    """Return the recall@10 of each set with one feature disabled."""
     choices = {"all": HYBRID}
     for name in FEATURES:
         if getattr(HYBRID, name):
             choices[f"without {name}"] = replace(HYBRID, **{name: 0.0})
-    say(f"switching off {len(choices) - 1} kinds of evidence in turn")
+    say(f"disabling {len(choices) - 1} features in turn")
     figures = {
         name: {labelled.name: recall(labelled, weights) for labelled in sets}
         for name, weights in choices.items()
@@ -112,7 +112,7 @@ def study_parts(sets: Sequence[LabelledSet]) -> dict[str, Figures]:
 
 
 def print_table(title: str, rows: Figures) -> None:
-    """Print a row for each set and a column for each figure."""
+    """Print one row per name, one column per figure."""
     table = Table(title=title, title_justify="left")
     table.add_column("")
     for name in next(iter(rows.values())):
@@ -124,7 +124,7 @@ def print_table(title: str, rows: Figures) -> None:
 
 
 async def study(options: argparse.Namespace) -> dict[str, Figures]:
-    """Everything that was asked for, table by table."""
+    """Run all requested studies and print their tables."""
     sets = [
         await read_set(folder, options.work, left_out=options.leave_out)
         for folder in [*options.data, *options.validate]

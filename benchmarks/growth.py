@@ -1,4 +1,4 @@
-"""Whether one user pays for the others: the same searches in a small and in a large database."""
+"""The cost of a user's searches in a small and in a large database."""
 
 import random
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ async def measure_growth(
 async def measure_million(
     report: Report, corpus: Corpus, embedder: StoredVectors, questions: Sequence[str], count: int
 ) -> None:
-    """Many users in one file: writing, size, searching any of them."""
+    """Measure many users in one file: writing, size, searching."""
     with new_place() as place:
         await _fill(report, corpus, embedder, place, count)
         await _measure_million(report, place, questions, count)
@@ -60,7 +60,7 @@ async def measure_million(
 async def _fill(
     report: Report, corpus: Corpus, embedder: StoredVectors, place: Place, others: int
 ) -> None:
-    """Others' messages in batches, the user's evenly between them as time would have it."""
+    """Write others' messages in batches, with the user's messages evenly between them."""
     say(f"writing {others:,} messages of {OTHERS:,} users")
     own = list(enumerate(corpus.turns(OWN)))
     share = max(1, OWN * BATCH // others)
@@ -81,7 +81,7 @@ async def _fill(
 
 
 def _of_others(number: int, turn: Turn) -> ScopedMessage:
-    """Store messages of many users in turn, fifty users in a batch."""
+    """Yield batches of fifty users, one session each."""
     user = int(turn.session.removeprefix("s")) % OTHERS
     return ScopedMessage(Scope(f"other-{user}", session_id=turn.session), turn.to_message(number))
 
@@ -97,7 +97,7 @@ async def _write_own(library: Library, turns: Sequence[tuple[int, Turn]]) -> Non
 async def _measure_user(
     place: Place, embedder: StoredVectors, questions: Sequence[str], repeats: int
 ) -> dict[str, float]:
-    """Seconds: warm searches (median), and the CPU of a first one in a new process."""
+    """Return the median of warm searches, and the CPU time of a first search in a new process."""
     say("searching one user among the others")
     costs: dict[str, float] = {}
     async with opened(place, embedder) as library:
@@ -132,8 +132,8 @@ async def _write_turn(library: Library, number: int) -> Time:
 async def _measure_million(
     report: Report, place: Place, questions: Sequence[str], count: int
 ) -> None:
-    """Time the first and the second search of randomly chosen users."""
-    say("searching users chosen by lot")
+    """Search random users: the first search of each in this process, then another."""
+    say("searching random users")
     users = random.Random(4).sample(range(OTHERS), min(100, len(questions)))
     async with opened(place, None) as library:
         first = [await _search(library, u, q) for u, q in zip(users, questions, strict=False)]

@@ -1,14 +1,14 @@
-"""What the HTTP service costs: the same calls over HTTP and in process, one table.
+"""The cost of the HTTP service: the same calls over HTTP and in process.
 
     python benchmarks/http.py                            100,000 messages, 1, 16 and 64 clients
     python benchmarks/http.py --messages 5000 --seconds 1    half a minute, to see that it runs
     python benchmarks/http.py --postgres                 the same on PostgreSQL
 
-A real `memrecall serve` on loopback with a key, asked by clients of which each sends its next
-request when the last is answered. Beside each figure stands that of the same work done in this
-process; one client asks each question of both, one after the other, because others disturb the
-machine. Vectors are made up (searching them takes as long); each question's own vector is known
-after the warm-up, on both sides. Exits with 1 if a target is missed.
+Starts `memrecall serve` on loopback with a key. Each client sends its next request when the last
+one is answered. Each figure is shown with that of the same work in this process; one client
+alternates between both, so that other load affects both equally. Vectors are random (searching them
+takes as long); after the warm-up each question's vector is cached on both sides. Exits with 1 if a
+target is missed.
 """
 
 import argparse
@@ -51,7 +51,7 @@ _SERVE = "from memrecall.cli import main; main()"
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The service and the library in this process, over the same database."""
+    """The service, and the library in this process, over the same database."""
 
     url: str
     server: psutil.Process
@@ -59,7 +59,7 @@ class Sides:
     library: Library
 
     def server_cpu(self) -> float:
-        """Seconds that the server has computed for."""
+        """Return the server's CPU time in seconds."""
         used = self.server.cpu_times()
         return float(used.user + used.system)
 
@@ -67,7 +67,7 @@ class Sides:
     async def remote(
         self, questions: Sequence[Question], count: int
     ) -> AsyncIterator[list[Client]]:
-        """Clients with a connection each."""
+        """Return clients with one connection each."""
         requests = [question.request(self.key) for question in questions]
         connections = [await Connection.open(self.url) for _ in range(count)]
 
@@ -84,7 +84,7 @@ class Sides:
                 await connection.close()
 
     def local(self, questions: Sequence[Question], count: int) -> list[Client]:
-        """Run the same clients without a pause between requests."""
+        """Return the same clients without HTTP."""
 
         async def ask(number: int) -> None:
             await questions[number % len(questions)].run(self.library)
@@ -95,7 +95,7 @@ class Sides:
 async def measure(
     sides: Sides, questions: Sequence[Question], count: int, seconds: float
 ) -> tuple[Load, Load]:
-    """One row of the table: over HTTP, and in process."""
+    """Measure one row of the table: over HTTP and in process."""
     local = sides.local(questions, count)
     async with sides.remote(questions, count) as remote:
         if count == 1:
@@ -105,7 +105,7 @@ async def measure(
 
 
 async def warm_up(there: Client, here: Client, questions: int) -> None:
-    """Ask everything once: indexes are loaded then, and the questions' vectors known."""
+    """Ask everything once, to load the indexes and cache the vectors of the questions."""
     for question in range(questions):
         await there(question)
         await here(question)
@@ -114,7 +114,7 @@ async def warm_up(there: Client, here: Client, questions: int) -> None:
 async def measure_all(
     report: Report, table: Table, sides: Sides, calls: dict[str, list[Question]], seconds: float
 ) -> None:
-    """Every kind of call with every number of clients."""
+    """Measure every kind of call with every number of clients."""
     failed = 0
     for kind, questions in calls.items():
         table.add_section()
@@ -132,7 +132,7 @@ async def measure_all(
 
 
 def _added(there: Load, here: Load) -> float:
-    """Milliseconds that HTTP adds to a question, at the median of all questions."""
+    """Return the milliseconds that HTTP adds, as the median of all questions."""
     pairs = zip(there.times, here.times, strict=True)
     return statistics.median([(far - near) * 1000 for far, near in pairs] or [math.nan])
 
@@ -152,7 +152,7 @@ def _tell(report: Report, table: Table, kind: str, count: int, there: Load, here
 
 
 async def fill(place: Place, turns: Sequence[Turn], embedder: StoredVectors) -> str:
-    """Store the messages and make a key for their user."""
+    """Store the messages and create a key for their user."""
     async with opened(place, embedder) as library:
         batches = list(in_batches(enumerate(turns)))
         console = Console(stderr=True)
@@ -164,7 +164,7 @@ async def fill(place: Place, turns: Sequence[Turn], embedder: StoredVectors) -> 
 
 @asynccontextmanager
 async def serving(place: Place) -> AsyncIterator[tuple[str, psutil.Process]]:
-    """Start a server in its own process; yield its address."""
+    """Start a server process; yield its address."""
     log = place.folder / "server.log"
     own = {"MEMRECALL_CONFIG": os.devnull, "MEMRECALL_EMBEDDER": "local", "MEMRECALL_MODEL": ""}
     with log.open("w") as errors:
@@ -187,7 +187,7 @@ async def serving(place: Place) -> AsyncIterator[tuple[str, psutil.Process]]:
 
 
 async def run(options: argparse.Namespace, location: str | None) -> tuple[Report, Table]:
-    """Fill a database, serve it, ask."""
+    """Fill a database, serve it, measure."""
     corpus = load_corpus(options.data, REPOSITORY)
     turns = list(corpus.turns(options.messages))
     live = make_embedder("local")
@@ -249,7 +249,7 @@ def _read_options() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether all targets are met."""
+    """Measure and print; return 1 if a target is missed."""
     options = _read_options()
     if options.postgres is None:
         report, table = asyncio.run(run(options, None))
@@ -262,7 +262,7 @@ def main() -> int:
     Console(width=None if sys.stdout.isatty() else 160).print(table)
     for target in report.targets:
         measured, bound, verdict = target.row()
-        print(f"{verdict:<8} {target.name}: {measured}, wanted {bound}")
+        print(f"{verdict:<8} {target.name}: {measured}, target {bound}")
     print(*report.notes, sep="\n")
     if options.json:
         report.write(options.json)

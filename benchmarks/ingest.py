@@ -1,4 +1,4 @@
-"""How fast messages go in, and what they take on disk."""
+"""The speed of writing messages, and their size on disk."""
 
 import time
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ SECTION = "ingest into SQLite"
 async def measure_ingest(
     report: Report, corpus: Corpus, embedder: Embedder, plain: int, embedded: int
 ) -> None:
-    """Rates with and without embedding, beside the embedder alone."""
+    """Measure rates with and without embedding, and of the embedder alone."""
     turns = list(corpus.turns(plain))
     characters = sum(len(turn.text) for turn in turns) / plain
     report.add(SECTION, "characters a message", characters, "")
@@ -45,7 +45,7 @@ async def _measure_embedding(
     turns = list(corpus.turns(count))
     texts = [turn.text for turn in turns]
     await embedder.embed(texts[:1])  # its files are read now
-    # Before and after: the machine may have others to serve.
+    # Measured before and after, because of other load on the machine.
     before = await _embed_alone(embedder, texts)
     with_embedding = await _measure(report, "with embedding", turns, embedder)
     alone = 2 * count / (before + await _embed_alone(embedder, texts))

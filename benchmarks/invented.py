@@ -1,4 +1,4 @@
-"""Texts for a machine that has no conversations: Python's own manual, and Chinese drawn by lot."""
+"""Texts for a machine without conversations: Python's manual, and random Chinese."""
 
 import random
 import re
@@ -9,7 +9,7 @@ _PARTICLES = "的了在是我他她也都就很不有到去说看"
 
 
 def invent_texts(count: int, seed: int = 11) -> list[str]:
-    """So many texts of one to three sentences, one half English, one half Chinese."""
+    """Return `count` texts of one to three sentences, half English, half Chinese."""
     chance = random.Random(seed)
     manual = " ".join(" ".join(topics[name].split()) for name in sorted(topics))
     english = _SENTENCE.findall(manual)

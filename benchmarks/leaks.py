@@ -1,11 +1,11 @@
-"""What the leak filter costs: beside copying the same chunks, and how it grows with the text.
+"""The cost of the leak filter compared with copying, and its growth with the text.
 
     python benchmarks/leaks.py
     python benchmarks/leaks.py --size 100000        a quick look
 
-Times are of the CPU; a cost is the best of several runs. Ends with 1 if a bound is broken: ordinary
-text in chunks of four characters costs less than 20 times copying it so, and ten times the text,
-ordinary or made to hurt, not more than ten times (and 15 % for noise).
+Times are CPU times; a cost is the best of several runs. Exits with 1 if a limit is exceeded:
+ordinary text in chunks of four characters costs less than 20 times copying it, and ten times the
+text, ordinary or adversarial, at most ten times as much (plus 15 % for noise).
 """
 
 import argparse
@@ -58,12 +58,12 @@ ADVERSARIAL = {
     "calls of some length": "search_memory(query='x' ",
     "code and lists": "- a\n\n    b\n",
 }
-MODES: tuple[Reasoning, ...] = ("keep", "strip")  # what is done about thoughts
+MODES: tuple[Reasoning, ...] = ("keep", "strip")  # how reasoning is handled
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What was measured of one text; only ordinary ones have a bound on their cost."""
+    """The figures of one text; only ordinary texts have a limit on their cost."""
 
     name: str
     costs: tuple[float, ...]  # times copying, by mode
@@ -73,7 +73,7 @@ class Figures:
 
     @property
     def met(self) -> bool:
-        """Whether all bounds hold."""
+        """True if all limits are met."""
         return self.growth <= GROWTH * NOISE and (max(self.costs) < COST or not self.ordinary)
 
 
@@ -83,7 +83,7 @@ def fill(pattern: str, size: int) -> str:
 
 
 def read_ordinary() -> dict[str, str]:
-    """Texts of several kinds: prose, documents, code, data."""
+    """Return texts of several kinds: prose, documents, code, data."""
     english = (REPOSITORY / "README.md").read_text("utf-8").split()
     documents = sorted((REPOSITORY / "docs").glob("*.md"))
     return {
@@ -98,7 +98,7 @@ def read_ordinary() -> dict[str, str]:
 
 
 def copy(text: str) -> str:
-    """Take a text apart and put it together again."""
+    """Split a text into chunks and join them again."""
     pieces = []
     for at in range(0, len(text), CHUNK):
         pieces.append(text[at : at + CHUNK])  # noqa: PERF401  the loop that a filter needs
@@ -106,7 +106,7 @@ def copy(text: str) -> str:
 
 
 def stream(text: str, reasoning: Reasoning = "keep") -> str:
-    """Time the same through a filter."""
+    """Do the same through a filter."""
     leaks = LeakFilter(TOOLS, reasoning=reasoning)
     pieces = []
     for at in range(0, len(text), CHUNK):
@@ -116,7 +116,7 @@ def stream(text: str, reasoning: Reasoning = "keep") -> str:
 
 
 def drain(text: str) -> str:
-    """Through a filter, and away: what is kept of a long text would cost more than filtering."""
+    """Filter the chunks and discard the result, because keeping a long text would cost more."""
     leaks = LeakFilter(TOOLS)
     for at in range(0, len(text), CHUNK):
         leaks.feed(text[at : at + CHUNK])
@@ -124,7 +124,7 @@ def drain(text: str) -> str:
 
 
 def filter_whole(text: str) -> str:
-    """All of a text at once."""
+    """Filter a text in one call."""
     return filter_leaks(text, TOOLS).visible
 
 
@@ -139,12 +139,12 @@ def seconds(act: Callable[[str], str], text: str, runs: int) -> float:
 
 
 def measure_cost(text: str, reasoning: Reasoning, runs: int = 5) -> float:
-    """How many times as long as copying the filtering of a text takes."""
+    """Return the cost of filtering a text as a multiple of copying it."""
     return seconds(partial(stream, reasoning=reasoning), text, runs) / seconds(copy, text, runs)
 
 
 def measure_growth(pattern: str, size: int, runs: int = 3) -> float:
-    """How many times as long ten times the text takes, beside the mean of ten runs: the median."""
+    """Return the median cost of ten times the text, as a multiple of ten runs."""
     small, large = fill(pattern, size), fill(pattern, 10 * size)
     ratios = []
     for _ in range(runs):
@@ -154,7 +154,7 @@ def measure_growth(pattern: str, size: int, runs: int = 3) -> float:
 
 
 def measure(name: str, pattern: str, size: int, *, ordinary: bool) -> Figures:
-    """All figures of one text."""
+    """Return all figures of one text."""
     say(name)
     text = fill(pattern, size)
     return Figures(
@@ -185,12 +185,12 @@ def show(found: list[Figures], size: int) -> None:
 
 
 def main() -> int:
-    """Measure and print; 1 if a bound is broken."""
+    """Measure and print; return 1 if a limit is exceeded."""
     parser = argparse.ArgumentParser(description="Measure the leak filter.")
     parser.add_argument("--size", type=int, default=MEGABYTE, help="characters (default 1 MB)")
     size = parser.parse_args().size
     found = [measure(name, text, size, ordinary=True) for name, text in read_ordinary().items()]
-    # These cost more each, and nobody writes a megabyte of them: a tenth shows how they grow.
+    # These cost more and do not occur in such amounts: a tenth is enough to measure the growth.
     found += [
         measure(name, pattern, size // 10, ordinary=False) for name, pattern in ADVERSARIAL.items()
     ]

@@ -1,4 +1,4 @@
-"""Load from clients that ask again as soon as they are answered, and what it took."""
+"""Load from clients that send the next request when the last one is answered."""
 
 import asyncio
 import math
@@ -13,12 +13,12 @@ from benchmarks.report import percentile
 PATIENCE = 30.0  # seconds for one answer
 _END_OF_HEAD = b"\r\n\r\n"
 
-# One client: asks the request of that number and returns when it is answered.
+# One client: sends the request with that number and returns when it is answered.
 Client = Callable[[int], Awaitable[None]]
 
 
 class Failed(Exception):
-    """An answer that is not the one that was asked for."""
+    """An unexpected response."""
 
 
 FAILURES = (Failed, OSError, TimeoutError, asyncio.IncompleteReadError)
@@ -26,7 +26,7 @@ FAILURES = (Failed, OSError, TimeoutError, asyncio.IncompleteReadError)
 
 @dataclass(slots=True)
 class Load:
-    """How long each request took, which failed and why; seconds and CPU seconds of all together."""
+    """Response times, failures, and the total time and CPU time of a load."""
 
     times: list[float] = field(default_factory=list)
     failures: Counter[str] = field(default_factory=Counter)
@@ -35,25 +35,25 @@ class Load:
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Responses per second."""
         return len(self.times) / self.seconds if self.times else 0.0
 
     @property
     def cpu_milliseconds(self) -> float:
-        """CPU time of an answer, which others disturb less than its time by the clock."""
+        """CPU time per response, which other load affects less than wall-clock time."""
         return self.cpu / len(self.times) * 1000 if self.times else math.nan
 
     def milliseconds(self, percent: int) -> float:
-        """Return a percentile of the response times."""
+        """Return the response time at a percentile."""
         return percentile(self.times, percent) * 1000 if self.times else math.nan
 
 
 async def put_pairs(
     there: Client, here: Client, seconds: float, cpu_clock: Callable[[], float]
 ) -> tuple[Load, Load]:
-    """Ask each question of one and then of the other: what disturbs one disturbs both.
+    """Ask each question on both sides in turn, so that other load affects both.
 
-    The clock tells the CPU time of `there`; `here` is this process.
+    The clock returns the CPU time of `there`; `here` is this process.
     """
     loads = Load(), Load()
     cpu_begun, begun = cpu_clock(), time.perf_counter()
@@ -81,9 +81,9 @@ async def put_pairs(
 async def put_load(
     clients: Sequence[Client], seconds: float, cpu_clock: Callable[[], float] = time.process_time
 ) -> Load:
-    """Let all clients ask for so long; what is under way then is still waited for and counted.
+    """Let all clients ask until the time is up; wait for pending responses and count them.
 
-    The clock tells the CPU time of whoever does the work.
+    The clock returns the CPU time of the process that does the work.
     """
     load = Load()
     cpu_begun, begun = cpu_clock(), time.perf_counter()
@@ -107,10 +107,10 @@ async def put_load(
 
 
 class Connection:
-    """One connection that is kept alive, with no more between than sockets need.
+    """A minimal HTTP connection that is kept alive.
 
-    A general HTTP client takes longer for a request than the service does: then it would be the
-    client that is measured.
+    A general HTTP client takes longer for a request than the service, and would dominate the
+    result.
     """
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -124,7 +124,7 @@ class Connection:
         return cls(*await asyncio.open_connection(place.hostname, place.port))
 
     async def ask(self, request: bytes) -> bytes:
-        """Send a whole request and read the body of its answer, which must be a good one."""
+        """Send a request and return the body of its response; raise if it failed."""
         self._writer.write(request)
         head = (await self._reader.readuntil(_END_OF_HEAD)).lower()
         _, _, rest = head.partition(b"\r\ncontent-length:")
@@ -138,6 +138,6 @@ class Connection:
         return body
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._writer.close()
         await self._writer.wait_closed()

@@ -1,11 +1,11 @@
-"""What the recall loop itself costs, beside AutoGen's own agent: time a tool call, prompt sizes.
+"""The cost of the recall loop compared with AutoGen's agent: time per tool call, prompt sizes.
 
     python benchmarks/loop.py                   1,000 tool calls, best of three
     python benchmarks/loop.py --calls 200 --repeats 1 --json loop.json
 
-No model and no search take part: a script plays the model, a canned page stands for the search.
-Both agents play the same script over tools with the same schemas, in the same run. Exits with 1 if
-a target is missed.
+There is no model and no search: the model is a script, and search results are fixed. Both agents
+run the same script with tools of the same schemas, in the same process. Exits with 1 if a target is
+missed.
 """
 
 import argparse
@@ -64,49 +64,49 @@ LONG_ZH = "上周三我们决定把结算服务的重试次数调高，并且把
 
 
 class StubStore:
-    """Answers like a store, at once: every key that is asked for is a memory."""
+    """A store that answers at once: every key is a memory."""
 
     def feed(self, user_id: str) -> "StubStore":
-        """Return the stub of a user's changes."""
+        """Return the feed of a user."""
         return self
 
     def memories(self, scope: Scope) -> "StubStore":
-        """Return the stub of a scope's memories."""
+        """Return the memories of a scope."""
         return self
 
     def timeline(self, scope: Scope) -> "StubTimeline":
-        """Return the stub of a scope's messages."""
+        """Return the messages of a scope."""
         return StubTimeline()
 
     def traces(self, scope: Scope) -> "StubStore":
-        """Return the stub of a scope's traces."""
+        """Return the traces of a scope."""
         return self
 
     async def version(self) -> UserVersion:
-        """How far the user's data has come: not at all since the last time."""
+        """Return a version that never changes."""
         return UserVersion("epoch", 1, 1, "UTC")
 
     async def require_active(self, mark: UserVersion, scope: Scope) -> None:
-        """Everybody is."""
+        """Accept every user."""
 
     async def get_many(self, keys: Sequence[str]) -> list[MemoryRecord]:
         """Return a memory for each key."""
         return [_record(key) for key in keys]
 
     async def add(self, trace: NewTrace, keep_days: int) -> None:
-        """Discard a trace."""
+        """Discard the trace."""
 
 
 class StubTimeline:
-    """Nothing was ever said."""
+    """A timeline without messages."""
 
     async def get_many(self, message_ids: Sequence[str]) -> list[Message]:
-        """None of them."""
+        """Return nothing."""
         return []
 
 
 class StubLibrary:
-    """What a recall reads from, without a database and without a search."""
+    """A library without a database and a search."""
 
     def __init__(self, pages: Sequence[SearchPage]) -> None:
         self._pages = list(pages)
@@ -124,14 +124,14 @@ class StubLibrary:
     async def search(
         self, scope: Scope, request: SearchRequest, user: UserVersion | None = None
     ) -> SearchPage:
-        """Return the next prepared page."""
+        """Return the next canned page."""
         self._asked += 1
         return self._pages[(self._asked - 1) % len(self._pages)]
 
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> WriteResult:
-        """Nothing is kept."""
+        """Discard the memories."""
         return WriteResult()
 
 
@@ -160,7 +160,7 @@ def _record(key: str) -> MemoryRecord:
 
 
 def make_hit(key: str, content: str, **fields: Any) -> Hit:
-    """Return a hit as a search would."""
+    """Return a hit of a search."""
     nothing = dict.fromkeys(("neighbours", "time", "speaker", "nature"), 0.0)
     why = ScoreParts(lexical=1.0, semantic=1.0, coverage=1.0, cosine=0.8, **nothing)
     said = Hit(
@@ -179,13 +179,13 @@ def make_hit(key: str, content: str, **fields: Any) -> Hit:
 
 
 def canned_pages(count: int) -> list[SearchPage]:
-    """Pages of five hits, two of them new on each page: a loop that finds nothing new is ended."""
+    """Return pages of five hits, two of them new: a loop without new results would be ended."""
     hits = [make_hit(f"m{n}", f"We chose the green tea, number {n}.") for n in range(2 * count + 5)]
     return [SearchPage(tuple(hits[2 * n : 2 * n + 5]), total_found=40) for n in range(count)]
 
 
 def script(calls: int) -> list[Step]:
-    """Return a script of alternating searches and detail reads that ends in a handoff."""
+    """Return a script of searches and details, then a handoff."""
     steps = [
         call("get_memory_detail", memory_key=f"m{number - 1}")
         if number % 2
@@ -207,7 +207,7 @@ HANDOFF = call(
 def recall_agent(
     client: ScriptedClient, pages: Sequence[SearchPage], user: str = "bench"
 ) -> MemRecallAgent:
-    """Our agent, with limits that no script here reaches."""
+    """Return memrecall's agent, with limits that the script does not reach."""
     limits = Limits(model_calls=10**6, tool_calls=10**6, tokens=10**9, seconds=3_600.0)
     options = RecallOptions(limits=limits, largest_prompt=10**9, keep_traces_days=0)
     return MemRecallAgent(
@@ -220,7 +220,7 @@ def recall_agent(
 
 
 def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
-    """AutoGen's agent, with five tools of the same schemas that answer at once."""
+    """Return AutoGen's agent with five tools of the same schemas that answer at once."""
     return AssistantAgent(
         "assistant",
         client,
@@ -231,7 +231,7 @@ def assistant_agent(client: ScriptedClient, calls: int) -> AssistantAgent:
 
 
 def _function_tool(name: str) -> FunctionTool:
-    """Return an AutoGen function tool with the arguments of ours."""
+    """Return an AutoGen tool made from a function with the same arguments."""
     texts = TOOLS[name].texts("en")
     about, told = texts.description, texts.arguments
     fields = MEMRECALL_TOOLS[name]["input_model"].model_fields
@@ -259,7 +259,7 @@ def _function_tool(name: str) -> FunctionTool:
 
 
 async def drain(stream: AsyncGenerator[Any, None]) -> tuple[float, int]:
-    """Seconds until a stream has ended, and how many calls were executed in it."""
+    """Consume a stream; return the seconds and the number of executed calls."""
     executed = 0
     begun = time.perf_counter()
     async with aclosing(stream) as events:
@@ -270,7 +270,7 @@ async def drain(stream: AsyncGenerator[Any, None]) -> tuple[float, int]:
 
 
 async def time_ours(calls: int) -> float:
-    """Microseconds a tool call of `MemRecallAgent`."""
+    """Return the microseconds per tool call of `MemRecallAgent`."""
     client = ScriptedClient(script(calls))
     agent = recall_agent(client, canned_pages(calls))
     seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
@@ -279,7 +279,7 @@ async def time_ours(calls: int) -> float:
 
 
 async def time_theirs(calls: int) -> float:
-    """Microseconds a tool call of AutoGen's `AssistantAgent`."""
+    """Return the microseconds per tool call of AutoGen's `AssistantAgent`."""
     client = ScriptedClient([*script(calls), answer("The green tea.")])
     agent = assistant_agent(client, calls)
     seconds, executed = await drain(agent.run_stream(task=ASKED["en"]))
@@ -288,7 +288,7 @@ async def time_theirs(calls: int) -> float:
 
 
 async def measure_time(report: Report, calls: int, repeats: int) -> None:
-    """Both agents in turn, after a warm-up; the best of each counts."""
+    """Run both agents in turn after a warm-up; return the best time of each."""
     await time_ours(min(calls, 50))
     await time_theirs(min(calls, 50))
     ours: list[float] = []
@@ -305,9 +305,9 @@ async def measure_time(report: Report, calls: int, repeats: int) -> None:
 
 
 async def prompt_size(language: Language) -> int:
-    """Characters of system prompt and tools as sent; they are the same in every request.
+    """Return the characters of prompt and tools, which are equal in every request.
 
-    Two users, several turns, two iterations.
+    Uses two users, several turns and two iterations.
     """
     widen = call("expand_context_window", reason="more", current_size=5, requested_size=10)
     heads: set[str] = set()
@@ -330,7 +330,7 @@ async def prompt_size(language: Language) -> int:
 
 
 async def largest_result() -> int:
-    """Characters of a result with ten long contents, keys, summaries and keywords."""
+    """Return the characters of a result with ten long contents, keys, summaries and keywords."""
     sizes = []
     for long, language in ((LONG_EN, "en"), (LONG_ZH, "zh")):
         words = tuple(f"{long[:30]}{number}" for number in range(10))
@@ -362,7 +362,7 @@ async def largest_result() -> int:
 
 
 async def measure_sizes(report: Report) -> None:
-    """Measure what each request repeats, and the largest result of a search."""
+    """Measure the constant part of a request, and the largest search result."""
     languages: tuple[Language, ...] = ("en", "zh")
     for language in languages:
         name = f"system prompt and tools, {language}"
@@ -379,12 +379,12 @@ def _print(report: Report) -> None:
         print(f"{name:<56} {number(value):>8}")
     for target in report.targets:
         measured, bound, verdict = target.row()
-        print(f"{verdict:<8} {target.name}: {measured}, wanted {bound}")
+        print(f"{verdict:<8} {target.name}: {measured}, target {bound}")
     print(*report.notes, sep="\n")
 
 
 def main() -> int:
-    """Measure, print, and say by the exit code whether all targets are met."""
+    """Measure and print; return 1 if a target is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=1_000, help="tool calls of one run")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each agent")

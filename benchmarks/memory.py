@@ -1,12 +1,12 @@
-"""`Memory` beside mem0's: adds and searches a second, in one run.
+"""`Memory` compared with mem0: adds and searches per second.
 
     pip install -e '.[peers]'
     python benchmarks/memory.py [--messages 300] [--searches 100] [--json FILE]
 
-Both store one message a call without inference, then whole conversations of twenty messages a call,
-and search afterwards; both with memrecall's local embedder (mem0's own is replaced) and each with
-its default local store. Every text is embedded before the clock starts, and both take the vectors
-from there, so that what is compared is the stores and not the embedder. Nothing leaves the machine.
+Both store one message per call without inference, then conversations of twenty messages per call,
+and then search; both with memrecall's local embedder (mem0's own is replaced) and each with its
+default local store. Every text is embedded before the clock starts, so that the stores are compared
+and not the embedder. Nothing leaves the machine.
 """
 
 import argparse
@@ -42,7 +42,7 @@ _PLACES = ("Paris", "北京", "Oslo", "杭州", "Lisbon", "成都", "Kyoto", "�
 
 
 class KnownVectors:
-    """An embedder that has seen every text of the run before the clock starts."""
+    """An embedder with the precomputed vectors of all texts."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         inner = make_embedder("local")
@@ -59,10 +59,10 @@ class KnownVectors:
         return np.stack([self._rows[text] for text in texts])
 
     async def close(self) -> None:
-        """There is nothing to close."""
+        """Do nothing."""
 
     def as_list(self, text: str) -> list[float]:
-        """One vector as mem0 takes it."""
+        """Return one vector in the format of mem0."""
         row: list[float] = self._rows[text].tolist()
         return row
 
@@ -74,7 +74,7 @@ async def _embed(inner: Any, texts: Sequence[str]) -> Vectors:
 
 
 def invented(count: int) -> list[str]:
-    """Messages that all differ."""
+    """Return distinct messages."""
     return [
         f"Day {n}: I tried {_THINGS[n % 8]} in {_PLACES[n // 8 % 8]}, number {n * 7919 % 10_007}."
         for n in range(count)
@@ -82,23 +82,23 @@ def invented(count: int) -> list[str]:
 
 
 def asked(count: int) -> list[str]:
-    """Questions about them."""
+    """Return questions about the messages."""
     return [f"Where did I try {_THINGS[n % 8]}, number {n * 31 % 997}?" for n in range(count)]
 
 
 def open_memrecall(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], None]]:
-    """`Memory` on a SQLite file with full durability."""
+    """Open `Memory` on a SQLite file with full durability."""
     file = str(folder / "memrecall.db")
     settings = Settings(db=file, embedder="local", cache_dir=str(folder))
     memory = Memory(settings=settings)
-    # The one way to hand it vectors that are known: a library made by hand, in its own loop.
+    # Precomputed vectors can only be passed to a library that is created here, in its own loop.
     store = memory._thread.run(Store.open(file))
     memory._inner._shared._library = Library(store, embedder, settings)
     return memory, memory.close
 
 
 def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], None]]:
-    """mem0 with Qdrant in a folder; its model is never asked."""
+    """Open mem0 with Qdrant in a folder; its model is never called."""
     from mem0 import Memory as Mem0
 
     nobody = {"api_key": "none", "openai_base_url": "http://127.0.0.1:9"}
@@ -124,9 +124,9 @@ def open_mem0(folder: Path, embedder: KnownVectors) -> tuple[Any, Callable[[], N
 
 
 def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[str]) -> Json:
-    """Time single adds, batched adds and searches."""
+    """Add messages one by one, then conversations; then search."""
     half = len(texts) // 2
-    memory.add(WARM_UP, user_id="nobody", infer=False)  # whatever is made at the first call
+    memory.add(WARM_UP, user_id="nobody", infer=False)  # warm-up
     say(f"{name}: adding")
     begun = time.perf_counter()
     for text in texts[:half]:
@@ -138,7 +138,7 @@ def measure(name: str, memory: Any, texts: Sequence[str], questions: Sequence[st
         memory.add(turn, user_id=USER, infer=False)
     in_turns = (len(texts) - half) / (time.perf_counter() - begun)
     say(f"{name}: searching")
-    _search(name, memory, questions[0])  # whatever is made at the first search
+    _search(name, memory, questions[0])  # warm-up
     times = []
     for question in questions:
         begun = time.perf_counter()
@@ -160,7 +160,7 @@ def _search(name: str, memory: Any, question: str) -> Any:
 
 
 def main() -> int:
-    """Run both; 1 if memrecall is behind in anything."""
+    """Run both; return 1 if memrecall is slower in anything."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )

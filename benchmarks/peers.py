@@ -1,12 +1,12 @@
-"""Other people's memory stores, with the same embedder, on the same questions.
+"""Other memory stores with the same embedder on the same questions.
 
     pip install -e '.[peers]'
     python benchmarks/peers.py                          the questions of fixtures/eval
     python benchmarks/peers.py --data DIR… --json FILE  folders with corpus.jsonl and queries.jsonl
     python benchmarks/peers.py --speakers               the stores get "Ann: text"
 
-As a program it holds memrecall's search against mem0, Chroma and LangGraph's stores: each gets the
-corpus, the questions and memrecall's local embedder, in one run. Nothing leaves the machine.
+Compares memrecall's search with mem0, Chroma and LangGraph's stores: each gets the corpus, the
+questions and memrecall's local embedder, in one run. Nothing leaves the machine.
 """
 
 import argparse
@@ -72,20 +72,20 @@ _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A message or a memory as the stores get it."""
+    """A message or a memory in the format of the stores."""
 
     user: str
     key: str
     text: str
-    moment: float  # when it was said, in seconds; of a memory, since when it holds
+    moment: float  # the time of a message, or the start of a memory's validity, in seconds
 
     def metadata(self) -> Json:
-        """Return the metadata stored with a text."""
+        """Return the metadata stored with the text."""
         return {"owner": self.user, "key": self.key, "moment": self.moment}
 
 
 class Bridge:
-    """The embedder for libraries that cannot await: its loop runs in a thread of its own."""
+    """The embedder for synchronous libraries; its event loop runs in a thread."""
 
     def __init__(self, embedder: Embedder) -> None:
         self.embedder = embedder
@@ -93,22 +93,22 @@ class Bridge:
         Thread(target=self._loop.run_forever, daemon=True).start()
 
     def run(self, work: Coroutine[Any, Any, Item]) -> Item:
-        """Wait for a coroutine, from any other thread."""
+        """Run a coroutine and wait for it, from any other thread."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def vectors(self, texts: Sequence[str]) -> Vectors:
-        """Return a row for each text."""
+        """Return one row per text."""
         return self.run(self.embedder.embed(texts))
 
     def lists(self, texts: Sequence[str]) -> list[list[float]]:
-        """Return the same as plain lists."""
+        """Return the vectors as plain lists."""
         rows: list[list[float]] = self.vectors(texts).tolist()
         return rows
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What every system is given; the folder is empty and its own."""
+    """The input of a system; its folder is empty and not shared."""
 
     folder: Path
     corpus: Corpus
@@ -118,17 +118,17 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A store made ready: how it is filled and asked, how it leaves out what is later."""
+    """An opened store: how to fill it, query it, and exclude later rows."""
 
     version: str
     add: Callable[[], object]
-    search: Callable[[Question], Sequence[str] | None]  # None: it finds nothing, only takes time
+    search: Callable[[Question], Sequence[str] | None]  # None: the system cannot search
     cutoff: str = FILTERED
     close: Callable[[], object] = tuple  # nothing to close
 
 
 def open_memrecall(task: Task, mode: Mode) -> System:
-    """Evaluate a `Library` on SQLite as `memrecall eval run` does."""
+    """Open a `Library` on SQLite, filled and queried as `memrecall eval run` does."""
     place = Place(str(task.folder / "bench.db"), task.folder)
     manager = opened(place, task.bridge.embedder)
     library = task.bridge.run(manager.__aenter__())
@@ -160,9 +160,9 @@ def open_memrecall(task: Task, mode: Mode) -> System:
 
 
 def open_mem0(task: Task) -> System:
-    """mem0 with Qdrant in a folder, no inference; its embedder is replaced, its model never asked.
+    """Open mem0 with Qdrant in a folder, without inference and with memrecall's embedder.
 
-    Its keyword half needs fastembed with a model that it downloads; without, it is semantic only.
+    Its keyword search needs fastembed and a model to download; without it, search is semantic only.
     """
     from mem0 import Memory
 
@@ -187,7 +187,7 @@ def open_mem0(task: Task) -> System:
         found = memory.search(question.query, top_k=_BEST, filters=filters, threshold=0.0)
         return [result["metadata"]["key"] for result in found["results"]]
 
-    # Tells by None that it cannot: its model, or fastembed, is missing.
+    # None if its model or fastembed is missing.
     words = memory.vector_store.keyword_search("warm up", top_k=1)
     half = "semantic half only" if words is None else "both halves"
     return System(f"{version('mem0ai')}, {half}", add, search, close=memory.close)
@@ -205,7 +205,7 @@ class _Mem0Embedder:
 
 
 def open_chroma(task: Task) -> System:
-    """Chroma in a folder, by cosine, its index as it comes."""
+    """Open Chroma in a folder, with cosine distance and its default index."""
     import chromadb
     from chromadb.config import Settings
 
@@ -239,14 +239,14 @@ def open_chroma(task: Task) -> System:
 
 
 def open_langgraph_memory(task: Task) -> System:
-    """LangGraph's store in memory."""
+    """Open LangGraph's in-memory store."""
     from langgraph.store.memory import InMemoryStore
 
     return _langgraph(task, InMemoryStore(index=_langgraph_index(task)), "langgraph-checkpoint")
 
 
 def open_langgraph_sqlite(task: Task) -> System:
-    """LangGraph's store in a SQLite file."""
+    """Open LangGraph's SQLite store."""
     from langgraph.store.sqlite import SqliteStore
 
     manager: Any = SqliteStore.from_conn_string(
@@ -270,7 +270,7 @@ def _langgraph(task: Task, store: Any, package: str, close: Callable[[], object]
 
     def add() -> None:
         for rows in in_batches(task.rows):
-            # InMemoryStore refuses a batch in which a text is repeated: repeats go in one by one.
+            # InMemoryStore rejects a batch with a repeated text: these are stored one by one.
             once = {row.text: row for row in rows}
             store.batch([put(row) for row in once.values()])
             for row in rows:
@@ -286,7 +286,7 @@ def _langgraph(task: Task, store: Any, package: str, close: Callable[[], object]
 
 
 def open_embedder(task: Task) -> System:
-    """No store at all: what the vectors cost, which every system pays."""
+    """Open the embedder without a store: the cost that every system has."""
 
     def add() -> None:
         for rows in in_batches(task.rows):
@@ -303,13 +303,13 @@ def _dimensions(task: Task) -> int:
 
 
 def _not_later(question: Question, operator: str) -> Json:
-    """Return a filter on the time of a row in the peer's syntax; empty without `as_of`."""
+    """Return a filter on the time of a row, in the store's syntax; empty without `as_of`."""
     horizon = question.horizon
     return {} if horizon is None else {"moment": {operator: horizon.timestamp()}}
 
 
 SYSTEMS: dict[str, Callable[[Task], System]] = {
-    "memrecall, hybrid": partial(open_memrecall, mode="hybrid"),  # the others are held against it
+    "memrecall, hybrid": partial(open_memrecall, mode="hybrid"),  # the others are compared with it
     "memrecall, semantic": partial(open_memrecall, mode="semantic"),
     "mem0, Qdrant in a folder": open_mem0,
     "Chroma, in a folder": open_chroma,
@@ -321,20 +321,20 @@ SYSTEMS: dict[str, Callable[[Task], System]] = {
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What one system reached; or, if it could not be measured, why."""
+    """The figures of one system, or why it could not be measured."""
 
     system: str
     version: str = ""
     recall: float | None = None  # evidence among the first ten; None where nothing is found
     p50_ms: float | None = None
     adds_per_second: float | None = None
-    adds_per_cpu_second: float | None = None  # what others do to the machine touches it less
+    adds_per_cpu_second: float | None = None  # other load affects it less
     cutoff: str = ""
     failure: str = ""
 
 
 class Trial:
-    """One system on one corpus. Whatever goes wrong in it ends it, and is told, not raised."""
+    """One system on one corpus. An error ends the trial and is reported, not raised."""
 
     def __init__(self, name: str, task: Task) -> None:
         self._name = name
@@ -347,7 +347,7 @@ class Trial:
         self._failure = ""
 
     def fill(self) -> None:
-        """Open it and store all rows."""
+        """Open the system and store all rows."""
         with self._telling():
             say(self._name)
             self._system = SYSTEMS[self._name](self._task)
@@ -356,7 +356,7 @@ class Trial:
             self._filling = watch.read()
 
     def ask(self, question: Question, *, counts: bool = True) -> None:
-        """One question; it may be only to warm up."""
+        """Ask one question, optionally as a warm-up."""
         if self._system is None or self._failure:
             return
         with self._telling():
@@ -377,7 +377,7 @@ class Trial:
             self._shares.append(len(found) / len(question.evidence))
 
     def end(self) -> Result:
-        """Close it; what it reached."""
+        """Close the system; return its result."""
         if self._system is not None:
             with self._telling():
                 self._system.close()
@@ -400,12 +400,14 @@ class Trial:
             yield
         except ImportError as error:
             self._failure = f"not installed: {error}"
-        except Exception as error:  # others' code may raise anything, and the next has its turn
+        except (
+            Exception
+        ) as error:  # third-party code may raise anything; continue with the next system
             self._failure = f"failed: {type(error).__name__}: {error}"
 
 
 def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -> list[Result]:
-    """All systems on one corpus and its questions."""
+    """Run all systems on one corpus and its questions."""
     corpus = read_corpus(data / "corpus.jsonl", read_entry)
     asked = read_questions(data / "queries.jsonl")
     check_labels(asked, corpus)
@@ -419,7 +421,7 @@ def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -
         trial.fill()
         trial.ask(asked.questions[0].model_copy(update={"query": WARM_UP}), counts=False)
     say("questions")
-    # Each is put to all in turn, so that a busy moment of the machine is everybody's.
+    # All systems answer each question in turn, so that other load affects all of them.
     for at, question in enumerate(asked.questions):
         first = at % len(trials)
         for trial in trials[first:] + trials[:first]:
@@ -428,7 +430,7 @@ def measure_folder(data: Path, bridge: Bridge, place: Path, *, speakers: bool) -
 
 
 def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
-    """Return what memrecall embeds of the corpus, optionally after the speaker's name."""
+    """Return the texts that memrecall embeds, optionally preceded by the speaker."""
     rows: list[Row] = []
     stored = datetime.now(UTC).timestamp()
     for _, entry in corpus.messages:
@@ -447,7 +449,7 @@ def _rows(corpus: Corpus, speakers: bool) -> list[Row]:
 
 
 def ratios(result: Result, ours: Result) -> dict[str, float]:
-    """Each figure as a multiple of memrecall's."""
+    """Return each figure as a multiple of memrecall's."""
     pairs = {name: (getattr(result, name), getattr(ours, name)) for name in FIGURES}
     return {
         name: value / base for name, (value, base) in pairs.items() if value is not None and base
@@ -455,7 +457,7 @@ def ratios(result: Result, ours: Result) -> dict[str, float]:
 
 
 def print_results(data: Path, results: Sequence[Result]) -> None:
-    """One table a folder; in brackets, how many times memrecall's."""
+    """Print one table per folder, with multiples of memrecall's figures in brackets."""
     table = Table(title=f"{data.name} (in brackets: times memrecall's)", title_justify="left")
     for heading in ("system", "version", *FIGURES.values(), "what is later than as_of"):
         table.add_column(heading)
@@ -473,7 +475,7 @@ def _cell(value: float | None, ratio: float | None) -> str:
 
 
 def forbid_network(refused: list[str]) -> None:
-    """Refuse every connection but to this machine, for the rest of the process, and list it."""
+    """Refuse and record every connection to another machine, for the rest of the process."""
 
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
         if event == "socket.connect":
@@ -518,7 +520,7 @@ def main() -> None:
     bridge = Bridge(embedder)
     bridge.vectors([WARM_UP])  # its files are read now
     measured: dict[str, list[Result]] = {}
-    # Chroma keeps its files open, so that some may be made while the folder is removed.
+    # Chroma keeps its files open and may create some while the folder is removed.
     with tempfile.TemporaryDirectory(
         prefix="memrecall-benchmark-", ignore_cleanup_errors=True
     ) as place:
@@ -527,7 +529,7 @@ def main() -> None:
             results = measure_folder(data, bridge, Path(place), speakers=options.speakers)
             measured[data.name] = results
             print_results(data, results)
-    print(f"connections that were tried and refused: {', '.join(refused) or 'none'}")
+    print(f"refused connections: {', '.join(refused) or 'none'}")
     if options.json is not None:
         content = {
             "speakers": options.speakers,

@@ -1,4 +1,4 @@
-"""A PostgreSQL for the benchmark: the one whose URL is given, or one started for the occasion."""
+"""A PostgreSQL server for benchmarks: an existing one by its URL, or a temporary one."""
 
 import tempfile
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def postgres(url: str) -> Iterator[str | None]:
-    """Yield the URL, or that of a temporary server if it is empty; None if there is none."""
+    """Yield the URL; start a temporary server if it is empty, or yield None without PostgreSQL."""
     if url:
         yield url
         return

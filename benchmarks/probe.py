@@ -1,7 +1,7 @@
-"""One measurement in a process of its own: `python -m benchmarks.probe` prints a line of JSON.
+"""One measurement in a new process: `python -m benchmarks.probe` prints a line of JSON.
 
-What a first search costs, and how much memory an index takes, can only be seen in a process that
-has done nothing before.
+The cost of a first search and the memory of an index can only be measured in a process that has
+done nothing before.
 """
 
 import argparse
@@ -22,7 +22,7 @@ QUESTION = "When did we talk about the trip? 上次说的旅行是哪天？"
 def first_search(
     location: str, user: str, *, cache: Path, model: str = "", snapshots: bool = True, **more: Any
 ) -> dict[str, float]:
-    """Measure a user's first search in a new process."""
+    """Measure a new process's first search for a user."""
     given: dict[str, object] = {"db": location, "user": user, "cache": cache, "model": model}
     words = [f"--{name}={value}" for name, value in {**given, **more}.items()]
     command = [sys.executable, "-m", "benchmarks.probe", *words]
@@ -54,7 +54,7 @@ def help_seconds(repeats: int = 5) -> float:
 
 
 def resident() -> float:
-    """Megabytes of this process in memory; NaN where psutil is not installed."""
+    """Return the resident memory of this process in megabytes; NaN without psutil."""
     try:
         import psutil
     except ImportError:
@@ -63,9 +63,9 @@ def resident() -> float:
 
 
 def peak() -> float:
-    """Megabytes of this process in memory when they were most."""
+    """Return the peak memory of this process in megabytes."""
     try:
-        # Not ru_maxrss: that one begins with what the parent process had.
+        # Not ru_maxrss, which includes the memory of the parent process.
         lines = Path("/proc/self/status").read_text().splitlines()
     except OSError:
         return float("nan")
@@ -89,7 +89,7 @@ async def _probe(options: argparse.Namespace) -> dict[str, float]:
     figures: dict[str, float] = {}
     async with Library(await Store.open(options.db, create=False), embedder, settings) as library:
         if options.empty:
-            # What any search needs (tables of characters, the library's own code) is not the index.
+            # Exclude what any search loads (character tables, code): it is not part of the index.
             await library.search(Scope(options.empty), request)
             figures["empty_mb"] = resident()
         begun, wall = time.process_time(), time.perf_counter()

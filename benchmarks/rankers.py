@@ -1,4 +1,4 @@
-"""Other people's search over the same tokens: what memrecall is held against."""
+"""Other search libraries over the same tokens, for comparison."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
@@ -19,7 +19,7 @@ _FIELD = "body"
 
 
 def text_tokens(text: str) -> Tokens:
-    """Return the tokens that memrecall indexes for a text: atoms, bigrams, extras."""
+    """Return the tokens that memrecall indexes for a text."""
     analysis = analyze(text)
     pairs = (a + b for a, b in pairwise(analysis.atoms) if is_cjk(a) and is_cjk(b))
     return [*(atom for atom in analysis.atoms if atom != BREAK), *analysis.extras, *pairs]
@@ -31,7 +31,7 @@ def question_tokens(text: str) -> Tokens:
 
 
 def rank_bm25(texts: Sequence[Tokens]) -> Ask:
-    """`rank-bm25`: the scores of all rows, nothing else."""
+    """Score all rows with `rank-bm25`."""
     from rank_bm25 import BM25Okapi
 
     ask: Ask = BM25Okapi(texts).get_scores
@@ -39,7 +39,7 @@ def rank_bm25(texts: Sequence[Tokens]) -> Ask:
 
 
 def bm25s(texts: Sequence[Tokens]) -> Ask:
-    """`bm25s`: the best ten."""
+    """Return the ten best rows of `bm25s`."""
     import bm25s as library
 
     index = library.BM25()
@@ -48,11 +48,11 @@ def bm25s(texts: Sequence[Tokens]) -> Ask:
 
 
 def tantivy(texts: Sequence[Tokens]) -> Ask:
-    """`tantivy`: the best ten, any token may match."""
+    """Return the ten best rows of `tantivy`; any token may match."""
     import tantivy as library
 
     builder = library.SchemaBuilder()
-    # The tokens are made already; only spaces may part them, or Chinese would not work.
+    # The text is tokenised already: split at spaces only, so that Chinese works.
     builder.add_text_field(_FIELD, tokenizer_name="whitespace", index_option="freq")
     schema = builder.build()
     index = library.Index(schema)
@@ -80,14 +80,14 @@ LEXICAL: dict[str, Callable[[Sequence[Tokens]], Ask]] = {
 
 
 def scan(matrix: npt.NDArray[np.float32], vector: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """Scan all vectors with numpy and return the best ten."""
+    """Return the ten best rows of a plain numpy scan of all cosines."""
     scores = matrix @ vector
     best = np.argpartition(scores, -_BEST)[-_BEST:]
     return best[np.argsort(-scores[best])]
 
 
 def time_each(work: Callable[[Any], object], items: Iterable[Any]) -> list[Time]:
-    """How long each item takes."""
+    """Return the time of each item."""
     times: list[Time] = []
     for item in items:
         watch = Stopwatch()

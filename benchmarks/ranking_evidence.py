@@ -1,7 +1,7 @@
-"""Labelled questions as the ranker sees them: what speaks for each candidate, and which are right.
+"""Labelled questions with the ranking features of each candidate and the correct rows.
 
-The evidence comes from the functions that the search engine itself calls, so that weights which
-are fitted to it mean the same there.
+The features come from the functions that the search itself calls, so that fitted weights apply
+there.
 """
 
 from collections.abc import Collection
@@ -34,15 +34,15 @@ _TOLD_EVERY = 100  # questions
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One question and its candidates, which stand in the order that decides between equals."""
+    """A question and its candidates, in the order that breaks ties."""
 
     evidence: RankingFeatures
     keys: tuple[str, ...]
     right: Mask
-    wanted: int  # pieces of evidence there are, candidates or not
+    wanted: int  # number of pieces of evidence, whether candidates or not
 
     def ranked(self, weights: RankingWeights) -> tuple[npt.NDArray[np.float32], Order]:
-        """Return the score of each candidate, and the candidates, best first."""
+        """Return the score of each candidate, and the candidates from best to worst."""
         scores = combine(self.evidence, weights)
         return scores, np.argsort(-scores, kind="stable")
 
@@ -58,9 +58,9 @@ class LabelledSet:
 async def read_set(
     folder: Path, work: Path, *, embedder: str = "local", left_out: Collection[str] = ()
 ) -> LabelledSet:
-    """Gather the evidence of a folder's questions but those of the categories left out.
+    """Collect the features of a folder's questions, without excluded categories.
 
-    The corpus is imported into a store in `work`; one that is complete is used again.
+    The corpus is imported into a database in `work`; a complete one is reused.
     """
     asked = read_questions(folder / "queries.jsonl")
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
@@ -83,20 +83,20 @@ async def _import(library: Library, corpus: Corpus, name: str) -> None:
     stats = await library.stats()
     stored = int(stats["messages"]) + int(stats["memories"])
     if stored == corpus.size and not stats.get("not_embedded"):
-        say(f"{name}: {stored:,} lines are there from before")
+        say(f"{name}: {stored:,} lines are already stored")
         return
     left = corpus.size
 
     def advance(lines: int) -> None:
         nonlocal left
         left -= lines
-        say(f"{name}: {left:,} lines left to import")
+        say(f"{name}: {left:,} lines to import")
 
     await import_corpus(library, corpus, advance)
 
 
 async def _example(library: Library, corpus: Corpus, question: Question) -> Example:
-    """Return the candidates that an evaluation's search for this question would rank."""
+    """Return the candidates of an evaluation's search for a question."""
     await library.store.owners.set_time_zone(question.user_id, question.time_zone or "UTC")
     horizon = question.horizon
     now = horizon or corpus.now(question.user_id)
@@ -132,7 +132,7 @@ async def _gather(
 
 
 def _in_order_of_equals(columns: Columns, rows: Rows) -> Rows:
-    """Sort latest first, then by key: a stable sort by score then gives the engine's order."""
+    """Order by time, newest first, then by key, so that a stable sort gives the search's order."""
     table = columns.table
     ordered = sorted(rows.tolist(), key=lambda row: (-int(table.ts[row]), table.keys[row]))
     return np.array(ordered, dtype=np.int64)

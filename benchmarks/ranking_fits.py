@@ -1,6 +1,6 @@
-"""Two convex fits: the weights of a hybrid search, and the chance that goes with a score.
+"""Two convex fits: the weights of hybrid search, and the probability of a score.
 
-Both are found by Newton's method, so that the same examples give the same numbers.
+Both use Newton's method, so that the same examples give the same numbers.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,19 +18,19 @@ from memrecall.search.ranking.scores import FEATURES, HYBRID, RankingWeights
 Floats = npt.NDArray[np.float64]
 Slope = tuple[float, Floats, Floats]  # a value, its slope and its curvature
 
-# What the sets hardly show is not fitted: most of their rows are notes and events, not dialogue,
-# and they are too many for the share of the words to matter beside the standard scores.
+# Features that the sets hardly exercise are not fitted: most rows are notes and events, not
+# dialogue, and there are too many for coverage to matter beside the standard scores.
 HELD = ("neighbours", "speaker", "voice", "asks", "coverage", "exact", "cosine")
-RIVALS = 300  # wrong candidates a question is fitted with, the best ones
+RIVALS = 300  # number of best wrong candidates per question in a fit
 FIRST = 10
 DEPTH = calibration.RIVALS  # results of a question that a threshold is applied to
-PENALTY = 3e-3  # on squared weights: kinds of evidence that say the same share what they count
+PENALTY = 3e-3  # L2 penalty: correlated features share their weight
 _STEPS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Coefficients:
-    """What turns a share of the scores into a chance."""
+    """The coefficients that turn a share of the scores into a probability."""
 
     share: float
     lone: float
@@ -42,7 +42,7 @@ COMMITTED = Coefficients(calibration.SHARE, calibration.LONE, calibration.TIMED,
 
 
 def minimise(function: Callable[[Floats], Slope], start: Floats) -> Floats:
-    """Minimize a convex function by Newton's method with step halving."""
+    """Return the minimum of a convex function by Newton's method with step halving."""
     point = start
     value, slope, curvature = function(point)
     for _ in range(_STEPS):
@@ -60,17 +60,17 @@ def minimise(function: Callable[[Floats], Slope], start: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """The candidates of many questions, one list below the other."""
+    """The candidates of many questions, concatenated."""
 
-    parts: Floats  # a row a candidate, a column a kind of fitted evidence
-    offset: Floats  # what each candidate scores by what is not fitted
+    parts: Floats  # one row per candidate, one column per fitted feature
+    offset: Floats  # each candidate's score from features that are not fitted
     starts: npt.NDArray[np.intp]
     question: npt.NDArray[np.intp]  # of each candidate
-    target: Floats  # the share of the choice that each candidate should have
+    target: Floats  # target probability of each candidate
     weight: Floats  # of each question
 
     def loss(self, weights: Floats) -> Slope:
-        """How surprised a softmax over each list is by what is right."""
+        """Return the cross entropy of a softmax over each list."""
         scores = self.parts @ weights + self.offset
         scores -= np.maximum.reduceat(scores, self.starts)[self.question]
         odds = np.exp(scores)
@@ -94,7 +94,7 @@ def _penalised(value: float, slope: Floats, curvature: Floats, point: Floats, on
 
 
 def make_lists(sets: Sequence[LabelledSet], fitted: Sequence[str], held: Sequence[str]) -> Lists:
-    """Every question that has evidence among its candidates, with its strongest rivals."""
+    """Return the questions that have evidence among their candidates, with the best negatives."""
     fixed = _vector(HYBRID, held)
     parts, offsets, target, weight = [], [], [], []
     for labelled in sets:
@@ -127,7 +127,7 @@ def _vector(weights: RankingWeights, names: Sequence[str]) -> Floats:
 
 
 def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> RankingWeights:
-    """Return the maximum-likelihood weights; fixed weights and the bias stay as they are."""
+    """Return the weights that maximise the likelihood; fixed ones and the bias are unchanged."""
     fitted = [name for name in FEATURES if name not in held]
     lists = make_lists(sets, fitted, held)
     found = minimise(lists.loss, _vector(HYBRID, fitted))
@@ -135,7 +135,7 @@ def fit_weights(sets: Sequence[LabelledSet], held: Sequence[str] = HELD) -> Rank
 
 
 def recall(labelled: LabelledSet, weights: RankingWeights) -> float:
-    """Return the mean recall@10 over the questions that have evidence."""
+    """Return the mean share of a question's evidence among the first ten."""
     shares = []
     for example in labelled.examples:
         if example.wanted:
@@ -146,7 +146,7 @@ def recall(labelled: LabelledSet, weights: RankingWeights) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The first results of all questions of a set, one row each, as the calibration sees them."""
+    """The first results of all questions of a set, one row each, for calibration."""
 
     features: Floats  # share of the score in logarithms, lone rows, rows in a named time, 1
     right: npt.NDArray[np.bool_]
@@ -155,7 +155,7 @@ class Results:
 
     @classmethod
     def of(cls, labelled: LabelledSet) -> "Results":
-        """Return what today's weights rank first."""
+        """Return the results ranked with the current weights."""
         features, right, rank = [], [], []
         for example in labelled.examples:
             scores, order = example.ranked(HYBRID)
@@ -171,12 +171,12 @@ class Results:
         )
 
     def chances(self, coefficients: Coefficients) -> Floats:
-        """How likely each result is to be right."""
+        """Return the probability that each result is correct."""
         return _sigmoid(self.features @ np.array(list(asdict(coefficients).values())))
 
 
 def _calibration_features(example: Example, scores: Floats, first: npt.NDArray[np.intp]) -> Floats:
-    """Return the inputs of `calibration.calibrate` for the same scores."""
+    """Return the features of `calibration.calibrate`, before its coefficients."""
     together = np.logaddexp.reduce(np.append(scores, calibration.NONE_OF_THEM))
     seen = first[: calibration.LOOKED_AT]
     columns = np.ones((len(first), 4))
@@ -193,7 +193,7 @@ def _sigmoid(values: Floats) -> Floats:
 
 
 def fit_calibration(sets: Sequence[Results]) -> Coefficients:
-    """Logistic regression over the first twenty results of each question."""
+    """Fit a logistic regression over the first twenty results of each question."""
     judged = [results.rank < CALIBRATION_DEPTH for results in sets]
     features = np.concatenate([r.features[at] for r, at in zip(sets, judged, strict=True)])
     right = np.concatenate([r.right[at] for r, at in zip(sets, judged, strict=True)])
@@ -211,7 +211,7 @@ def fit_calibration(sets: Sequence[Results]) -> Coefficients:
 
 
 def judge(results: Results, coefficients: Coefficients) -> dict[str, float]:
-    """Calibration over the first twenty results, and what relevance 0.5 does to the results."""
+    """Measure the calibration of the first twenty results, and the effect of threshold 0.5."""
     chances = results.chances(coefficients)
     judged, right = results.rank < CALIBRATION_DEPTH, results.right.astype(np.float64)
     passed = chances >= calibration.HALF

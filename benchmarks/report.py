@@ -1,4 +1,4 @@
-"""Figures as they come in, and the one table and the JSON file they end in."""
+"""Collected figures, printed as a table and written as JSON."""
 
 import json
 import statistics
@@ -16,32 +16,32 @@ _BEGUN = time.perf_counter()
 
 
 def say(text: str) -> None:
-    """Tell on stderr what is going on."""
+    """Print progress on stderr."""
     print(f"[{time.perf_counter() - _BEGUN:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 class Time(NamedTuple):
-    """How long something took by the clock, and how long all threads were computing."""
+    """Wall-clock time and CPU time of all threads."""
 
     wall: float
     cpu: float
 
 
 class Stopwatch:
-    """Runs from its making on."""
+    """A stopwatch that starts when it is created."""
 
     def __init__(self) -> None:
         self._cpu = time.process_time()
         self._wall = time.perf_counter()
 
     def read(self) -> Time:
-        """Return the elapsed time."""
+        """Return the time since the start."""
         return Time(time.perf_counter() - self._wall, time.process_time() - self._cpu)
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A figure, what it must be, and whether it is; no figure if a peer is missing."""
+    """A figure, its limit and the verdict; no figure if a peer is missing."""
 
     name: str
     value: float | None
@@ -51,14 +51,14 @@ class Target:
 
     @property
     def verdict(self) -> str:
-        """OK, MISSED or why neither."""
+        """OK, MISSED, or why there is neither."""
         if self.value is None:
             return "not measured"
         met = self.value <= self.bound if self.at_most else self.value >= self.bound
         return "OK" if met else "MISSED"
 
     def row(self) -> tuple[str, str, str]:
-        """Return the value, the bound and the verdict as text."""
+        """Return the value, the limit and the verdict as text."""
         sign = "≤" if self.at_most else "≥"
         value = "—" if self.value is None else f"{number(self.value)}{self.unit}"
         return value, f"{sign} {self.bound:,g}{self.unit}", self.verdict
@@ -77,14 +77,14 @@ class Report:
     def add(
         self, section: str, name: str, value: float, unit: str, size: int | None = None
     ) -> None:
-        """One figure."""
+        """Add one figure."""
         self.figures[_key(section, name, size)] = value
         self.show(section, name, f"{number(value)} {unit}".strip(), size)
 
     def add_times(
         self, section: str, name: str, times: Sequence[Time], size: int | None = None
     ) -> None:
-        """Add the median and 95th percentile of some times, and their median CPU time."""
+        """Add the median and 95th percentile of times, and their median CPU time."""
         figures = {
             "p50 ms": percentile([time.wall for time in times], 50) * 1000,
             "p95 ms": percentile([time.wall for time in times], 95) * 1000,
@@ -95,11 +95,11 @@ class Report:
         self.show(section, name, " / ".join(map(number, figures.values())), size)
 
     def show(self, section: str, name: str, text: str, size: int | None = None) -> None:
-        """Add a cell that is not a figure, such as "not installed"."""
+        """Set a cell that is not a figure, such as "not installed"."""
         self._cells.setdefault(section, {}).setdefault(name, {})[size] = text
 
     def get(self, section: str, name: str, size: int | None = None) -> float | None:
-        """Return a figure that was measured before, or None."""
+        """Return a measured figure, or None."""
         return self.figures.get(_key(section, name, size))
 
     def print(self) -> None:
@@ -129,14 +129,14 @@ class Report:
             console.print(note, highlight=False)
 
     def write(self, file: Path) -> None:
-        """Return the figures as JSON."""
+        """Write the figures as JSON."""
         targets = [{**asdict(target), "verdict": target.verdict} for target in self.targets]
         content = {"figures": self.figures, "targets": targets, "notes": self.notes}
         file.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", "utf-8")
 
 
 def number(value: float) -> str:
-    """Three digits that matter, thousands apart."""
+    """Format a number with three significant digits and thousands separators."""
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.3g}"

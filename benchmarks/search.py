@@ -1,11 +1,11 @@
-"""How fast memrecall writes and searches, beside its peers on the same texts: one table, one run.
+"""Speed of writing and searching, compared with other libraries on the same texts.
 
     python benchmarks/search.py --quick              under a minute, small sizes
     python benchmarks/search.py                      10,000 and 100,000 messages of one user
     python benchmarks/search.py --growth --million   what a million messages of others cost one user
 
-The first full run embeds the texts for real, which takes minutes; their vectors stay in the
-temporary folder for the next one.
+The first full run embeds the texts, which takes minutes; the vectors are cached in the temporary
+folder for the next run.
 """
 
 import argparse
@@ -50,7 +50,7 @@ ON_POSTGRES = " on PostgreSQL"
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What one run measures, and how often."""
+    """What a run measures, and how often."""
 
     sizes: list[int]
     questions: int
@@ -67,7 +67,7 @@ QUICK = Plan([2_000, 10_000], 60, 1, 1, 2_000, 200, (2_000, 20_000), False)
 
 
 async def run(options: argparse.Namespace, plan: Plan) -> Report:
-    """Measure everything that was asked for."""
+    """Measure everything that was requested."""
     report = Report(plan.sizes)
     corpus = load_corpus(options.data, REPOSITORY)
     say(f"corpus: {corpus.origin}")
@@ -175,7 +175,7 @@ async def _measure_many(
 
 
 def _add_targets(report: Report) -> None:
-    """Return the project's targets, at the largest size unless stated otherwise."""
+    """Add the project's targets, by default at the largest size."""
     small, large = min(report.sizes), max(report.sizes)
     memory = report.get(MEMORY, "above empty, without a snapshot", large)
     loaded = report.get(LOADING, "index, with a snapshot", small)
@@ -201,7 +201,7 @@ def _add_targets(report: Report) -> None:
 
 
 def _compare(report: Report, mode: str, peer: str, bound: float, size: int) -> Target:
-    """Return the ratio of a mode's median to a peer's; in brackets by CPU time."""
+    """Compare a mode's median with a peer's; in brackets by CPU time, which is less noisy."""
 
     def ratio(part: str) -> float | None:
         ours = report.get(MEMRECALL, f"{mode} {part}", size)

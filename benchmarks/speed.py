@@ -1,4 +1,4 @@
-"""Search times on one user's messages beside the peers; memory and loading in new processes."""
+"""Search times for one user and of other libraries; memory and loading of new processes."""
 
 import gc
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ async def measure_place(
     repeats: int,
     label: str = "",
 ) -> None:
-    """Everything about one user with so many messages in one database."""
+    """Measure everything for one user in one database."""
     size = len(turns)
     say(f"{label or 'SQLite'}: writing {size:,} messages with their vectors")
     async with opened(place, embedder) as library:
@@ -52,7 +52,7 @@ async def measure_place(
 async def measure_searches(
     report: Report, library: Library, questions: Sequence[str], size: int, rounds: int, label: str
 ) -> None:
-    """Time the three modes and their parts."""
+    """Measure the three modes and their parts."""
     section = MEMRECALL + label
     for mode in MODES:
         times: list[Time] = []
@@ -83,8 +83,8 @@ async def measure_searches(
 async def search_times(
     library: Library, user: str, questions: Sequence[str], mode: Mode
 ) -> list[Time]:
-    """How long each question takes, none of them asked before."""
-    # A new engine over the same indexes: it remembers no question's vector.
+    """Return the time of each question; none was asked before."""
+    # A new engine over the same indexes has no cached vectors of questions.
     engine = SearchEngine(library.store, library.embedder, library.cache)
     scope = Scope(user)
     for text in _WARM_UP:
@@ -100,7 +100,7 @@ async def search_times(
 def measure_peers(
     report: Report, texts: Sequence[str], matrix: Matrix, vectors: Matrix, questions: Sequence[str]
 ) -> None:
-    """Time the peers on the same questions, tokens and vectors."""
+    """Ask the same questions of the peers, over the same tokens and vectors."""
     size = len(texts)
     report.add_times(PEERS, "numpy, best 10", time_each(lambda v: scan(matrix, v), vectors), size)
     tokens = [text_tokens(text) for text in texts]

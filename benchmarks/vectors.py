@@ -1,4 +1,4 @@
-"""Vectors of the benchmark's texts, made once: embedding a hundred thousand takes many minutes."""
+"""Cached vectors of the benchmarks' texts: embedding 100,000 texts takes many minutes."""
 
 import hashlib
 import tempfile
@@ -12,11 +12,11 @@ from memrecall.embedding import Embedder
 
 Matrix = npt.NDArray[np.float32]
 
-_BLOCK = 2_000  # so much is lost when somebody stops the benchmark
+_BLOCK = 2_000  # at most this many are lost if the benchmark is interrupted
 
 
 class StoredVectors:
-    """An embedder that looks up the texts it was given vectors for, and embeds all others."""
+    """An embedder that looks up stored vectors, and embeds all other texts."""
 
     def __init__(self, texts: Sequence[str], matrix: Matrix, live: Embedder) -> None:
         self._row_of = {text: row for row, text in enumerate(texts)}
@@ -30,11 +30,11 @@ class StoredVectors:
 
     @property
     def dimensions(self) -> int:
-        """The length of a row."""
+        """The length of a vector."""
         return int(self._matrix.shape[1])
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Known texts by looking them up; a batch with an unknown text in earnest."""
+        """Return stored vectors; embed a batch that contains an unknown text."""
         rows = [self._row_of[text] for text in texts if text in self._row_of]
         if len(rows) < len(texts):
             return await self._live.embed(texts)
@@ -47,24 +47,24 @@ class StoredVectors:
 
 
 class NameOnly:
-    """Stands for the model whose vectors are stored, without loading it; cannot embed."""
+    """The name of the model that made the stored vectors; cannot embed."""
 
     def __init__(self, model: str, dimensions: int) -> None:
         self.model = model
         self.dimensions = dimensions
 
     async def embed(self, texts: Sequence[str]) -> Matrix:
-        """Refuse: whoever comes here measures the wrong thing."""
+        """Raise: a benchmark must not embed here."""
         raise AssertionError(f"{len(texts)} texts were to be embedded by a name")
 
     async def close(self) -> None:
-        """Nothing to give back."""
+        """Do nothing."""
 
 
 async def stored_vectors(
     texts: Sequence[str], embedder: Embedder, progress: Callable[[int, int], None]
 ) -> Matrix:
-    """Return the texts' vectors, cached in the temporary folder by an earlier run."""
+    """Return the vectors of texts, cached in the temporary folder."""
     folder = Path(tempfile.gettempdir()) / "memrecall-benchmark-vectors"
     folder.mkdir(exist_ok=True)
     parts: list[Matrix] = []
@@ -83,7 +83,7 @@ async def stored_vectors(
 
 
 def made_up_vectors(count: int, dimensions: int) -> Matrix:
-    """Return random unit vectors: as fast to search as real ones."""
+    """Return random unit vectors, which are as fast to search as real ones."""
     matrix = np.random.default_rng(1).standard_normal((count, dimensions), dtype=np.float32)
     matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
     return matrix

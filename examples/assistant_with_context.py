@@ -1,11 +1,11 @@
-"""Recall as the context of an `AssistantAgent`: one argument, and nothing else changes.
+"""Recall as the model context of an `AssistantAgent`, with no other change.
 
-The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
+The assistant's model is a script. With a real model, replace `ScriptedClient(…)` by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
 
-and pass it to `MemoryContext(…, model_client=…)` too if it should also drive the recall.
+and pass it to `MemoryContext(…, model_client=…)` as well if it should also drive the recall.
 """
 
 import asyncio
@@ -32,11 +32,11 @@ async def run() -> None:
             model_client=ScriptedClient([repeat(quote_the_evidence, len(TURNS))]),
             model_context=context,
         )
-        for said in TURNS:
-            result = await assistant.run(task=said)
+        for text in TURNS:
+            result = await assistant.run(task=text)
             recalled = context.last_result
             keys = recalled.handoff.relevant_memory_keys if recalled else "not needed"
-            print(f"\nuser:      {said}\nrecall:    {keys}")
+            print(f"\nuser:      {text}\nrecall:    {keys}")
             print(f"assistant: {result.messages[-1].to_text()}")
 
 

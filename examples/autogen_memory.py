@@ -1,6 +1,6 @@
 """AutoGen's `Memory` protocol: recall in `AssistantAgent(memory=[…])`.
 
-The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
+The assistant's model is a script. With a real model, replace `ScriptedClient(…)` by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -22,7 +22,7 @@ QUESTION = "Do you remember which tea I drink?"
 
 
 async def run() -> None:
-    """Add some facts, let an assistant use them, query them, and clear what was remembered."""
+    """Add facts, let an assistant use them, query them, and clear them."""
     async with opened_history() as library:
         memory = RecallMemory(library, LIN)
         for fact in FACTS:
@@ -37,11 +37,11 @@ async def run() -> None:
                 print(f"recalled:  {[content.content for content in event.content]}")
         print(f"assistant: {result.messages[-1].to_text()}")
 
-        found = await memory.query(QUESTION)
-        print(f"query:     {[content.metadata for content in found.results]}")
-        await memory.clear()  # hides this user's memories; messages stay
-        found = await memory.query(QUESTION)
-        print(f"cleared:   {TEA not in [content.content for content in found.results]}")
+        hits = await memory.query(QUESTION)
+        print(f"query:     {[content.metadata for content in hits.results]}")
+        await memory.clear()  # deletes the user's memories; messages stay
+        hits = await memory.query(QUESTION)
+        print(f"cleared:   {TEA not in [content.content for content in hits.results]}")
         await memory.close()
 
 

@@ -1,8 +1,8 @@
-"""A chat application over HTTP: it stores messages in the service and asks it to recall.
+"""A chat application that stores messages in the HTTP service and recalls from it.
 
-The service is a separate process with a key for one user, as in a real application; here it stops
-with the example. `reply` composes the assistant's answer: call your model there, with the recalled
-memories in its prompt.
+The service runs in its own process, with a key for one user, as it would behind a real
+application. `reply` stands in for the model: call yours there, with the recalled memories in
+its prompt.
 """
 
 import json
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from history import SAID
+from history import HISTORY
 
 USER = "lin"
 TURNS = (
@@ -26,31 +26,31 @@ TURNS = (
 
 
 class Chat:
-    """One conversation of a user, kept by the service."""
+    """A user's conversation, stored in the service."""
 
     def __init__(self, service: httpx.Client, session_id: str) -> None:
         self._service = service
         self._session_id = session_id
-        self._said: list[dict[str, str]] = []
+        self._messages: list[dict[str, str]] = []
 
     def turn(self, text: str) -> tuple[list[str], str]:
-        """Return what the service did to recall, and the assistant's answer."""
-        self._said.append({"role": "user", "content": text})
+        """Return the tools that the recall used, and the assistant's answer."""
+        self._messages.append({"role": "user", "content": text})
         steps, recalled = self._recall()
         answer = reply(recalled)
-        self._said.append({"role": "assistant", "content": answer})
-        self.feed([{**message, "session_id": self._session_id} for message in self._said[-2:]])
+        self._messages.append({"role": "assistant", "content": answer})
+        self.store([{**message, "session_id": self._session_id} for message in self._messages[-2:]])
         return steps, answer
 
-    def feed(self, messages: list[dict[str, Any]]) -> int:
-        """Store messages: how many were new. Sent again they are not stored again."""
+    def store(self, messages: list[dict[str, Any]]) -> int:
+        """Store messages and return how many were new; repeated ones are skipped."""
         answer = self._service.post(f"/v1/users/{USER}/messages", json={"messages": messages})
         return int(answer.raise_for_status().json()["stored"])
 
     def _recall(self) -> tuple[list[str], dict[str, Any]]:
-        """Return the tools that were used, and what the last message refers to."""
-        body = {"messages": self._said, "session_id": self._session_id}
-        headers = {"Accept": "text/event-stream"}  # without it, only the result is sent
+        """Return the tools that the recall used, and its result."""
+        body = {"messages": self._messages, "session_id": self._session_id}
+        headers = {"Accept": "text/event-stream"}  # without it, only the result is returned
         path = f"/v1/users/{USER}/recall"
         steps: list[str] = []
         with self._service.stream("POST", path, json=body, headers=headers) as answer:
@@ -64,14 +64,14 @@ class Chat:
 
 
 def reply(recalled: dict[str, Any]) -> str:
-    """Play the model: quote the evidence, or ask because there is none."""
+    """Quote the evidence, or ask the follow-up question if there is none."""
     if recalled["memories"]:
         return f"You said: “{recalled['memories'][0]['content']}”"
     return str(recalled["handoff"]["follow_up_question"])
 
 
 def read_events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
-    """Server-sent events, as they come: a name and its data."""
+    """Yield the name and the data of each server-sent event."""
     name = ""
     for line in answer.iter_lines():
         field, _, value = line.partition(": ")
@@ -83,15 +83,15 @@ def read_events(answer: httpx.Response) -> Iterator[tuple[str, Any]]:
 
 @contextmanager
 def running_service() -> Iterator[httpx.Client]:
-    """Start a service on a free port with its own database; yield a client with a key."""
+    """Start a service with a temporary database and yield a client with a key."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
         database = str(Path(folder) / "chat.db")
-        made = subprocess.run(
+        key = subprocess.run(
             command("keys", "create", "--user", USER, "--db", database),
             stdout=subprocess.PIPE,
             check=True,
         )
-        headers = {"Authorization": f"Bearer {json.loads(made.stdout)['key']}"}
+        headers = {"Authorization": f"Bearer {json.loads(key.stdout)['key']}"}
         serve = command("serve", "--port", "0", "--db", database)
         with (
             (Path(folder) / "log.jsonl").open("w") as log,
@@ -112,11 +112,11 @@ def command(*arguments: str) -> list[str]:
 
 
 def main() -> None:
-    """Feed an earlier conversation, then chat for three turns."""
+    """Store an earlier conversation, then chat for three turns."""
     with running_service() as service:
         chat = Chat(service, "today")
-        earlier = [message.model_dump(mode="json", exclude_unset=True) for message in SAID]
-        print(f"fed:       {chat.feed(earlier)} messages, and again {chat.feed(earlier)}")
+        earlier = [message.model_dump(mode="json", exclude_unset=True) for message in HISTORY]
+        print(f"stored:    {chat.store(earlier)} messages, repeated: {chat.store(earlier)}")
         for text in TURNS:
             steps, answer = chat.turn(text)
             print(f"\nuser:      {text}\nrecall:    {' → '.join(steps)}\nassistant: {answer}")

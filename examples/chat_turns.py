@@ -1,7 +1,7 @@
-"""Chat turns: every turn recalls, the model can call the same tools, and only text is shown.
+"""Chat turns with a recall in every turn, tools for the model, and hidden leaked calls.
 
-Offline, as here, rules or a scripted model answer. For a real model pass `SingleChat` the client of
-the settings (`make_client(settings)` from `memrecall.model.servers`) or any AutoGen client.
+The turns use the offline rules or a scripted model. For a real model, pass `SingleChat` the
+configured client (`make_client(settings)` from `memrecall.model`) or any AutoGen client.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from memrecall import GroupChat, Scope, SingleChat
 from memrecall.chat import Final, Member, TextDelta, ToolCall, ToolResult
 from memrecall.testing import ScriptedClient, call, say
 
-# What DeepSeek writes when it has seen calls but was given no tools, or forgets how to use them.
+# DeepSeek sometimes writes this as text instead of calling a tool.
 LEAK = '<｜DSML｜function_calls><｜DSML｜invoke name="recall_memory">'
 MEMBERS = (
     Member(member_id="ann", name="Ann"),
@@ -21,25 +21,25 @@ MEMBERS = (
 )
 
 
-async def show(chat: SingleChat, asked: str) -> None:
-    """One turn, event by event."""
-    print(f"user:      {asked}")
-    async for event in chat.stream(asked):
+async def show(chat: SingleChat, message: str) -> None:
+    """Run one turn and print its events."""
+    print(f"user:      {message}")
+    async for event in chat.stream(message):
         match event:
             case ToolCall():
-                made = "the turn" if event.forged else "the model"
-                print(f"call:      {event.name} {event.arguments} by {made}")
+                caller = "the turn" if event.forged else "the model"
+                print(f"call:      {event.name} {event.arguments} by {caller}")
             case ToolResult():
                 print(f"result:    {event.content[:60]}…")
             case TextDelta():
-                pass  # a user interface would show them as they arrive
+                pass  # a front end shows the text while it streams
             case Final():
                 leaks = [leak.family for leak in event.leaks]
                 print(f"assistant: {event.text} (leaks {leaks}, degraded {event.degraded})")
 
 
 async def run() -> None:
-    """Run a turn by rules, one by a model with tool calls, one with a leaked call, then a group."""
+    """Run a turn with rules, two with a model that calls and leaks, and a group chat."""
     async with opened_history() as library:
         scope = LIN.with_session("today")
         await show(SingleChat(library, scope), "Which seat did I say I take on trains?")

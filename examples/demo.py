@@ -1,7 +1,7 @@
-"""A demo of memrecall with its defaults: no API key, no network, no server.
+"""A demonstration of recall with the defaults: no API key, no network, no server.
 
-It imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, with
-the built-in rules. The database is kept, so that the commands printed at the end work.
+Imports a small bilingual chat history into `.demo/` and recalls what six requests refer to, with
+the offline rules. The database is kept, so that the commands printed at the end work.
 """
 
 import asyncio
@@ -27,12 +27,12 @@ CHAT = ROOT / "fixtures" / "demo" / "chat.jsonl"
 FOLDER = ROOT / ".demo"
 DATABASE = FOLDER / "memrecall.db"
 NOW = datetime(2026, 4, 21, 9, 0, tzinfo=UTC)  # fixed, so that "last month" always means the same
-WIDTH = 90  # if there is no terminal
+WIDTH = 90  # if the output is not a terminal
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a user says, and what it is here to show."""
+    """A user's request and what it demonstrates."""
 
     shows: str
     user: str
@@ -41,16 +41,16 @@ class Request:
 
 REQUESTS = (
     Request("A clear request", "lin", "我对什么过敏来着？"),
-    Request(
-        "A vague one: which configuration, and where is it?", "lin", "按照我之前的数据库配置来"
-    ),
-    Request("About something that was never said", "lin", "我的护照什么时候到期？"),
+    Request("A vague request: which configuration?", "lin", "按照我之前的数据库配置来"),
+    Request("A question without an answer", "lin", "我的护照什么时候到期？"),
     Request("A clear request, in English", "maya", "Who has my spare key?"),
-    Request("A vague one", "maya", "the flat we talked about, what was the catch again?"),
-    Request("About something that was never said", "maya", "When does my passport expire?"),
+    Request(
+        "A vague request, in English", "maya", "the flat we talked about, what was the catch again?"
+    ),
+    Request("A question without an answer, in English", "maya", "When does my passport expire?"),
 )
 
-GO_ON = (
+NEXT_COMMANDS = (
     ("recall", "上次发版为什么失败？", "--user", "lin"),
     ("trace", "show", "--last", "--user", "lin"),
     ("search", '"north light" OR zinc', "--syntax", "query", "--user", "maya"),
@@ -61,12 +61,12 @@ GO_ON = (
 def main() -> None:
     """Run the demo in the terminal."""
     console = Console(highlight=False, soft_wrap=True)
-    console.print("\n[bold]memrecall[/bold]  long-term memory and recall, running offline")
+    console.print("\n[bold]memrecall[/bold]  long-term memory and recall, on this machine only")
     asyncio.run(show(console))
 
 
 async def show(console: Console) -> None:
-    """Import the chat, run the recalls and print the next steps."""
+    """Import the chat, run the recalls, and print commands to try."""
     width = usable_width(console.width) if console.is_terminal else WIDTH
     if FOLDER.exists():
         shutil.rmtree(FOLDER)
@@ -78,20 +78,20 @@ async def show(console: Console) -> None:
             seconds = time.perf_counter() - start
         console.print(
             f"[dim]{report.stored} messages of {len(report.users)} users imported and embedded"
-            f" in {seconds:.1f} s; it is {NOW:%Y-%m-%d} here, and times are in UTC[/dim]"
+            f" in {seconds:.1f} s; as of {NOW:%Y-%m-%d}, times in UTC[/dim]"
         )
         for number, request in enumerate(REQUESTS, 1):
             console.print()
             title = f"{number}  {request.shows} (user {request.user})"
             console.print(heading(title, width))
             await ask(console, library, request, width)
-    console.print("\n[bold]Go on with[/bold]")
-    for words in GO_ON:
+    console.print("\n[bold]Try next[/bold]")
+    for words in NEXT_COMMANDS:
         console.print(f"   {command(*words)}", markup=False)
 
 
 async def import_chat(library: Library) -> ImportReport:
-    """Import the chat; its vectors are stored, too, when this returns."""
+    """Import the chat and wait until its embeddings are stored."""
     report = await Importer(library).run(CHAT, strict=True)
     await library.vectors.settle()
     if report.refused:
@@ -100,15 +100,15 @@ async def import_chat(library: Library) -> ImportReport:
 
 
 async def ask(console: Console, library: Library, request: Request, width: int) -> None:
-    """Recall, and draw it as it happens: the calls, the handoff, the evidence."""
+    """Run a recall and print its calls, handoff and evidence as they happen."""
     view = RecallView(width, brief=True)
 
-    def draw(event: TraceEvent) -> None:
+    def show_event(event: TraceEvent) -> None:
         for line in view.render_event(event):
             console.print(line)
 
     result = await recall(
-        request.says, user_id=request.user, library=library, as_of=NOW, observer=draw
+        request.says, user_id=request.user, library=library, as_of=NOW, observer=show_event
     )
     for line in view.render_result(result):
         console.print(line)
@@ -118,12 +118,12 @@ def command(*words: str) -> str:
     """Return a command line that works in the current folder."""
     program = "memrecall"
     if shutil.which(program) is None:
-        program = nearest(Path(sys.executable).with_name(program))
-    return shlex.join([program, *words, "--db", nearest(DATABASE)])
+        program = shortest_path(Path(sys.executable).with_name(program))
+    return shlex.join([program, *words, "--db", shortest_path(DATABASE)])
 
 
-def nearest(path: Path) -> str:
-    """Return the shorter form of a path: relative or absolute."""
+def shortest_path(path: Path) -> str:
+    """Return the relative or the absolute path, whichever is shorter."""
     return min(os.path.relpath(path), str(path), key=len)
 
 

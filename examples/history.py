@@ -1,4 +1,4 @@
-"""Shared by the examples: a small bilingual history and a scripted model for the parent agent."""
+"""A small bilingual chat history and a scripted model, shared by the examples."""
 
 import json
 import tempfile
@@ -11,51 +11,51 @@ from memrecall import Library, NewMessage, Role, Scope, Settings
 from memrecall.model import Request
 from memrecall.testing import Step, say
 
-LIN = Scope(user_id="lin")  # set by your code; tools and models cannot change it
+LIN = Scope(user_id="lin")  # bound by your code: no tool and no model can name another user
 
 
-def _said(number: int, day: int, role: Role, text: str) -> NewMessage:
+def _message(number: int, day: int, role: Role, text: str) -> NewMessage:
     when = datetime(2026, 3, day, 9, number, tzinfo=UTC)
     return NewMessage(message_id=f"lin-{number}", role=role, ts=when, content=text)
 
 
-SAID = [
-    _said(1, 2, Role.USER, "周五请客户吃饭，帮我挑一家川菜馆。"),
-    _said(2, 2, Role.ASSISTANT, "好的。有什么忌口吗？"),
-    _said(3, 2, Role.USER, "我对花生过敏，带花生的菜都不能点。"),
-    _said(4, 2, Role.ASSISTANT, "记住了：你对花生过敏，宫保鸡丁就不点了。"),
-    _said(5, 9, Role.USER, "I need a train to Hamburg on Thursday."),
-    _said(6, 9, Role.ASSISTANT, "Any wishes for the seat?"),
-    _said(7, 9, Role.USER, "On trains I always take a window seat in the quiet coach."),
-    _said(8, 9, Role.ASSISTANT, "Booked: a window seat in the quiet coach, Thursday at 8:14."),
-    _said(9, 16, Role.USER, "数据库连接池定为 20，端口 5433。"),
-    _said(10, 16, Role.ASSISTANT, "已记录：连接池 20，端口 5433。"),
-    _said(11, 20, Role.USER, "The offsite will be in Lisbon, from 4 to 6 May."),
-    _said(12, 20, Role.ASSISTANT, "Lisbon, 4 to 6 May. Shall I look for flights?"),
-    _said(13, 20, Role.USER, "Yes, but no flight before nine in the morning."),
-    _said(14, 23, Role.USER, "客户说上次的川菜很好吃，下次换一家粤菜馆。"),
+HISTORY = [
+    _message(1, 2, Role.USER, "周五请客户吃饭，帮我挑一家川菜馆。"),
+    _message(2, 2, Role.ASSISTANT, "好的。有什么忌口吗？"),
+    _message(3, 2, Role.USER, "我对花生过敏，带花生的菜都不能点。"),
+    _message(4, 2, Role.ASSISTANT, "记住了：你对花生过敏，宫保鸡丁就不点了。"),
+    _message(5, 9, Role.USER, "I need a train to Hamburg on Thursday."),
+    _message(6, 9, Role.ASSISTANT, "Any wishes for the seat?"),
+    _message(7, 9, Role.USER, "On trains I always take a window seat in the quiet coach."),
+    _message(8, 9, Role.ASSISTANT, "Booked: a window seat in the quiet coach, Thursday at 8:14."),
+    _message(9, 16, Role.USER, "数据库连接池定为 20，端口 5433。"),
+    _message(10, 16, Role.ASSISTANT, "已记录：连接池 20，端口 5433。"),
+    _message(11, 20, Role.USER, "The offsite will be in Lisbon, from 4 to 6 May."),
+    _message(12, 20, Role.ASSISTANT, "Lisbon, 4 to 6 May. Shall I look for flights?"),
+    _message(13, 20, Role.USER, "Yes, but no flight before nine in the morning."),
+    _message(14, 23, Role.USER, "客户说上次的川菜很好吃，下次换一家粤菜馆。"),
 ]
 
 
 @asynccontextmanager
 async def opened_history() -> AsyncIterator[Library]:
-    """Open a library on a temporary database with a few messages of Lin."""
+    """Open a library on a temporary database with the history."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as folder:
         settings = Settings(db=str(Path(folder) / "memrecall.db"), snapshots=False)
         async with await Library.open(settings) as library:
-            await library.add_messages(LIN, SAID)
+            await library.add_messages(LIN, HISTORY)
             yield library
 
 
 def quote_the_evidence(request: Request) -> Step:
-    """Play the parent's model: quote the first memory of each recall that is in the request.
+    """Act as the assistant's model: quote the first memory of each recall in the request.
 
-    A recall reaches a model as JSON: a tool's answer, or a line of a block.
+    A recall reaches the model as JSON: the result of a tool, or a line of the context.
     """
     lines = [line for message in request.messages for line in _texts(message.content)]
-    found = [value for line in lines if isinstance(value := _load(line), dict)]
-    answers = [value["memories"][0] for value in found if value.get("memories")]
-    blocks = [value for value in found if "memory_key" in value][:1]
+    objects = [value for line in lines if isinstance(value := _load(line), dict)]
+    answers = [value["memories"][0] for value in objects if value.get("memories")]
+    blocks = [value for value in objects if "memory_key" in value][:1]
     quoted = " ".join(f"“{memory['content']}”" for memory in answers or blocks)
     return say(f"You said: {quoted}" if quoted else "Hello! What can I do for you?")
 

@@ -1,7 +1,8 @@
 """An assistant with tools to remember, recall, correct and forget.
 
-The user is bound when the tools are created. Their writes are marked as written by an assistant and
-can be undone. The model is scripted. For a real one, replace `ScriptedClient(…)` with one of
+The tools are bound to a user when they are created. Their writes are marked as written by an
+assistant and can be undone. The model is a script. With a real model, replace `ScriptedClient(…)`
+by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -22,14 +23,14 @@ from memrecall.testing import ScriptedClient, Step, call, say
 
 
 def correct(request: Request) -> Step:
-    """Play the model: correct the memory that the last recall has found."""
-    told = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)][-1]
-    found = json.loads(told.content[0].content)["memories"][0]
-    return call("correct", memory_key=found["memory_key"], text="林晓现在用 Mac", reason="换了")
+    """Act as the model: correct the memory that the last recall returned."""
+    outputs = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)]
+    memory = json.loads(outputs[-1].content[0].content)["memories"][0]
+    return call("correct", memory_key=memory["memory_key"], text="林晓现在用 Mac", reason="换了")
 
 
 async def talk(library: Library) -> None:
-    """Three turns: keep something, correct it, and see what became of it."""
+    """Remember something, correct it, and print the stored memories."""
     script: list[Step | Callable[[Request], Step]] = [
         call("remember", text="林晓的工作电脑是 Windows", memory_type="user_profile"),
         say("记住了。"),

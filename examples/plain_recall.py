@@ -2,7 +2,7 @@
 
 With a model, the same call recalls better: set MEMRECALL_MODEL, MEMRECALL_BASE_URL and
 MEMRECALL_API_KEY, or pass `model_client=make_client(settings)` from `memrecall.model.servers`.
-Without a model, as here, rules are used.
+Without a model, as here, the offline rules are used.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from memrecall.agent.trace import CallEvent
 
 CONVERSATIONS: tuple[object, ...] = (
     "我之前说过我对什么东西过敏，不能点什么菜？",
-    [  # in the format of OpenAI's API
+    [  # in the format of the OpenAI API
         {"role": "user", "content": "I am booking a train."},
         {"role": "assistant", "content": "Any wishes for the seat?"},
         {"role": "user", "content": "Which seat did I say I take on trains?"},
@@ -24,7 +24,7 @@ CONVERSATIONS: tuple[object, ...] = (
 
 
 async def run() -> None:
-    """Recall for three conversations, and tell what was found and how."""
+    """Recall for three conversations and print the evidence and the steps."""
     async with opened_history() as library:
         for messages in CONVERSATIONS:
             result = await recall(messages, user_id="lin", library=library)

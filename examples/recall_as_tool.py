@@ -1,7 +1,7 @@
 """Recall as a typed tool of an `AssistantAgent`: several calls in one turn, and cancellation.
 
-The tool takes a query and an optional context; the user is bound when it is created. Both models
-are scripted. For real ones, replace `ScriptedClient(…)` with one of
+The tool takes a query and an optional context; it is bound to a user when it is created. Both
+models are scripts. With real models, replace `ScriptedClient(…)` by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -21,7 +21,7 @@ from memrecall.testing import ScriptedClient, call, calls, say, wait
 
 
 async def ask_twice(library: Library) -> None:
-    """Let the assistant recall two things at once; the recalls run side by side."""
+    """Let the assistant recall two things at once; the recalls run concurrently."""
     both = calls(
         call("recall", query="Which seat did I say I take on trains?"),
         call("recall", query="我之前说过我对什么东西过敏，不能点什么菜？"),
@@ -42,7 +42,7 @@ async def ask_twice(library: Library) -> None:
 
 
 async def cancel(library: Library) -> None:
-    """Cancel the assistant while the recall waits for a model that takes its time."""
+    """Cancel the assistant while the recall waits for a slow model."""
     slow = ScriptedClient([wait(60, then=say("too late"))])
     assistant = AssistantAgent(
         "assistant",
@@ -53,13 +53,13 @@ async def cancel(library: Library) -> None:
     token = CancellationToken()
     running = asyncio.ensure_future(assistant.run(task="Which seat?", cancellation_token=token))
     await asyncio.sleep(0.2)
-    begun = time.monotonic()
+    start = time.monotonic()
     token.cancel()
     try:
         await running
     except asyncio.CancelledError:
         # The tool answered that it was cancelled; the assistant ended at its next model call.
-        print(f"cancelled: the assistant ended after {time.monotonic() - begun:.1f} s")
+        print(f"cancelled: the assistant ended after {time.monotonic() - start:.1f} s")
 
 
 async def run() -> None:

@@ -1,7 +1,7 @@
 """A `SelectorGroupChat`: the recall agent speaks after the user, then the assistant takes over.
 
-A function selects the speaker; without it the selector's model does. The models are scripted. For
-real ones, replace `ScriptedClient(…)` with one of
+A function selects the speaker; without it, the selector's model does. The models are scripts. With
+real models, replace `ScriptedClient(…)` by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -23,14 +23,14 @@ from memrecall.testing import ScriptedClient, Step, say
 
 
 def select(messages: Sequence[BaseAgentEvent | BaseChatMessage]) -> str:
-    """Let the recall agent speak first; whatever it found, the assistant answers."""
+    """Let the recall agent speak first, then the assistant."""
     return "assistant" if messages[-1].source == "recall" else "recall"
 
 
 def answer(request: Request) -> Step:
-    """Play the assistant's model: it reads the handoff as JSON."""
-    found = RecallHandoff.model_validate_json(str(request.messages[-1].content))
-    return say("花生。点菜时我会避开。" if "花生" in found.search_summary else "我不知道。")
+    """Act as the assistant's model, which reads the handoff as JSON."""
+    handoff = RecallHandoff.model_validate_json(str(request.messages[-1].content))
+    return say("花生。点菜时我会避开。" if "花生" in handoff.search_summary else "我不知道。")
 
 
 async def run() -> None:

@@ -1,6 +1,6 @@
-"""A `Swarm`: the assistant hands off to the recall agent, which hands back its results.
+"""A `Swarm`: the assistant hands over to the recall agent, which hands back its findings.
 
-The assistant's model is scripted. For a real one, replace `ScriptedClient(…)` with one of
+The assistant's model is a script. With a real model, replace `ScriptedClient(…)` by one of
 
     make_client(load_settings().settings)                      # memrecall.model.servers
     OpenAIChatCompletionClient(model="gpt-4.1-mini")           # autogen_ext.models.openai
@@ -21,13 +21,13 @@ from memrecall.testing import ScriptedClient, Step, call, say
 
 
 def answer(request: Request) -> Step:
-    """Play the assistant's model once the recall agent has handed back."""
-    found = "window seat" in str(request.messages[-1].content)
-    return say("A window seat in the quiet coach, as always." if found else "I do not know.")
+    """Act as the assistant's model after the recall agent has handed back."""
+    is_known = "window seat" in str(request.messages[-1].content)
+    return say("A window seat in the quiet coach, as always." if is_known else "I do not know.")
 
 
 async def run() -> None:
-    """Ask once; the swarm goes to the recall agent and back."""
+    """Ask one question that needs a recall."""
     async with opened_history() as library:
         assistant = AssistantAgent(
             "assistant",
@@ -36,8 +36,8 @@ async def run() -> None:
             system_message="Hand over to recall when the user refers to something earlier.",
         )
         recall = MemRecallAgent("recall", library, LIN)
-        ends = TextMessageTermination("assistant")
-        team = Swarm([assistant, recall], termination_condition=ends)
+        termination = TextMessageTermination("assistant")
+        team = Swarm([assistant, recall], termination_condition=termination)
         result = await team.run(task="Book a train to Kiel. Which seat did I say I take on trains?")
         for message in result.messages:
             if isinstance(message, HandoffMessage):

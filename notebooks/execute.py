@@ -1,8 +1,8 @@
-"""Execute notebooks in fresh kernels, and save them with what they show: `make notebooks`.
+"""Execute notebooks in fresh kernels and save their outputs: `make notebooks`.
 
     python notebooks/execute.py [NAME.ipynb …]
 
-A kernel is this very Python, whatever kernels are installed, and knows nobody's settings.
+Kernels use this Python, whatever kernels are installed, and ignore the user's settings.
 """
 
 import os
@@ -30,30 +30,30 @@ _METADATA = {
 
 
 class ThisPython(AsyncKernelManager):
-    """Starts kernels with the Python that runs this; `setup` is run in them before all else."""
+    """A kernel manager that uses this Python and runs `setup` first in every kernel."""
 
     setup = Unicode("").tag(config=True)
 
     @property
     def kernel_spec(self) -> KernelSpec:
-        """How a kernel is started."""
+        """The command that starts a kernel."""
         begin = "from ipykernel.kernelapp import launch_new_instance; launch_new_instance()"
         argv = [sys.executable, "-c", f"{self.setup}\n{begin}", "-f", "{connection_file}"]
         return KernelSpec(argv=argv, display_name="Python 3", language="python")
 
 
 def names() -> list[str]:
-    """Return the names of the notebooks in this folder."""
+    """Return the file names of the notebooks."""
     return sorted(path.name for path in HERE.glob("*.ipynb"))
 
 
 def read(name: str) -> Any:
-    """Read a saved notebook."""
+    """Read a notebook."""
     return nbformat.read(HERE / name, as_version=4)  # type: ignore[no-untyped-call]
 
 
 def execute(notebook: Any, folder: Path = HERE, setup: str = "") -> Any:
-    """Run a notebook's cells in a fresh kernel that works in `folder`; an error is raised."""
+    """Run a notebook's cells in a fresh kernel that works in `folder`; raise its errors."""
     with tempfile.TemporaryDirectory(prefix="memrecall-") as scratch:
         kernel = {"setup": setup, "transport": "ipc", "connection_file": f"{scratch}/kernel.json"}
         client = NotebookClient(
@@ -73,22 +73,24 @@ def execute(notebook: Any, folder: Path = HERE, setup: str = "") -> Any:
 
 
 def _shorten(data: dict[str, str]) -> None:
-    """Beside a table or a plot, the plain text is for those who see nothing else."""
+    """Truncate plain text that only duplicates a table or a plot."""
     plain = data.get("text/plain", "")
     if len(data) > 1 and len(plain) > _LONGEST_PLAIN:
         data["text/plain"] = f"{plain[:_LONGEST_PLAIN]}…"
 
 
 def _environment(scratch: str) -> dict[str, str]:
-    """Return the environment of a kernel, without the settings and keys of its user."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MEMRECALL_")}
+    """Return a kernel's environment, without the settings, profiles and keys of the user."""
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith("MEMRECALL_")
+    }
     paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
     own = {"MEMRECALL_CONFIG": os.devnull, "IPYTHONDIR": scratch, "HOME": scratch}
-    return {**kept, **own, "PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
+    return {**inherited, **own, "PYTHONPATH": os.pathsep.join(paths), "TZ": "UTC"}
 
 
 def main(chosen: Sequence[str]) -> None:
-    """Execute and save the notebooks that are named, or all."""
+    """Execute and save the named notebooks, or all."""
     for name in chosen or names():
         notebook = execute(read(name))
         nbformat.write(notebook, HERE / name)  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ from typing import TypeVar
 import pytest
 
 Case = TypeVar("Case")
-# Whatever is wrong belongs to its case; pytest's own failures are not of class Exception.
+# pytest.fail raises an exception that does not derive from Exception.
 FAILURES = (Exception, pytest.fail.Exception)
 
 
@@ -43,8 +43,8 @@ async def check_each_async(
 
 def _describe(label: str, error: BaseException) -> str:
     where = traceback.extract_tb(error.__traceback__)[-1]
-    said = f"{type(error).__name__}: {error}".strip()
-    return f"{label}\n    {where.name}:{where.lineno}: {where.line}\n    {said}"
+    message = f"{type(error).__name__}: {error}".strip()
+    return f"{label}\n    {where.name}:{where.lineno}: {where.line}\n    {message}"
 
 
 def _report(tried: int, failures: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Counting what is done instead of timing it: counts are the same on every machine."""
+"""Counts of calls and statements, which unlike times are equal on every machine."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Calls:
-    """How many functions, of Python or C, were called."""
+    """A counter of Python and C function calls."""
 
     def __init__(self) -> None:
         self.number = 0
@@ -21,9 +21,10 @@ class Calls:
 
 
 class Characters(Calls):
-    """How many characters the callers of C functions had at hand, and so may have read again.
+    """A counter of the characters in the local variables of functions that call C functions.
 
-    For code that reads in pieces: it grows faster than the text where text piles up and is used.
+    For code that reads in pieces: the count grows faster than the text if text accumulates and is
+    read again.
     """
 
     def note(self, frame: FrameType, event: str, argument: object) -> None:
@@ -47,7 +48,7 @@ def counted(counter: Calls) -> Iterator[None]:
 
 
 def count_calls(act: Callable[[], object]) -> int:
-    """How many functions were called while running a function."""
+    """Return how many functions are called while `act` runs."""
     calls = Calls()
     with counted(calls):
         act()

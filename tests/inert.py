@@ -1,4 +1,4 @@
-"""What every HTML that a notebook shows must be: whole, and unable to do anything."""
+"""Checks that HTML for notebooks is well-formed and inert."""
 
 import re
 from html.parser import HTMLParser
@@ -13,7 +13,7 @@ PLACES = {
 
 
 class Reader(HTMLParser):
-    """Collects tags, attributes and text, and checks that what is opened is closed."""
+    """Collects tags, attributes and text, and checks that all tags are closed."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class Reader(HTMLParser):
 
 
 def assert_harmless(html: str, *, drawn: bool = False) -> Reader:
-    """Only tags and attributes that can do nothing; nothing is loaded from anywhere."""
+    """Check that the HTML has only inert tags and attributes, and loads nothing."""
     read = Reader(html)
     assert read.tags <= TEXTUAL | (DRAWN if drawn else set())
     assert read.attributes <= {"style", "dir"} | (PLACES if drawn else set())

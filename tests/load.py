@@ -2,7 +2,7 @@
 
     python -m tests.load 6 pytest tests/server
 
-What passes beside such a load does not depend on how fast the machine is.
+Tests that pass under such a load do not depend on the speed of the machine.
 """
 
 import multiprocessing
@@ -20,16 +20,18 @@ def main(arguments: list[str]) -> int:
     count, command = int(arguments[0]), arguments[1:]
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(count)]
-    hogs = [context.Process(target=_spin, args=(theirs,), daemon=True) for _, theirs in pipes]
-    for hog in hogs:
-        hog.start()
+    workers = [
+        context.Process(target=_spin, args=(child_end,), daemon=True) for _, child_end in pipes
+    ]
+    for worker in workers:
+        worker.start()
     try:
         return subprocess.run(command, check=False).returncode
     finally:
-        for (ours, _), hog in zip(pipes, hogs, strict=True):
-            ours.close()
-            hog.terminate()
-            hog.join()
+        for (parent_end, _), worker in zip(pipes, workers, strict=True):
+            parent_end.close()
+            worker.terminate()
+            worker.join()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The demo's chat, and what a newcomer sees of it in the terminal."""
+"""The demo: its chat history and its terminal output."""
 
 import re
 import shlex
@@ -21,7 +21,7 @@ CHAT = Path("fixtures/demo/chat.jsonl")
 DEMO = Path("examples/demo.py")
 
 VAGUE = "the flat we talked about, what was the catch again?"
-# Where several messages answer, each may come first.
+# If several messages answer a request, any of them may come first.
 FOUND = {
     "我对什么过敏来着？": {"lin-030"},
     "按照我之前的数据库配置来": {"lin-001", "lin-005", "lin-007", "lin-060", "lin-061"},
@@ -31,7 +31,7 @@ NEVER_SAID = {"我的护照什么时候到期？", "When does my passport expire
 
 
 def read_chat() -> dict[str, list[ScopedMessage]]:
-    """The entries of each user."""
+    """Return the entries of each user."""
     chats: dict[str, list[ScopedMessage]] = defaultdict(list)
     for line in (ROOT / CHAT).read_bytes().splitlines():
         entry = read_entry(line)
@@ -40,14 +40,16 @@ def read_chat() -> dict[str, list[ScopedMessage]]:
 
 
 def run(command: list[str], folder: Path) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, encoding="utf-8", check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    process = subprocess.run(
+        command, cwd=folder, capture_output=True, encoding="utf-8", check=False
+    )
+    assert process.returncode == 0, process.stderr
+    return process.stdout
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of what the demo needs, so that the `.demo/` of the repository stays as it is."""
+    """A copy of the demo's files, so that the repository's `.demo/` is not changed."""
     copy = tmp_path_factory.mktemp("demo")
     for file in (CHAT, DEMO):
         (copy / file).parent.mkdir(parents=True)
@@ -59,27 +61,27 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def shown(folder: Path) -> str:
-    """What the demo prints, started from a folder that is not the repository's."""
+def printed(folder: Path) -> str:
+    """The output of the demo, run from another folder."""
     return run([sys.executable, str(folder / DEMO)], folder / "elsewhere")
 
 
 @dataclass
-class Shown:
-    """A recall as it was printed."""
+class PrintedRecall:
+    """The output of one recall."""
 
     lines: list[str] = field(default_factory=list)
     keys: list[str] = field(default_factory=list)
     confidence: float | None = None
 
 
-def read_recalls(shown: str) -> dict[str, Shown]:
-    """What is printed under each request."""
-    recalls: dict[str, Shown] = {}
-    recall = Shown()
-    for line in shown.splitlines():
-        if asked := re.fullmatch(r" \?  (.+)", line):
-            recall = recalls.setdefault(asked[1], Shown())
+def read_recalls(printed: str) -> dict[str, PrintedRecall]:
+    """Return the output of each request."""
+    recalls: dict[str, PrintedRecall] = {}
+    recall = PrintedRecall()
+    for line in printed.splitlines():
+        if request := re.fullmatch(r" \?  (.+)", line):
+            recall = recalls.setdefault(request[1], PrintedRecall())
         elif evidence := re.fullmatch(r" \d  .+  ([a-z]+-\d{3})(  \d\.\d\d)?", line):
             recall.keys.append(evidence[1])
         elif bar := re.match(r"    (\d\.\d\d) [━─]+  ", line):
@@ -108,7 +110,7 @@ def test_chat_ids_are_unique_per_user() -> None:
         assert ids == [f"{user}-{number:03}" for number in range(1, len(ids) + 1)]
 
 
-def test_chat_is_in_both_languages_and_of_varied_length() -> None:
+def test_chat_has_both_languages_and_varied_lengths() -> None:
     chats = read_chat()
     chinese = [e for e in chats["lin"] if re.search("[\u4e00-\u9fff]", e.message.content)]
     english = [e for e in chats["maya"] if e.message.content.isascii()]
@@ -120,54 +122,54 @@ def test_chat_is_in_both_languages_and_of_varied_length() -> None:
         assert 100 < max(lengths) <= 200
 
 
-def test_chat_is_written_in_plain_characters() -> None:
+def test_chat_file_has_unescaped_characters() -> None:
     assert "\\u" not in (ROOT / CHAT).read_text("utf-8")
 
 
 @pytest.mark.concurrent
 @pytest.mark.xfail(reason="the rules find the flat, but not which message has the catch")
-def test_demo_finds_what_a_vague_request_means(shown: str) -> None:
-    assert {"maya-057", "maya-058"} & set(read_recalls(shown)[VAGUE].keys)
+def test_demo_resolves_vague_request(printed: str) -> None:
+    assert {"maya-057", "maya-058"} & set(read_recalls(printed)[VAGUE].keys)
 
 
 @pytest.mark.concurrent
-def test_demo_recalls_what_was_said_and_asks_where_nothing_was(shown: str) -> None:
-    assert re.search(r"^\d+ messages of 2 users imported and embedded in \d", shown, re.MULTILINE)
-    recalls = read_recalls(shown)
+def test_demo_prints_evidence_or_follow_up_question(printed: str) -> None:
+    assert re.search(r"^\d+ messages of 2 users imported and embedded in \d", printed, re.MULTILINE)
+    recalls = read_recalls(printed)
     assert recalls.keys() == FOUND.keys() | NEVER_SAID | {VAGUE}
-    for asked, expected in FOUND.items():
-        assert recalls[asked].keys[0] in expected, asked
-        assert (recalls[asked].confidence or 0) >= 0.3
-    for asked in NEVER_SAID:
-        assert recalls[asked].keys == [], asked
-        assert (recalls[asked].confidence or 0) < 0.3
-        assert sum("nothing handed off" in line for line in recalls[asked].lines) == 1
-        assert any(line.startswith("  ? ") for line in recalls[asked].lines)
-    assert_plain(shown.partition("Go on with")[0])
+    for request, expected in FOUND.items():
+        assert recalls[request].keys[0] in expected, request
+        assert (recalls[request].confidence or 0) >= 0.3
+    for request in NEVER_SAID:
+        assert recalls[request].keys == [], request
+        assert (recalls[request].confidence or 0) < 0.3
+        assert sum("nothing handed off" in line for line in recalls[request].lines) == 1
+        assert any(line.startswith("  ? ") for line in recalls[request].lines)
+    assert_plain(printed.partition("Try next")[0])
 
 
 @pytest.mark.concurrent
-def test_demo_draws_each_call_in_one_line(shown: str) -> None:
-    for asked, recall in read_recalls(shown).items():
+def test_demo_prints_each_call_on_one_line(printed: str) -> None:
+    for request, recall in read_recalls(printed).items():
         calls = [line for line in recall.lines if "▸" in line]
-        assert calls, asked
+        assert calls, request
         assert all(re.match(r"    ▸ [a-z_]+ ", line) for line in calls)
 
 
 def assert_plain(text: str) -> None:
-    """No colours where there is no terminal, and nothing beyond 100 columns."""
+    """Check that there are no colours, and no lines longer than 100 columns."""
     assert "\x1b" not in text
     assert max(map(cell_len, text.splitlines())) <= 100
 
 
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # starts a process for each command, one after the other
-def test_demo_commands_work_as_printed(shown: str, folder: Path) -> None:
-    _, _, commands = shown.partition("Go on with\n")
-    printed = [shlex.split(line) for line in commands.splitlines()]
-    release, again, light, around = (run(command, folder / "elsewhere") for command in printed)
+def test_printed_commands_work(printed: str, folder: Path) -> None:
+    _, _, commands = printed.partition("Try next\n")
+    parsed = [shlex.split(line) for line in commands.splitlines()]
+    release, again, light, around = (run(command, folder / "elsewhere") for command in parsed)
     assert "lin-079" in release
-    assert again == release  # the last recall is the one just made
+    assert again == release  # `--last` shows the recall just made
     assert "facing north" not in light  # the phrase is "north light"
     assert {"maya-007", "maya-028"} <= set(re.findall(r"maya-\d+", light))
     assert "lin-059" in around

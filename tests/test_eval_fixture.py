@@ -1,4 +1,4 @@
-"""The set for evaluation is well-formed: every piece of evidence exists and was said in time."""
+"""The evaluation data set: evidence exists and precedes its query."""
 
 import json
 from collections import Counter
@@ -34,7 +34,7 @@ def read_lines(name: str) -> list[Json]:
 
 
 def read_corpus() -> tuple[dict[str, dict[str, NewMessage]], dict[str, dict[str, NewMemory]]]:
-    """The messages, read as `memrecall import` reads them, and the memories of each user by id."""
+    """Read the messages, as `memrecall import` does, and the memories of each user by id."""
     messages: dict[str, dict[str, NewMessage]] = {}
     memories: dict[str, dict[str, NewMemory]] = {}
     for row in read_lines("corpus.jsonl"):
@@ -58,68 +58,68 @@ ANSWERABLE = [row for row in QUERIES if row["category"] != "unanswerable"]
 
 
 def each_user(check: Callable[[str], None]) -> Callable[[], None]:
-    """Make one test of a check of every user."""
+    """Return a test that checks every user."""
     return lambda: check_each(sorted(MESSAGES), check)
 
 
 def each_query(check: Callable[[Json], None]) -> Callable[[], None]:
-    """Make one test of a check of every query."""
+    """Return a test that checks every query."""
     return lambda: check_each(QUERIES, check, lambda row: str(row["query_id"]))
 
 
 def each_answerable(check: Callable[[Json], None]) -> Callable[[], None]:
-    """Make one test of a check of every query that has an answer."""
+    """Return a test that checks every answerable query."""
     return lambda: check_each(ANSWERABLE, check, lambda row: str(row["query_id"]))
 
 
-def said_at(user: str, key: str) -> datetime:
-    """When a message was said, or from when on a memory holds."""
+def time_of(user: str, key: str) -> datetime:
+    """Return the time of a message, or the start of a memory's validity."""
     moment = MESSAGES[user][key].ts if key in MESSAGES[user] else MEMORIES[user][key].valid_from
     assert moment is not None, key
     return moment
 
 
 def text_of(user: str, key: str) -> str:
-    found = MESSAGES[user].get(key) or MEMORIES[user][key]
-    return found.content
+    row = MESSAGES[user].get(key) or MEMORIES[user][key]
+    return row.content
 
 
 def folded(text: str) -> str:
     return " ".join(text.casefold().split())
 
 
-def test_users_are_those_of_the_readme() -> None:
+def test_users_match_readme() -> None:
     assert set(MESSAGES) == USERS["en"] | USERS["zh"]
     assert sum(map(len, MESSAGES.values())) >= MESSAGES_AT_LEAST
     assert sum(map(len, MEMORIES.values())) >= MEMORIES_AT_LEAST
 
 
 @each_user
-def test_history_runs_forward_over_most_of_a_year(user: str) -> None:
-    times = [said_at(user, key) for key in MESSAGES[user]]
+def test_history_is_chronological_over_most_of_a_year(user: str) -> None:
+    times = [time_of(user, key) for key in MESSAGES[user]]
     assert times == sorted(times)
     assert len(set(times)) == len(times)
     assert (times[-1] - times[0]).days > 300
 
 
 @each_user
-def test_speakers_fit_the_kind_of_chat(user: str) -> None:
-    said = MESSAGES[user].values()
-    people = {message.speaker for message in said if message.role is Role.USER}
+def test_speakers_match_chat_kind(user: str) -> None:
+    messages = MESSAGES[user].values()
+    people = {message.speaker for message in messages if message.role is Role.USER}
     assert None not in people
     assert len(people) >= 4 if user in GROUPS else len(people) == 1
-    assert any(message.role is Role.ASSISTANT for message in said)
+    assert any(message.role is Role.ASSISTANT for message in messages)
 
 
 @each_user
-def test_memories_come_from_messages_that_exist(user: str) -> None:
+def test_memory_sources_exist(user: str) -> None:
     for memory in MEMORIES[user].values():
         assert set(memory.source_message_ids) <= set(MESSAGES[user]), memory.memory_key
         assert memory.valid_from is not None
         assert memory.valid_to is None or memory.valid_from < memory.valid_to
 
 
-def test_enough_queries_of_every_category_in_both_languages() -> None:
+def test_every_category_has_enough_queries_in_both_languages() -> None:
     categories = Counter(row["category"] for row in QUERIES)
     assert set(categories) == set(AT_LEAST)
     for category, least in AT_LEAST.items():
@@ -132,12 +132,12 @@ def test_enough_queries_of_every_category_in_both_languages() -> None:
     assert languages["en"] == languages["zh"] == len(QUERIES) // 2
 
 
-def test_no_query_is_asked_twice() -> None:
+def test_queries_are_unique() -> None:
     assert len({row["query_id"] for row in QUERIES}) == len(QUERIES)
     assert len({folded(row["query"]) for row in QUERIES}) == len(QUERIES)
 
 
-def test_readme_counts_what_is_there() -> None:
+def test_readme_counts_are_current() -> None:
     counts = Counter((row["category"], row["language"]) for row in QUERIES)
     readme = (FOLDER / "README.md").read_text("utf-8")
     for category in AT_LEAST:
@@ -153,7 +153,7 @@ def test_readme_counts_what_is_there() -> None:
 
 
 @each_query
-def test_query_has_its_fields(query: Json) -> None:
+def test_query_has_required_fields(query: Json) -> None:
     assert tuple(query) == FIELDS
     assert query["query"].strip() == query["query"] != ""
     assert query["user_id"] in USERS[query["language"]]
@@ -163,40 +163,40 @@ def test_query_has_its_fields(query: Json) -> None:
 
 
 @each_query
-def test_only_the_unanswerable_lack_evidence_and_answer(query: Json) -> None:
+def test_only_unanswerable_queries_lack_evidence(query: Json) -> None:
     answerable = query["category"] != "unanswerable"
     assert bool(query["evidence"]) is answerable
     assert bool(query["answer"]) is answerable
 
 
 @each_answerable
-def test_evidence_is_the_users_own_and_was_said_before(query: Json) -> None:
+def test_evidence_belongs_to_user_and_precedes_query(query: Json) -> None:
     user, evidence = query["user_id"], query["evidence"]
     assert len(set(evidence)) == len(evidence)
     assert set(evidence) <= set(MESSAGES[user]) | set(MEMORIES[user])
     assert set(evidence) & set(MESSAGES[user])  # a memory is never the only evidence
-    asked = parse_time(query["as_of"])
+    query_time = parse_time(query["as_of"])
     for key in evidence:
-        assert said_at(user, key) < asked, key
+        assert time_of(user, key) < query_time, key
         ended = MEMORIES[user][key].valid_to if key in MEMORIES[user] else None
-        assert ended is None or asked < ended, key
+        assert ended is None or query_time < ended, key
 
 
 @each_answerable
-def test_evidence_does_not_contain_the_question(query: Json) -> None:
+def test_evidence_does_not_contain_query(query: Json) -> None:
     for line in query["query"].splitlines():
         for key in query["evidence"]:
             assert folded(line) not in folded(text_of(query["user_id"], key)), key
 
 
-def test_two_hops_need_two_days() -> None:
+def test_two_hop_evidence_spans_two_days() -> None:
     for row in QUERIES:
         if row["category"] == "two_hop":
-            days = {said_at(row["user_id"], key).date() for key in row["evidence"]}
+            days = {time_of(row["user_id"], key).date() for key in row["evidence"]}
             assert len(days) > 1, row["query_id"]
 
 
-def test_dialogues_are_references_and_end_with_the_user() -> None:
+def test_dialogues_end_with_user_reference() -> None:
     dialogues = [row for row in QUERIES if "\n" in row["query"]]
     assert len(dialogues) >= MULTI_LINE_AT_LEAST
     for row in dialogues:
@@ -206,5 +206,5 @@ def test_dialogues_are_references_and_end_with_the_user() -> None:
         assert all(line.strip() for line in lines), row["query_id"]
 
 
-def test_queries_are_asked_at_many_times() -> None:
+def test_queries_have_varied_times() -> None:
     assert len({row["as_of"][:7] for row in QUERIES}) >= 6

@@ -1,4 +1,4 @@
-"""The examples, run as a user runs them: what they print is what they promise."""
+"""The output of the examples."""
 
 import re
 import runpy
@@ -22,7 +22,7 @@ def run(
 
 
 class Runner:
-    """Runs an example and tells the lines that it prints."""
+    """Runs an example and returns the lines that it prints."""
 
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
@@ -34,8 +34,8 @@ class Runner:
 
 def test_plain_recall(run: Runner) -> None:
     lines = run("plain_recall.py")
-    found, seat, nothing = "\n".join(lines).split("\n  by ")[:3]
-    assert f"2026-03-02 user: {PEANUTS}" in found
+    allergy, seat, nothing = "\n".join(lines).split("\n  by ")[:3]
+    assert f"2026-03-02 user: {PEANUTS}" in allergy
     assert f"2026-03-09 user: {SEAT}" in seat
     assert re.search(r"confidence 1?\d%", nothing)
     assert "nothing found; ask: " in nothing
@@ -63,8 +63,8 @@ def test_recall_as_tool(run: Runner) -> None:
 
 
 def test_memory_tools(run: Runner) -> None:
-    kept, first, recalled, corrected, second, new, old = run("memory_tools.py")
-    assert (kept, first) == ("tools:     ['remember']", "assistant: 记住了。")
+    stored, first, recalled, corrected, second, new, old = run("memory_tools.py")
+    assert (stored, first) == ("tools:     ['remember']", "assistant: 记住了。")
     assert (recalled, corrected) == ("tools:     ['recall']", "tools:     ['correct']")
     assert second == "assistant: 改好了：现在是 Mac。"
     assert new == "memory:    林晓现在用 Mac (by an assistant)"
@@ -80,8 +80,8 @@ def test_swarm(run: Runner) -> None:
 
 
 def test_selector_group_chat(run: Runner) -> None:
-    found, answer = run("selector_group_chat.py")
-    assert found.startswith("recall:    ['lin-3'")
+    allergy, answer = run("selector_group_chat.py")
+    assert allergy.startswith("recall:    ['lin-3'")
     assert answer == "assistant: 花生。点菜时我会避开。"
 
 
@@ -95,11 +95,11 @@ def test_autogen_memory(run: Runner) -> None:
 
 @pytest.mark.concurrent
 def test_chat_service(run: Runner) -> None:
-    fed, *turns = run("chat_service.py")
-    assert fed == "fed:       14 messages, and again 0"
+    stored, *turns = run("chat_service.py")
+    assert stored == "stored:    14 messages, repeated: 0"
     peanuts, seat, passport = zip(*[iter(turns)] * 3, strict=True)
-    for said, steps, answer in (peanuts, seat, passport):
-        assert said.startswith("user:      ")
+    for message, steps, answer in (peanuts, seat, passport):
+        assert message.startswith("user:      ")
         assert re.fullmatch(r"recall:    search_memories (→ \w+ )*→ handoff", steps)
         assert answer.startswith("assistant: ")
     assert peanuts[2] == f"assistant: You said: “{PEANUTS}”"
@@ -120,8 +120,8 @@ def test_chat_turns(run: Runner) -> None:
     ]
     assert "In Lisbon, from 4 to 6 May. (leaks ['deepseek_dsml'], degraded False)" in lines
     assert "“周五十点在大会议室开会”" in answers[-2]
-    made = [line.rpartition(" by ")[2] for line in lines if line.startswith("call:")]
-    assert made == ["the turn", "the turn", "the model", "the turn"]
+    callers = [line.rpartition(" by ")[2] for line in lines if line.startswith("call:")]
+    assert callers == ["the turn", "the turn", "the model", "the turn"]
 
 
 def test_every_example_is_listed_and_run() -> None:

@@ -1,4 +1,4 @@
-"""The script that fits the ranking: its evidence is the engine's, its fits find what is there."""
+"""The script that fits the ranking: its features equal the search's, and its fits converge."""
 
 import json
 from dataclasses import replace
@@ -29,11 +29,11 @@ from memrecall.search.ranking.scores import HYBRID, ContextFeatures, RankingFeat
 from memrecall.settings import Settings
 
 FIXTURE = Path(__file__).resolve().parent.parent / "fixtures" / "eval"
-ASKED = 12  # of each of two users
+QUERIES_PER_USER = 12
 
 
 def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> LabelledSet:
-    """Questions whose right row was drawn by a softmax over known weights."""
+    """Return questions with answers drawn by a softmax over known weights."""
     random = np.random.default_rng(seed)
     examples = []
     for _ in range(questions):
@@ -52,10 +52,10 @@ def invented_set(name: str, seed: int, questions: int = 120, rows: int = 60) -> 
 INVENTED = [invented_set("one", 1), invented_set("two", 2), invented_set("three", 3)]
 
 
-def test_the_weights_that_drew_the_answers_are_found() -> None:
+def test_fit_recovers_generating_weights() -> None:
     fitted = fit_weights(INVENTED)
-    found = [fitted.lexical, fitted.semantic, fitted.time]
-    assert found == pytest.approx([1.5, 0.5, 2.0], abs=0.3)
+    weights = [fitted.lexical, fitted.semantic, fitted.time]
+    assert weights == pytest.approx([1.5, 0.5, 2.0], abs=0.3)
     assert fitted.voice == HYBRID.voice  # held
     assert fitted.bias == HYBRID.bias
     assert fit_weights(INVENTED) == fitted
@@ -64,14 +64,14 @@ def test_the_weights_that_drew_the_answers_are_found() -> None:
     assert recall(unlike, fitted) > recall(unlike, worse)
 
 
-def test_each_set_counts_the_same_however_many_questions_it_has() -> None:
-    one, two, _ = INVENTED
-    doubled = LabelledSet("one again", one.examples * 2)
-    once, twice = fit_weights([one, two]), fit_weights([doubled, two])
+def test_sets_have_equal_weight() -> None:
+    first, two, _ = INVENTED
+    doubled = LabelledSet("one again", first.examples * 2)
+    once, twice = fit_weights([first, two]), fit_weights([doubled, two])
     assert twice.lexical == pytest.approx(once.lexical, abs=1e-6)
 
 
-def test_the_chances_of_the_fit_come_true() -> None:
+def test_fitted_calibration_is_accurate() -> None:
     results = [Results.of(labelled) for labelled in INVENTED]
     fitted = fit_calibration(results)
     figures = judge(Results.of(invented_set("new", 5)), fitted)
@@ -81,23 +81,23 @@ def test_the_chances_of_the_fit_come_true() -> None:
     assert fit_calibration(results) == fitted
 
 
-def test_chances_are_those_of_the_search() -> None:
+def test_probabilities_match_search() -> None:
     committed = Coefficients(
         calibration.SHARE, calibration.LONE, calibration.TIMED, calibration.BIAS
     )
     for example in INVENTED[0].examples[:10]:
         scores, order = example.ranked(HYBRID)
-        shown = np.ones(len(scores), dtype=np.bool_)
+        visible = np.ones(len(scores), dtype=np.bool_)
         parts = (example.evidence.get("lone"), example.evidence.get("time"))
-        totals = calibration.calibrate(scores, shown, *parts)[order]
+        totals = calibration.calibrate(scores, visible, *parts)[order]
         expected = [calibration.probability(float(total)) for total in totals]
         results = Results.of(LabelledSet("one question", (example,)))
         chances = results.chances(committed)
         np.testing.assert_allclose(chances, expected[: len(chances)], atol=2e-4)
 
 
-def test_newtons_steps_are_halved_where_they_go_too_far() -> None:
-    """From 3 on, whole steps towards the lowest point of log cosh fly off."""
+def test_minimise_halves_overshooting_steps() -> None:
+    """Full steps towards the minimum of log cosh diverge from 3 on."""
 
     def log_cosh(point: Floats) -> tuple[float, Floats, Floats]:
         slope = np.tanh(point)
@@ -106,13 +106,13 @@ def test_newtons_steps_are_halved_where_they_go_too_far() -> None:
     assert minimise(log_cosh, np.array([3.0])) == pytest.approx([0.0], abs=1e-6)
 
 
-def test_leaving_one_out() -> None:
+def test_leave_one_out() -> None:
     sets = [[1], [2], [3]]
     assert leave_one_out(sets, lambda some: [*some]) == [[[2], [3]], [[1], [3]], [[1], [2]]]
     assert leave_one_out(sets[:1], lambda some: [*some]) == [[[1]]]
 
 
-def test_the_tables_name_every_set_and_every_kind_of_evidence() -> None:
+def test_tables_cover_all_sets_and_features() -> None:
     train, check = INVENTED[:2], INVENTED[2:]
     tables = study_ranking(train, check) | study_calibration(train, check) | study_parts(INVENTED)
     names = ["one", "two", "three"]
@@ -121,29 +121,31 @@ def test_the_tables_name_every_set_and_every_kind_of_evidence() -> None:
     assert list(tables["coefficients"]) == ["share", "lone", "timed", "bias"]
     switched = tables["recall@10, one kind of evidence switched off"]
     assert switched["without lexical"]["one"] < switched["all"]["one"]
-    assert "without cosine" not in switched  # it counts for nothing
+    assert "without cosine" not in switched  # its weight is zero
     json.dumps(tables, allow_nan=False)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A set of some questions of the project's own."""
+    """A data set with some questions of fixtures/eval."""
     lines = (FIXTURE / "queries.jsonl").read_text("utf-8").splitlines()
     users = ("dana", "fang-min")
-    asked = [
+    queries = [
         line
         for user in users
-        for line in [line for line in lines if json.loads(line)["user_id"] == user][:ASKED]
+        for line in [line for line in lines if json.loads(line)["user_id"] == user][
+            :QUERIES_PER_USER
+        ]
     ]
-    said = [
+    messages = [
         line
         for line in (FIXTURE / "corpus.jsonl").read_text("utf-8").splitlines()
         if json.loads(line)["user_id"] in users
     ]
     place = tmp_path / "small"
     place.mkdir()
-    (place / "queries.jsonl").write_text("\n".join(asked), "utf-8")
-    (place / "corpus.jsonl").write_text("\n".join(said), "utf-8")
+    (place / "queries.jsonl").write_text("\n".join(queries), "utf-8")
+    (place / "corpus.jsonl").write_text("\n".join(messages), "utf-8")
     return place
 
 
@@ -152,7 +154,7 @@ def only_store(folder: Path) -> Path:
     return store
 
 
-async def test_candidates_rank_as_the_engine_ranks_them(folder: Path, tmp_path: Path) -> None:
+async def test_candidates_rank_like_search(folder: Path, tmp_path: Path) -> None:
     labelled = await read_set(folder, tmp_path, embedder="hash")
     questions = read_questions(folder / "queries.jsonl").questions
     corpus = read_corpus(folder / "corpus.jsonl", read_entry)
@@ -166,13 +168,13 @@ async def test_candidates_rank_as_the_engine_ranks_them(folder: Path, tmp_path: 
             assert example.wanted == len(question.evidence)
 
 
-async def test_a_store_is_used_again_and_categories_can_be_left_out(
+async def test_database_is_reused_and_categories_can_be_excluded(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     first = await read_set(folder, tmp_path, embedder="hash")
-    assert "left to import" in capsys.readouterr().err
+    assert "lines to import" in capsys.readouterr().err
     category = read_questions(folder / "queries.jsonl").questions[0].category
     again = await read_set(folder, tmp_path, embedder="hash", left_out=[category])
-    assert "there from before" in capsys.readouterr().err
+    assert "already stored" in capsys.readouterr().err
     assert 0 < len(again.examples) < len(first.examples)
     assert again.examples[-1].keys == first.examples[-1].keys

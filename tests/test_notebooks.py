@@ -1,4 +1,4 @@
-"""The notebooks, run from clean kernels, offline; what they show is what was committed."""
+"""The notebooks, executed offline in fresh kernels and compared with their saved outputs."""
 
 import json
 import re
@@ -23,11 +23,11 @@ OFFLINE = (
 )
 PROGRESS = re.compile(r"(importing|embedding|asking): [\d,.]+ \w+")
 NUMBER = re.compile(r"\d+\.\d+")
-# What no two runs share: ids, how long something took, and times at which something was written.
-PASSING = re.compile(
+# Text that differs in every run: ids, durations and creation times.
+VARIABLE = re.compile(
     r"\b(?:mem|m|re|tr|job)_[0-9a-f]+|\b\d+\.\d+ s\b|\b\d{4}-\d\d-\d\d \d\d:\d\d\b"
 )
-TOLD_UNTIL = "2026-06"  # nothing that the notebooks tell of is later
+HISTORY_END = "2026-06"  # times before this are part of the chat histories
 
 
 class Words(Reader):
@@ -42,42 +42,42 @@ def code_cells(notebook: Any) -> list[Any]:
 
 
 def visible(output: Any) -> str:
-    """What a reader sees of an output, without what passes."""
+    """Return the visible text of an output, without what differs in every run."""
     data = output.get("data", {})
     rich = data.get("text/html") or data.get("image/svg+xml")
     text = Words(rich).text if rich else data.get("text/plain") or output.get("text", "")
-    return PASSING.sub(lambda found: _unless_told(found[0]), text)
+    return VARIABLE.sub(lambda match: _mask(match[0]), text)
 
 
-def _unless_told(passing: str) -> str:
-    is_told = passing[0].isdigit() and " s" not in passing and passing < TOLD_UNTIL
-    return passing if is_told else "*"
+def _mask(text: str) -> str:
+    is_history = text[0].isdigit() and " s" not in text and text < HISTORY_END
+    return text if is_history else "*"
 
 
 def outputs(notebook: Any) -> Iterator[tuple[int, str]]:
-    """What is to be compared; a bar is shown or not, as fast as the machine is."""
+    """Yield the outputs to compare; progress bars depend on the machine's speed."""
     for number, cell in enumerate(code_cells(notebook), 1):
         for output in cell.outputs:
             if not PROGRESS.fullmatch(output.get("data", {}).get("text/plain", "")):
                 yield number, visible(output)
 
 
-def assert_alike(kept: str, now: str, place: str) -> None:
-    """The same words, and the same figures but for their last digits."""
-    assert NUMBER.sub("#", now) == NUMBER.sub("#", kept), f"{place}: run `make notebooks`"
-    figures = [float(found) for found in NUMBER.findall(kept)]
-    assert [float(found) for found in NUMBER.findall(now)] == pytest.approx(figures, abs=0.03)
+def assert_alike(saved: str, now: str, place: str) -> None:
+    """Check that texts are equal and numbers nearly so."""
+    assert NUMBER.sub("#", now) == NUMBER.sub("#", saved), f"{place}: run `make notebooks`"
+    figures = [float(match) for match in NUMBER.findall(saved)]
+    assert [float(match) for match in NUMBER.findall(now)] == pytest.approx(figures, abs=0.03)
 
 
 @cache
 def executed(name: str) -> list[tuple[int, str]]:
-    """What a notebook shows when a clean kernel runs it, which takes its time."""
+    """Return a notebook's outputs when a fresh kernel runs it; cached, because it is slow."""
     folder = ROOT if name == "replay_a_cassette.ipynb" else HERE  # paths work in both
     return list(outputs(execute(read(name), folder, OFFLINE)))
 
 
 def with_marks(name: str) -> Any:
-    """The notebook that makes three runs of an evaluation takes its time."""
+    """Mark the notebook with three evaluation runs as long."""
     is_long = name == "compare_retrieval.ipynb"
     return pytest.param(name, marks=pytest.mark.long) if is_long else name
 
@@ -85,15 +85,15 @@ def with_marks(name: str) -> Any:
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)  # a kernel starts, and runs every cell
 @pytest.mark.parametrize("name", [with_marks(name) for name in names()])
-def test_a_notebook_shows_what_was_committed(name: str) -> None:
-    kept, now = list(outputs(read(name))), executed(name)
-    assert [number for number, _ in now] == [number for number, _ in kept]
-    for (number, before), (_, after) in zip(kept, now, strict=True):
+def test_saved_outputs_are_current(name: str) -> None:
+    saved, now = list(outputs(read(name))), executed(name)
+    assert [number for number, _ in now] == [number for number, _ in saved]
+    for (number, before), (_, after) in zip(saved, now, strict=True):
         assert_alike(before, after, f"{name}, cell {number}")
 
 
 @pytest.mark.concurrent
-def test_an_error_is_raised_and_a_kernel_can_reach_nobody() -> None:
+def test_execute_raises_errors_and_blocks_network() -> None:
     calls_home = "import socket; socket.create_connection(('192.0.2.1', 80), timeout=1)"
     notebook = new_notebook(cells=[new_code_cell(calls_home)])  # type: ignore[no-untyped-call]
     with pytest.raises(CellExecutionError, match="SocketConnectBlockedError"):
@@ -104,23 +104,23 @@ KINDS = {"stream", "display_data", "execute_result"}
 FOREIGN = re.compile(r"<script|<iframe|<link|src=|https?://(?!www\.w3\.org/2000/svg)")
 
 
-def test_what_is_committed_is_whole_small_and_nobodys() -> None:
+def test_saved_notebooks_are_complete_small_and_clean() -> None:
     def check(name: str) -> None:
         text = (HERE / name).read_text("utf-8")
         assert len(text.encode()) < LARGEST
         cells = code_cells(json.loads(text, object_hook=nbformat.NotebookNode))
         assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
-        shown = [output for cell in cells for output in cell.outputs]
-        assert {output.output_type for output in shown} <= KINDS
-        assert not any(output.get("name") == "stderr" for output in shown)
+        cell_outputs = [output for cell in cells for output in cell.outputs]
+        assert {output.output_type for output in cell_outputs} <= KINDS
+        assert not any(output.get("name") == "stderr" for output in cell_outputs)
         assert not re.search(r"/(?:home|root|tmp|Users|work)/", text)
-        for output in shown:
+        for output in cell_outputs:
             assert not FOREIGN.search(json.dumps(output.get("data", {})))
 
     check_each(names(), check)
 
 
-def test_every_notebook_asserts_and_shows_both_faces() -> None:
+def test_notebooks_use_assertions_sync_and_async_api() -> None:
     def check(name: str) -> None:
         source = "\n".join(cell.source for cell in code_cells(read(name)))
         assert "assert " in source

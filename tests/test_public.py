@@ -1,4 +1,4 @@
-"""The public surface: a change of it is a decision, not an accident."""
+"""The public names of the package."""
 
 import inspect
 
@@ -57,6 +57,6 @@ def test_public_names_have_docstrings() -> None:
     check_each([name for name in SURFACE if name not in CONSTANTS], check)
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
+def test_unknown_name_raises_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Mistake'"):
         memrecall.Mistake  # noqa: B018

@@ -1,4 +1,4 @@
-"""What README shows is what happens."""
+"""The transcripts, examples and links of README and docs."""
 
 import os
 import re
@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def chat(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The database with the chat of the demo, which tests copy."""
+    """A database with the demo's chat, which tests copy."""
     file = tmp_path_factory.mktemp("chat") / "chat.db"
     call = [*MEMRECALL, "import", "fixtures/demo/chat.jsonl", "--db", str(file)]
     subprocess.run(call, cwd=ROOT, capture_output=True, check=True)
@@ -53,24 +53,24 @@ def test_console_transcript_matches(
     transcript = "".join(blocks("README.md", "console"))
     steps = re.findall(r"^\$ memrecall (.*)\n((?:(?!\$ ).*\n)*)", transcript, re.MULTILINE)
     assert len(steps) == 5
-    for arguments, shown in steps:
+    for arguments, expected in steps:
         monkeypatch.setattr("sys.argv", ["memrecall", *shlex.split(arguments)])
         with pytest.raises(SystemExit) as ended:
             main()
-        told = capsys.readouterr()
-        assert (told.out, ended.value.code or 0) == (shown, 0), told.err
+        output = capsys.readouterr()
+        assert (output.out, ended.value.code or 0) == (expected, 0), output.err
 
 
 @pytest.mark.concurrent
 def test_recall_transcript_matches(folder: Path, chat: Path) -> None:
     (transcript,) = blocks("README.md", "text")
-    command, shown = transcript.split("\n", 1)
+    command, expected = transcript.split("\n", 1)
     environment = {**os.environ, "COLUMNS": "88"}
     shutil.copy(chat, folder)
     call = [*MEMRECALL, *shlex.split(command.removeprefix("$ memrecall "))]
-    done = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert without_times(done.stdout) == without_times(shown)
+    process = subprocess.run(call, cwd=folder, env=environment, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert without_times(process.stdout) == without_times(expected)
 
 
 @pytest.mark.concurrent
@@ -82,15 +82,15 @@ def test_http_transcript_matches(folder: Path, chat: Path) -> None:
     assert len(steps) == 6
     shutil.copy(chat, folder)
     with shell(folder) as run:
-        for command, shown in steps:
-            assert run(command, lines=shown.count("\n")) == shown, command
+        for command, expected in steps:
+            assert run(command, lines=expected.count("\n")) == expected, command
 
 
 @contextmanager
 def shell(folder: Path) -> Iterator[Callable[..., str]]:
-    """A shell that has this memrecall; where README says 8765 it uses a port that is free.
+    """Run a shell that finds this memrecall, and uses a free port instead of 8765.
 
-    The service itself chooses the port, so that nobody else can take it before.
+    The service chooses the port, so that no other process can take it before.
     """
     program = folder / "bin" / "memrecall"
     program.parent.mkdir()
@@ -113,20 +113,20 @@ def shell(folder: Path) -> Iterator[Callable[..., str]]:
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        asked, told = process.stdin, process.stdout
-        port = "8765"  # until the service has told another
+        stdin, output = process.stdin, process.stdout
+        port = "8765"  # until the service prints another
 
         def run(command: str, lines: int) -> str:
             nonlocal port
-            asked.write(command.replace("8765", port) + "\n")
-            if command.endswith("&"):  # goes on saying things: what is shown is what comes first
-                said = [told.readline() for _ in range(lines)]
-                if listens := re.search(r"http://127\.0\.0\.1:(\d+)", said[0]):
+            stdin.write(command.replace("8765", port) + "\n")
+            if command.endswith("&"):  # keeps printing: compare the first lines only
+                lines_read = [output.readline() for _ in range(lines)]
+                if listens := re.search(r"http://127\.0\.0\.1:(\d+)", lines_read[0]):
                     port = listens[1]
-                return "".join(said).replace(port, "8765")
-            asked.write("printf '\\n%s\\n' --end--\n")
-            said = list(iter(told.readline, "--end--\n"))
-            text = "".join(said).strip("\n").replace(port, "8765")
+                return "".join(lines_read).replace(port, "8765")
+            stdin.write("printf '\\n%s\\n' --end--\n")
+            lines_read = list(iter(output.readline, "--end--\n"))
+            text = "".join(lines_read).strip("\n").replace(port, "8765")
             return f"{text}\n" if text else ""
 
         try:
@@ -135,21 +135,25 @@ def shell(folder: Path) -> Iterator[Callable[..., str]]:
             os.killpg(process.pid, signal.SIGKILL)  # the shell and the server that it started
 
 
-def without_times(shown: str) -> str:
-    """What differs between two runs: how long it took, and the trace's id."""
-    return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", shown)
+def without_times(text: str) -> str:
+    """Remove what differs between two runs: durations and the trace's id.
+
+    A call that takes less than 0.1 s has no duration, so that a slow one may have an extra line.
+    """
+    text = re.sub(r"^ +\d+\.\d+ s\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"(; \d+\.\d+ s\b)|\d+\.\d+ s, tr_\w+", "", text)
 
 
 @pytest.mark.concurrent
 @pytest.mark.timeout(600)
-def test_the_python_examples_run(folder: Path) -> None:
-    told = []
+def test_python_examples_run(folder: Path) -> None:
+    outputs = []
     for example in blocks("README.md", "python"):
         call = [sys.executable, "-c", example]
-        done = subprocess.run(call, cwd=folder, capture_output=True, text=True)
-        assert (done.returncode, done.stderr) == (0, "")
-        told.append(done.stdout)
-    recalled, remembered = told
+        process = subprocess.run(call, cwd=folder, capture_output=True, text=True)
+        assert (process.returncode, process.stderr) == (0, "")
+        outputs.append(process.stdout)
+    recalled, remembered = outputs
     assert "我不吃辣，海鲜也过敏" in recalled
     assert remembered == "User lives in Milan now.\n"
 

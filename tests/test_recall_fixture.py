@@ -1,4 +1,4 @@
-"""The labelled set for recall is well-formed: every key exists, and the labels fit together."""
+"""The labelled recall data set: keys exist, and labels are consistent."""
 
 import json
 import re
@@ -47,26 +47,26 @@ def read_lines(name: str) -> list[Json]:
 
 
 def read_messages() -> dict[str, dict[str, NewMessage]]:
-    """The messages of each user by id, read as `memrecall import` reads them."""
-    found: dict[str, dict[str, NewMessage]] = {user: {} for user in USERS}
+    """Read the messages of each user by id, as `memrecall import` does."""
+    rows: dict[str, dict[str, NewMessage]] = {user: {} for user in USERS}
     for line in (FOLDER / "history.jsonl").read_bytes().splitlines():
         entry = read_entry(line)
         key = entry.message.message_id
         assert key is not None
-        assert key not in found[entry.scope.user_id], key
-        found[entry.scope.user_id][key] = entry.message
-    return found
+        assert key not in rows[entry.scope.user_id], key
+        rows[entry.scope.user_id][key] = entry.message
+    return rows
 
 
 def read_memories() -> dict[str, dict[str, NewMemory]]:
-    found: dict[str, dict[str, NewMemory]] = {user: {} for user in USERS}
+    rows: dict[str, dict[str, NewMemory]] = {user: {} for user in USERS}
     for row in read_lines("memories.jsonl"):
         user = row.pop("user_id")
         memory = NewMemory.model_validate(row)
         assert memory.memory_key is not None
-        assert memory.memory_key not in found[user], memory.memory_key
-        found[user][memory.memory_key] = memory
-    return found
+        assert memory.memory_key not in rows[user], memory.memory_key
+        rows[user][memory.memory_key] = memory
+    return rows
 
 
 MESSAGES = read_messages()
@@ -78,7 +78,7 @@ each_user = pytest.mark.parametrize("user", USERS)
 
 
 def each_question(check: Callable[[Json], None]) -> Callable[[], None]:
-    """Make one test of a check of every question."""
+    """Return a test that checks every question."""
     return lambda: check_each(QUESTIONS, check, lambda row: str(row["id"]))
 
 
@@ -97,7 +97,7 @@ def test_history_covers_ten_months_in_many_sessions(user: str) -> None:
 
 
 @each_user
-def test_memories_come_from_messages_of_their_user(user: str) -> None:
+def test_memory_sources_belong_to_user(user: str) -> None:
     memories = MEMORIES[user]
     assert len(memories) == 12
     assert memories.keys().isdisjoint(MESSAGES[user])
@@ -106,7 +106,7 @@ def test_memories_come_from_messages_of_their_user(user: str) -> None:
         assert set(memory.source_message_ids) <= MESSAGES[user].keys()
 
 
-def test_each_user_was_once_sent_an_injected_instruction() -> None:
+def test_each_user_has_one_injected_instruction() -> None:
     pattern = re.compile("忽略之前的所有指令|ignore previous instructions")
     for messages in MESSAGES.values():
         assert sum(bool(pattern.search(m.content)) for m in messages.values()) == 1
@@ -122,12 +122,12 @@ def test_every_kind_has_enough_questions(user: str) -> None:
 
 def test_question_ids_and_requests_are_unique() -> None:
     assert len({row["id"] for row in QUESTIONS}) == len(QUESTIONS)
-    asked = [json.dumps(row["conversation"]) for row in QUESTIONS]
-    assert len(set(asked)) == len(asked)
+    requests = [json.dumps(row["conversation"]) for row in QUESTIONS]
+    assert len(set(requests)) == len(requests)
 
 
 @each_question
-def test_fields_are_those_of_the_readme(question: Json) -> None:
+def test_fields_match_readme(question: Json) -> None:
     assert question.keys() - {"session_id"} == FIELDS
     assert question["labels"].keys() == LABELS
     assert all(isinstance(label, bool) for label in question["labels"].values())
@@ -135,19 +135,19 @@ def test_fields_are_those_of_the_readme(question: Json) -> None:
 
 
 @each_question
-def test_conversation_takes_turns_and_ends_with_the_user(question: Json) -> None:
+def test_conversation_alternates_and_ends_with_user(question: Json) -> None:
     conversation = question["conversation"]
     assert 1 <= len(conversation) <= LONGEST_CONVERSATION
-    roles = [said["role"] for said in conversation]
+    roles = [message["role"] for message in conversation]
     assert roles == ["user" if n % 2 == 0 else "assistant" for n in range(len(roles))]
     assert roles[-1] == "user"
-    assert all(said["content"].strip() for said in conversation)
+    assert all(message["content"].strip() for message in conversation)
     stored = {message.content for message in MESSAGES[question["user_id"]].values()}
-    assert stored.isdisjoint(said["content"] for said in conversation)
+    assert stored.isdisjoint(message["content"] for message in conversation)
 
 
 @each_question
-def test_keys_exist_and_can_be_seen(question: Json) -> None:
+def test_labelled_keys_exist_and_are_visible(question: Json) -> None:
     user, evidence, acceptable = (question[name] for name in ("user_id", "evidence", "acceptable"))
     keys = [*evidence, *acceptable]
     assert len(set(keys)) == len(keys)
@@ -158,7 +158,7 @@ def test_keys_exist_and_can_be_seen(question: Json) -> None:
 
 
 @each_question
-def test_it_is_asked_after_everything_was_said(question: Json) -> None:
+def test_question_time_is_after_history(question: Json) -> None:
     user, now = question["user_id"], parse_time(question["now"])
     local = datetime.fromisoformat(question["now"])
     assert local.utcoffset() == now.astimezone(ZoneInfo(question["zone"])).utcoffset()
@@ -171,7 +171,7 @@ def test_it_is_asked_after_everything_was_said(question: Json) -> None:
 
 
 @each_question
-def test_labels_fit_together(question: Json) -> None:
+def test_labels_are_consistent(question: Json) -> None:
     kind, labels, answerable = (question[name] for name in ("kind", "labels", "answerable"))
     inside = kind == "already_in_conversation"
     assert answerable == bool(question["evidence"])

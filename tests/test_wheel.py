@@ -1,4 +1,4 @@
-"""What is built is what works: the wheel, away from the repository, imports and searches."""
+"""The built wheel: its contents, and its use outside the repository."""
 
 import os
 import subprocess
@@ -55,7 +55,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
+def test_wheel_contains_package_data(installed: Path) -> None:
     files = {path.relative_to(installed).as_posix() for path in installed.rglob("*")}
     assert "memrecall/py.typed" in files
     assert "memrecall/extraction/rules/tables/zh/facts.txt" in files
@@ -64,7 +64,7 @@ def test_the_wheel_carries_what_the_package_needs(installed: Path) -> None:
     assert not any(name.startswith(("tests/", "benchmarks/", "prompts/")) for name in files)
 
 
-def test_the_wheel_carries_every_module_and_prompt(installed: Path) -> None:
+def test_wheel_contains_all_modules_and_prompts(installed: Path) -> None:
     modules = {path.relative_to(ROOT) for path in (ROOT / "memrecall").rglob("*.py")}
     prompts = {Path("memrecall/prompts.d") / path.name for path in PROMPTS}
     missing = sorted(str(path) for path in modules | prompts if not (installed / path).is_file())
@@ -72,28 +72,28 @@ def test_the_wheel_carries_every_module_and_prompt(installed: Path) -> None:
     assert not (installed / "memrecall/prompts.d/README.md").exists()
 
 
-def test_the_wheel_loads_its_prompts(installed: Path, tmp_path: Path) -> None:
+def test_wheel_loads_prompts(installed: Path, tmp_path: Path) -> None:
     name, language, _ = PROMPTS[0].name.split(".")
     environment = {**os.environ, "PYTHONPATH": str(installed), "PYTHONUTF8": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", LOAD, name, language],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
         encoding="utf-8",
     )
-    assert done.returncode == 0, done.stderr
-    place, text = done.stdout.split("\n", 1)
+    assert process.returncode == 0, process.stderr
+    place, text = process.stdout.split("\n", 1)
     assert Path(place).is_relative_to(installed)
     assert text.strip() == PROMPTS[0].read_text("utf-8").strip()
 
 
-def test_the_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
+def test_wheel_imports_and_searches(installed: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(installed)}
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", USE], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
-    assert done.returncode == 0, done.stderr
-    place, said = done.stdout.split()
+    assert process.returncode == 0, process.stderr
+    place, content = process.stdout.split()
     assert Path(place).is_relative_to(installed)
-    assert said == "我不吃辣"
+    assert content == "我不吃辣"

@@ -61,23 +61,16 @@ class BudgetedModel:
         try:
             async with asyncio.timeout(max(self.budget.seconds_left - self.reserve, 0.0)):
                 reply = await self._call_client(
-                    messages,
-                    purpose,
-                    tools=tools,
-                    tool_choice=tool_choice,
-                    json_output=json_output,
+                    messages, purpose, tools=tools, tool_choice=tool_choice, json_output=json_output
                 )
-            usage = reply.usage
             event = replace(
                 event,
-                prompt_tokens=usage.prompt_tokens,
-                completion_tokens=usage.completion_tokens,
+                prompt_tokens=reply.usage.prompt_tokens,
+                completion_tokens=reply.usage.completion_tokens,
             )
-        except (CallerError, TimeoutError) as error:
-            event = replace(event, failed=str(error) or "no answer within the remaining time")
-            raise
-        except ModelFailed as error:
-            event = replace(event, failed=error.message)
+        except (CallerError, ModelFailed, TimeoutError) as error:
+            problem = error.message if isinstance(error, ModelFailed) else str(error)
+            event = replace(event, failed=problem or "no answer within the remaining time")
             raise
         except Exception as error:  # third-party clients raise errors of any type
             event = replace(event, failed=type(error).__name__)

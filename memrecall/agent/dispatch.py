@@ -165,7 +165,7 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
         _log.exception("the tool %s failed", name)
         problem = type(error).__name__
         output = ToolFailure(
-            error="internal", message=say(state.language, "internal", tool=name, problem=problem)
+            error="internal", message=state.say("internal", tool=name, problem=problem)
         )
     if isinstance(output, ToolFailure) and output.error in ("storage", "timeout", "internal"):
         state.failures.append(output.error)
@@ -175,40 +175,38 @@ async def _run(state: RecallState, name: str, text: str, seconds: float) -> Tool
 def _find_tool(state: RecallState, name: str) -> Tool:
     tools = tools_for(Interface.RECALL)
     if name not in tools:
-        raise _UnknownTool(say(state.language, "unknown_tool", tool=name, tools=", ".join(tools)))
+        raise _UnknownTool(state.say("unknown_tool", tool=name, tools=", ".join(tools)))
     return tools[name]
 
 
 async def _run_with_retry(state: RecallState, tool: Tool, arguments: BaseModel) -> BaseModel:
-    """Run a tool, once more if the database fails."""
     try:
         return await tool.run(state, arguments)
     except StorageError:
         return await tool.run(state, arguments)
 
 
-def _failure(state: RecallState, tool: str, error: Exception, seconds: float) -> ToolFailure:
-    language = state.language
+def _failure(
+    state: RecallState, tool: str, error: MemrecallError | TimeoutError, seconds: float
+) -> ToolFailure:
     match error:
         case TimeoutError():
-            message = say(language, "timeout", tool=tool, seconds=seconds)
-            return ToolFailure(error="timeout", message=message)
+            code, message = "timeout", state.say("timeout", tool=tool, seconds=seconds)
         case Disabled():
-            message = say(language, "no_permission", problem=error.message)
-            return ToolFailure(error="no_permission", message=message)
+            code, message = "no_permission", state.say("no_permission", problem=error.message)
         case _UnknownTool():
-            return ToolFailure(error="unknown_tool", message=error.message)
+            code, message = "unknown_tool", error.message
         case NotFound():
-            return ToolFailure(error="not_found", message=str(error))
+            code, message = "not_found", str(error)
         case InvalidArgument():
-            return ToolFailure(error="invalid_arguments", message=str(error))
+            code, message = "invalid_arguments", str(error)
         case EmbedderFailed():
-            message = say(language, "embedder", problem=error.message)
-            return ToolFailure(error="embedder", message=message)
+            code, message = "embedder", state.say("embedder", problem=error.message)
         case CallerError():
-            return ToolFailure(error="refused", message=str(error))
-    problem = error.message if isinstance(error, MemrecallError) else str(error)
-    return ToolFailure(error="storage", message=say(language, "storage", problem=problem))
+            code, message = "refused", str(error)
+        case _:
+            code, message = "storage", state.say("storage", problem=error.message)
+    return ToolFailure(error=code, message=message)
 
 
 def has_leaked_call(text: str, model: str) -> bool:

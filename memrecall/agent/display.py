@@ -6,7 +6,7 @@ from itertools import groupby
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from memrecall.agent.result import Nearby, RecalledMemory, RecallResult, ResolvedTime
+from memrecall.agent.result import RecalledMemory, RecallResult, ResolvedTime
 from memrecall.agent.trace import (
     FallbackEvent,
     HandoffEvent,
@@ -86,7 +86,7 @@ def result_html(result: RecallResult) -> str:
         _confidence(result, say),
         tag("div", clip(summary, say), style=TEXT),
         *_times(result.times, zone, say("understood")),
-        *([_question(handoff.follow_up_question, say)] if handoff.follow_up_question else []),
+        *_question(handoff.follow_up_question, say),
         *(_evidence(memory, zone, say) for memory in result.memories),
         *_remarks(result, say),
         tag(
@@ -166,8 +166,9 @@ def _confidence(result: RecallResult, say: Say) -> Html:
     )
 
 
-def _question(question: str, say: Say) -> Html:
-    return tag("div", f"{say('question')}: ", tag("em", question), style=TEXT)
+def _question(question: str | None, say: Say) -> list[Html]:
+    label = f"{say('question')}: "
+    return [tag("div", label, tag("em", question), style=TEXT)] if question else []
 
 
 def _evidence(memory: RecalledMemory, zone: tzinfo, say: Say) -> Html:
@@ -178,20 +179,18 @@ def _evidence(memory: RecalledMemory, zone: tzinfo, say: Say) -> Html:
     return tag(
         "div",
         tag("div", tag("strong", speaker), head, style=LINE),
-        *map(_nearby, [*memory.sources, *memory.before]),
+        *_context_lines(map(dict, [*memory.sources, *memory.before])),
         tag("div", clip(memory.content, say), style=TEXT),
-        *map(_nearby, memory.after),
+        *_context_lines(map(dict, memory.after)),
         *_times(memory.times, zone, "→"),
         style=QUOTE,
     )
 
 
-def _nearby(message: Nearby) -> Html:
-    return _context_line(message.speaker, message.content)
-
-
-def _context_line(speaker: str, content: str) -> Html:
-    return tag("div", f"{speaker}: {single_line(content)[:200]}", style=f"{LINE};{DIM}")
+def _context_lines(messages: Iterable[Fields]) -> Iterable[Html]:
+    for message in messages:
+        line = f"{message['speaker']}: {single_line(message['content'])[:200]}"
+        yield tag("div", line, style=f"{LINE};{DIM}")
 
 
 def _times(times: Sequence[ResolvedTime], zone: tzinfo, label: str) -> list[Html]:
@@ -288,11 +287,9 @@ def _output(output: Fields, text: str, say: Say) -> Iterable[Html]:
     if output.get("results"):
         yield table(map(_result_row, output["results"]))
     if output.get("content"):
-        before = [*output.get("sources", []), *output.get("before", [])]
-        yield from (_context_line(item["speaker"], item["content"]) for item in before)
+        yield from _context_lines([*output.get("sources", []), *output.get("before", [])])
         yield tag("div", clip(output["content"], say), style=TEXT)
-        after = output.get("after", [])
-        yield from (_context_line(item["speaker"], item["content"]) for item in after)
+        yield from _context_lines(output.get("after", []))
     message = output.get("message") or ("" if output else text)
     if message:
         yield tag("div", clip(message, say), style=f"{TEXT};{DIM}")
@@ -312,6 +309,6 @@ def _result_row(hit: Fields) -> list[Html]:
 def _handoff(event: HandoffEvent, say: Say) -> Html:
     keys = ", ".join(event.keys) or say("nothing")
     title = f"{say('handoff')} ({event.stop_reason}) · {event.confidence:.2f} · {keys}"
-    parts = [tag("div", title, style=f"{LINE};font-weight:600")]
-    parts += [_question(event.question, say)] if event.question else []
-    return tag("div", *parts, tag("div", clip(event.summary, say), style=TEXT))
+    head = tag("div", title, style=f"{LINE};font-weight:600")
+    summary = tag("div", clip(event.summary, say), style=TEXT)
+    return tag("div", head, *_question(event.question, say), summary)

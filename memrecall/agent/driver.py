@@ -13,15 +13,16 @@ from memrecall.agent.offline import offline_client
 from memrecall.agent.prompt_view import SOURCE, to_json, write_briefing
 from memrecall.agent.result import RecallResult, StopReason
 from memrecall.agent.result_builder import RunOutcome, build_result
-from memrecall.agent.state import KeywordModel, KeywordReply, RecallState, Window
-from memrecall.agent.tools.models import ExtractKeywordsInput
-from memrecall.agent.trace import (
-    FallbackEvent,
-    IterationEvent,
-    Observer,
-    Recorder,
-    StartEvent,
+from memrecall.agent.state import (
+    UNKNOWN_USER,
+    KeywordModel,
+    KeywordReply,
+    RecallState,
+    Window,
+    read_version,
 )
+from memrecall.agent.tools.models import ExtractKeywordsInput
+from memrecall.agent.trace import FallbackEvent, IterationEvent, Observer, Recorder, StartEvent
 from memrecall.budget import Budget, Limits
 from memrecall.errors import ModelFailed, StorageError
 from memrecall.library.caches import Caches
@@ -103,31 +104,22 @@ class Recaller:
         as_of = as_of and parse_time(as_of, "as_of")
         if time_zone is not None:
             check_time_zone(time_zone)
-        version, problem = await self._read_version()
+        version, stop = UNKNOWN_USER, None
+        try:
+            version = await read_version(self.library, self.scope)
+            if version.version == 0:
+                stop = Stop(StopReason.NOTHING_STORED)
+        except StorageError as error:
+            stop = Stop(StopReason.STORAGE_FAILED, error.message)
         state = self._make_state(conversation, version, as_of, time_zone)
         run = RecallRun(self, state, Recorder(observer))
-        if problem is not None:
-            outcome = RunOutcome(Stop(StopReason.STORAGE_FAILED, problem))
-        elif version is None or version.version == 0:
-            outcome = RunOutcome(Stop(StopReason.NOTHING_STORED))
-        else:
-            outcome = await _run_until_cancelled(run, cancellation_token)
+        outcome = RunOutcome(stop) if stop else await _run_until_cancelled(run, cancellation_token)
         return await build_result(run.context, outcome, run.windows, self.options.keep_traces_days)
-
-    async def _read_version(self) -> tuple[UserVersion | None, str | None]:
-        """Return the version of the user's data, or why it cannot be read."""
-        try:
-            version = await self.library.store.feed(self.scope.user_id).version()
-            if version is not None:
-                await self.library.store.require_active(version, self.scope)
-        except StorageError as error:
-            return None, error.message
-        return version, None
 
     def _make_state(
         self,
         conversation: Conversation,
-        version: UserVersion | None,
+        version: UserVersion,
         as_of: datetime | None,
         time_zone: str | None,
     ) -> RecallState:
@@ -135,7 +127,7 @@ class Recaller:
         return RecallState(
             library=self.library,
             scope=self.scope,
-            version=version or UserVersion("", 0, 1, "UTC"),
+            version=version,
             conversation=conversation,
             language=options.language or language_of(conversation.request.text),
             now=as_of or self._clock(),
@@ -241,12 +233,11 @@ class RecallRun:
         self, client: ChatCompletionClient, budget: Budget, recorder: Recorder
     ) -> LoopContext:
         model = BudgetedModel(client, budget, recorder)
+        self._state.keyword_model = None
         if not model.is_offline:
             reserve = min(_RESERVE_SECONDS, _RESERVE_SHARE * budget.limits.seconds)
             model = replace(model, reserve=reserve)
-        self._state.keyword_model = (
-            None if model.is_offline else _make_keyword_model(self._state.language, model)
-        )
+            self._state.keyword_model = _make_keyword_model(self._state.language, model)
         return LoopContext(
             state=self._state,
             model=model,

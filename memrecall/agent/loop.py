@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from memrecall.agent.budgeted_model import BudgetedModel
 from memrecall.agent.dispatch import TOOL_SECONDS, ToolRun, has_leaked_call, run_tool
-from memrecall.agent.phrases import say
 from memrecall.agent.prompt_view import SOURCE, write_hint
 from memrecall.agent.result import StopReason
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState
@@ -191,9 +190,8 @@ class RecallLoop:
         context.model_failures += 1
         if error.kind == "no_tools":
             return Stop(StopReason.NO_TOOL_SUPPORT, f"{context.model.name}: {error}")
-        if context.model_failures > 1 or error.kind in _PERMANENT_FAILURES:
-            return Stop(StopReason.MODEL_FAILED, str(error))
-        if error.kind == "overflow" and not self._shrink(self._characters // 2):
+        is_final = context.model_failures > 1 or error.kind in _PERMANENT_FAILURES
+        if is_final or (error.kind == "overflow" and not self._shrink(self._characters // 2)):
             return Stop(StopReason.MODEL_FAILED, str(error))
         return Proceed()
 
@@ -216,7 +214,7 @@ class RecallLoop:
 
     def _steer(self, reason: StopReason, phrase: str) -> None:
         self._context.steered.add(reason)
-        text = say(self._state.language, phrase)
+        text = self._state.say(phrase)
         self._append(UserMessage(content=text, source=SOURCE), len(text))
         self._context.recorder.add(SteerEvent(reason=reason.value, text=text))
 
@@ -276,7 +274,7 @@ class RecallLoop:
         return run
 
     def _skip_call(self, call: FunctionCall) -> FunctionExecutionResult:
-        text = say(self._state.language, "not_run")
+        text = self._state.say("not_run")
         self._context.recorder.add(
             ResultEvent(id=call.id, tool=call.name, output={}, text=text, error="not_run")
         )

@@ -73,7 +73,6 @@ def _render_search(output: SearchMemoriesOutput, language: Language) -> str:
             {"success": False, "total_found": output.total_found, "results": []}
             | _drop_empty({"error": output.error, "message": output.message})
         )
-    text = ""
     for size, count in _SEARCH_SIZES:
         text = to_json(_search_fields(output, size, count, language))
         if len(text) <= SEARCH_CHARACTERS:
@@ -229,7 +228,7 @@ def write_briefing(state: RecallState, window: list[ConversationMessage]) -> str
         "older_messages": state.window.has_older,
     }
     size = min(max(WINDOW_CHARACTERS // max(len(window), 1), _MIN_MESSAGE), _MAX_MESSAGE)
-    lines = [to_json(head), say(state.language, "conversation")]
+    lines = [to_json(head), state.say("conversation")]
     lines += [
         to_json(_message_fields(state, message, number, size))
         for number, message in enumerate(window, 1)
@@ -242,7 +241,7 @@ def _message_fields(
 ) -> dict[str, Any]:
     text = message.text
     if len(text) > size:
-        text = text[:size] + say(state.language, "message_cut", total=len(text))
+        text = text[:size] + state.say("message_cut", total=len(text))
     fields = {
         "n": number,
         "role": message.role.value,
@@ -257,24 +256,20 @@ def _earlier_lines(state: RecallState) -> list[str]:
     if state.window.iteration == 1:
         return []
     hits = sorted(state.hits.values(), key=lambda hit: (-hit.score, hit.key))[:_HITS_IN_BRIEFING]
-    lines = [say(state.language, "found_earlier")] if hits else []
-    lines += [
-        to_json(
-            {
-                "memory_key": hit.key,
-                "content_preview": (hit.summary or hit.content)[:_MIN_MESSAGE],
-                "relevance_score": round(hit.score, 3),
-                "created_at": state.format_local(hit.ts),
-            }
-        )
+    results = [
+        {
+            "memory_key": hit.key,
+            "content_preview": (hit.summary or hit.content)[:_MIN_MESSAGE],
+            "relevance_score": round(hit.score, 3),
+            "created_at": state.format_local(hit.ts),
+        }
         for hit in hits
     ]
-    lines += [say(state.language, "tried_earlier")] if state.searches else []
-    lines += [
-        to_json({**search.arguments, "total_found": search.total_found})
-        for search in state.searches
+    searches = [
+        {**search.arguments, "total_found": search.total_found} for search in state.searches
     ]
-    return lines
+    lines = [state.say("found_earlier"), *map(to_json, results)] if results else []
+    return lines + ([state.say("tried_earlier"), *map(to_json, searches)] if searches else [])
 
 
 def write_hint(language: Language, budget: Budget, tools: list[str], *, last: Limit | None) -> str:

@@ -33,10 +33,12 @@ class StopReason(StrEnum):
     CANCELLED = "cancelled"
 
 
-class RecallHandoff(BaseModel):
-    """The handoff: the fields of `HandoffInput`, and the message written from them."""
-
+class _FrozenModel(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+
+class RecallHandoff(_FrozenModel):
+    """The handoff: the fields of `HandoffInput`, and the message written from them."""
 
     reason: str
     search_summary: str
@@ -52,10 +54,8 @@ class RecallHandoff(BaseModel):
     task_completed: bool = True
 
 
-class Nearby(BaseModel):
+class Nearby(_FrozenModel):
     """A message just before or after another one, or a source of a memory."""
-
-    model_config = ConfigDict(frozen=True)
 
     memory_key: str
     speaker: str
@@ -63,20 +63,16 @@ class Nearby(BaseModel):
     content: str
 
 
-class ResolvedTime(BaseModel):
+class ResolvedTime(_FrozenModel):
     """A time expression of a content, resolved to dates."""
-
-    model_config = ConfigDict(frozen=True)
 
     words: str
     start: datetime | None
     end: datetime | None
 
 
-class RecalledMemory(BaseModel):
+class RecalledMemory(_FrozenModel):
     """A memory or message that was handed off, with its context."""
-
-    model_config = ConfigDict(frozen=True)
 
     memory_key: str
     kind: Kind
@@ -97,10 +93,8 @@ class RecalledMemory(BaseModel):
     made_from: list[str] = []  # keys that an assistant's answer is based on
 
 
-class QueryTried(BaseModel):
+class QueryTried(_FrozenModel):
     """A search of the recall and its results."""
-
-    model_config = ConfigDict(frozen=True)
 
     arguments: dict[str, Any]
     total_found: int
@@ -109,10 +103,10 @@ class QueryTried(BaseModel):
     keys: list[str]
 
 
-class RecallResult(BaseModel):
+class RecallResult(_FrozenModel):
     """One recall: the handoff, its evidence, and the trace."""
 
-    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+    model_config = ConfigDict(arbitrary_types_allowed=True)
 
     handoff: RecallHandoff
     memories: list[RecalledMemory]

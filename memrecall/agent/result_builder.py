@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Any
 
 from memrecall.agent.loop import Finish, LoopContext, Stop
-from memrecall.agent.phrases import say
 from memrecall.agent.result import (
     Nearby,
     QueryTried,
@@ -89,6 +88,7 @@ async def build_result(
     usage = context.budget.usage.as_dict()
     context.recorder.add(_handoff_event(state, handoff, outcome.reason, usage))
     request = state.conversation.request.text
+    queries = [QueryTried(**asdict(each), returned=len(each.keys)) for each in state.searches]
     result = RecallResult(
         handoff=handoff,
         memories=memories,
@@ -104,7 +104,7 @@ async def build_result(
         language=state.language,
         now=state.now,
         times=_resolve_times(state, request, state.now, past=True),
-        queries=_queries(state),
+        queries=queries,
         missing=_missing_words(request, memories),
         keys_seen=list(state.seen_keys),
         keys_dropped=list(state.dropped_keys),
@@ -131,21 +131,7 @@ def _handoff_event(
     )
 
 
-def _queries(state: RecallState) -> list[QueryTried]:
-    return [
-        QueryTried(
-            arguments=search.arguments,
-            total_found=search.total_found,
-            returned=len(search.keys),
-            new_keys=search.new_keys,
-            keys=list(search.keys),
-        )
-        for search in state.searches
-    ]
-
-
 def _missing_words(request: str, memories: list[RecalledMemory]) -> list[str]:
-    """Return the keywords of the request that no memory contains."""
     text = "\n".join(f"{memory.summary}\n{memory.content}" for memory in memories)
     atoms = set(analyze(text[:_MAX_ANALYZED]).atoms)
     words = extract_keywords(request[:_MAX_ANALYZED], _MAX_REQUEST_WORDS)
@@ -157,7 +143,7 @@ def _write_forced_handoff(state: RecallState, stop: Stop) -> HandoffInput:
     hits = state.best_hits()
     reason = f"{stop.reason.value}: {stop.problem}" if stop.problem else stop.reason.value
     if hits:
-        lines = [say(state.language, "end_best", reason=stop.reason.value)]
+        lines = [state.say("end_best", reason=stop.reason.value)]
         for hit in hits:
             quote = single_line(hit.summary or hit.content, _QUOTE_CHARACTERS)
             lines.append(f"- {state.format_local(hit.ts)} {quote}")
@@ -167,9 +153,9 @@ def _write_forced_handoff(state: RecallState, stop: Stop) -> HandoffInput:
     is_empty = stop.reason is StopReason.NOTHING_STORED
     has_searched = bool(state.searches) and not _has_failed(state, stop)
     asks_user = not hits and (is_empty or has_searched)
-    question = say(state.language, "ask_first" if is_empty else "ask_details")
+    question = state.say("ask_first" if is_empty else "ask_details")
     return HandoffInput(
-        reason=say(state.language, "end_reason", reason=reason),
+        reason=state.say("end_reason", reason=reason),
         search_summary=summary,
         relevant_memory_keys=[hit.key for hit in hits],
         confidence=confidence,
@@ -187,11 +173,11 @@ def _has_failed(state: RecallState, stop: Stop) -> bool:
 
 def _explain_stop(state: RecallState, stop: Stop) -> str:
     if stop.reason is StopReason.NOTHING_STORED:
-        return say(state.language, "end_empty")
+        return state.say("end_empty")
     if not state.searches and not _has_failed(state, stop):
-        return say(state.language, "end_unsearched", reason=stop.reason.value)
+        return state.say("end_unsearched", reason=stop.reason.value)
     phrase = "end_failed" if _has_failed(state, stop) else "end_nothing"
-    return say(state.language, phrase, reason=stop.problem or stop.reason.value)
+    return state.say(phrase, reason=stop.problem or stop.reason.value)
 
 
 def _make_handoff(

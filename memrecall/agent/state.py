@@ -10,19 +10,19 @@ from zoneinfo import ZoneInfo
 from pydantic import BaseModel
 
 from memrecall.agent.conversation import LARGEST_WINDOW, Conversation
+from memrecall.agent.phrases import say
 from memrecall.agent.tools.context import ToolContext
-from memrecall.agent.tools.models import (
-    ExtractKeywordsInput,
-    HandoffInput,
-    KeywordExtractionItem,
-)
+from memrecall.agent.tools.models import ExtractKeywordsInput, HandoffInput, KeywordExtractionItem
 from memrecall.library.caches import Caches
+from memrecall.library.library import Library
 from memrecall.model.structured import Structured
+from memrecall.scope import Scope
 from memrecall.search import Hit
 from memrecall.store import UserVersion
 
 GOOD_SCORE = 0.5  # the score from which a hit counts although no model has judged it
 MAX_CONSECUTIVE_SEARCHES = 3
+UNKNOWN_USER = UserVersion("", 0, 1, "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,15 @@ class KeywordReply(BaseModel):
 
 
 KeywordModel = Callable[[ExtractKeywordsInput], Awaitable[Structured[KeywordReply]]]
+
+
+async def read_version(library: Library, scope: Scope) -> UserVersion:
+    """Return the version of the user's data, or raise Disabled."""
+    version = await library.store.feed(scope.user_id).version()
+    if version is None:
+        return UNKNOWN_USER
+    await library.store.require_active(version, scope)
+    return version
 
 
 @dataclass(slots=True)
@@ -105,6 +114,10 @@ class RecallState(ToolContext):
     def has_results(self) -> bool:
         """Whether any search returned something."""
         return any(search.keys for search in self.searches)
+
+    def say(self, phrase: str, **values: object) -> str:
+        """Return a phrase in the language of the recall."""
+        return say(self.language, phrase, **values)
 
     def is_visible(self, moment: datetime) -> bool:
         """Return True if a moment is not after `as_of`."""

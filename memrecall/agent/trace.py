@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 from memrecall.lazy import lazy_method
 from memrecall.types import format_time
@@ -30,12 +30,16 @@ class EventKind(StrEnum):
     HANDOFF = "handoff"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_event_types: dict[EventKind, type["TraceEvent"]] = {}
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+@dataclass(frozen=True, kw_only=True)
 class TraceEvent:
     """One event of a recall, `at` seconds after the start. The recorder sets these fields.
 
-    Fields of the subclasses have defaults, because traces are stored without the contents of
-    sensitive memories and very large ones without tool outputs.
+    Each subclass is a dataclass for one kind. Its fields have defaults, because traces are stored
+    without the contents of sensitive memories and very large ones without tool outputs.
     """
 
     kind: ClassVar[EventKind]
@@ -43,6 +47,10 @@ class TraceEvent:
     at: float = 0.0
     iteration: int = 1
     turn: int = 0
+
+    def __init_subclass__(cls, kind: EventKind) -> None:
+        cls.kind = kind
+        _event_types[kind] = dataclass(frozen=True, kw_only=True)(cls)
 
     @property
     def data(self) -> dict[str, Any]:
@@ -56,6 +64,9 @@ class TraceEvent:
     @property
     def failure(self) -> str | None:
         """The error of a failed model or tool call; None for every other event."""
+        match self:
+            case ModelEvent(failed=problem) | ResultEvent(error=problem):
+                return problem
         return None
 
     def as_dict(self) -> dict[str, Any]:
@@ -66,16 +77,13 @@ class TraceEvent:
     @staticmethod
     def from_dict(values: dict[str, Any]) -> "TraceEvent":
         """Return the event of a stored object; unknown fields are ignored."""
-        event_type = _EVENT_TYPES[EventKind(values["kind"])]
+        event_type = _event_types[EventKind(values["kind"])]
         names = {item.name for item in fields(event_type)}
         return event_type(**{name: value for name, value in values.items() if name in names})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartEvent(TraceEvent):
+class StartEvent(TraceEvent, kind=EventKind.START):
     """The start: the request, the model, the language and the time."""
-
-    kind: ClassVar = EventKind.START
 
     asked: str = ""
     given: int = 0
@@ -85,21 +93,15 @@ class StartEvent(TraceEvent):
     time_zone: str | None = field(default=None, metadata=_OMIT_NONE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IterationEvent(TraceEvent):
+class IterationEvent(TraceEvent, kind=EventKind.ITERATION):
     """A window of messages opened for one iteration."""
-
-    kind: ClassVar = EventKind.ITERATION
 
     window: int = 0
     shown: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelEvent(TraceEvent):
+class ModelEvent(TraceEvent, kind=EventKind.MODEL):
     """A model call; `failed` holds the error of one that failed."""
-
-    kind: ClassVar = EventKind.MODEL
 
     purpose: str = "model"
     tool_choice: str = ""
@@ -109,46 +111,29 @@ class ModelEvent(TraceEvent):
     completion_tokens: int = 0
     seconds: float = 0.0
 
-    @property
-    def failure(self) -> str | None:
-        """The error of a failed call."""
-        return self.failed
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ThoughtEvent(TraceEvent):
+class ThoughtEvent(TraceEvent, kind=EventKind.THOUGHT):
     """Reasoning that the model sent with its tool calls."""
 
-    kind: ClassVar = EventKind.THOUGHT
-
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextEvent(TraceEvent):
+class TextEvent(TraceEvent, kind=EventKind.TEXT):
     """Text that the model sent instead of a tool call."""
 
-    kind: ClassVar = EventKind.TEXT
-
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallEvent(TraceEvent):
+class CallEvent(TraceEvent, kind=EventKind.CALL):
     """A tool call as the model wrote it."""
-
-    kind: ClassVar = EventKind.CALL
 
     id: str = ""
     tool: str = ""
     arguments: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ResultEvent(TraceEvent):
+class ResultEvent(TraceEvent, kind=EventKind.RESULT):
     """The result of a tool call, with the arguments after validation."""
-
-    kind: ClassVar = EventKind.RESULT
 
     id: str = ""
     tool: str = ""
@@ -158,47 +143,30 @@ class ResultEvent(TraceEvent):
     error: str | None = None
     seconds: float | None = field(default=None, metadata=_OMIT_NONE)
 
-    @property
-    def failure(self) -> str | None:
-        """The error code of a failed call."""
-        return self.error
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SteerEvent(TraceEvent):
+class SteerEvent(TraceEvent, kind=EventKind.STEER):
     """A correction sent to the model."""
-
-    kind: ClassVar = EventKind.STEER
 
     reason: str = ""
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FallbackEvent(TraceEvent):
+class FallbackEvent(TraceEvent, kind=EventKind.FALLBACK):
     """The offline rules replaced a model that cannot do the recall."""
 
-    kind: ClassVar = EventKind.FALLBACK
-
     reason: str = ""
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopEvent(TraceEvent):
+class StopEvent(TraceEvent, kind=EventKind.STOP):
     """A limit or a failure ended the recall."""
 
-    kind: ClassVar = EventKind.STOP
-
     reason: str = ""
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HandoffEvent(TraceEvent):
+class HandoffEvent(TraceEvent, kind=EventKind.HANDOFF):
     """The end of the recall: its handoff and its usage."""
-
-    kind: ClassVar = EventKind.HANDOFF
 
     stop_reason: str = ""
     confidence: float = 0.0
@@ -207,24 +175,6 @@ class HandoffEvent(TraceEvent):
     summary: str = ""
     question: str | None = None
     usage: dict[str, int | float] = field(default_factory=dict)
-
-
-_EVENT_TYPES: dict[EventKind, type[TraceEvent]] = {
-    event_type.kind: event_type
-    for event_type in (
-        StartEvent,
-        IterationEvent,
-        ModelEvent,
-        ThoughtEvent,
-        TextEvent,
-        CallEvent,
-        ResultEvent,
-        SteerEvent,
-        FallbackEvent,
-        StopEvent,
-        HandoffEvent,
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,23 +6,38 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+from typer import Option
 
 from memrecall import __version__
 from memrecall.errors import MemrecallError
 from memrecall.text_length import single_line
 
-# The modules that register commands, in the order of `--help`.
-FAMILIES = (
-    "messages",
-    "recall",
-    "chat",
-    "search",
-    "memories",
-    "owners",
-    "maintenance",
-    "evaluation",
-    "serve",
-)
+# Functions and groups of commands; `--help` lists both in this order, functions first.
+_COMMANDS = {
+    "import": "messages.import_messages",
+    "export": "messages.export",
+    "messages": "messages.list_messages",
+    "neighbors": "messages.show_neighbors",
+    "recall": "recall.recall",
+    "chat": "chat.chat",
+    "search": "search.search",
+    "graph": "search.graph",
+    "add": "memories.add_memory",
+    "sweep": "maintenance.sweep",
+    "stats": "maintenance.stats",
+    "reindex": "maintenance.reindex",
+    "doctor": "maintenance.doctor",
+    "serve": "serve.serve",
+    "rpc": "serve.rpc",
+    "mcp": "serve.mcp",
+    "trace": "recall.traces",
+    "memories": "memories.memories",
+    "agents": "owners.agents",
+    "users": "owners.users",
+    "sessions": "owners.sessions",
+    "keys": "owners.keys",
+    "eval": "evaluation.family",
+}
 EXIT_ERROR = 2
 EXIT_INTERRUPTED = 130
 _RESUMABLE = (("import",), ("reindex",), ("eval", "run"))
@@ -38,8 +53,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _family in FAMILIES:
-    import_module(f"memrecall.cli.{_family}").register(app)
+for _name, _path in _COMMANDS.items():
+    _module, _attribute = _path.split(".")
+    _command = getattr(import_module(f"memrecall.cli.{_module}"), _attribute)
+    if isinstance(_command, typer.Typer):
+        app.add_typer(_command, name=_name)
+    else:
+        app.command(_name)(_command)
 
 
 def _show_version(requested: bool) -> None:
@@ -50,7 +70,7 @@ def _show_version(requested: bool) -> None:
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(
+    version: bool = Option(
         False, "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
     ),
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, MemrecallError
@@ -21,31 +22,22 @@ _HISTORY_MESSAGES = 50  # latest messages of the session that the line editor of
 _WAKE_SECONDS = 0.5
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("chat")(chat)
-
-
 def chat(
     message: Annotated[
-        str | None, typer.Argument(help="The user's message; default: read line by line.")
+        str | None, Argument(help="The user's message; default: read line by line.")
     ] = None,
-    user: Annotated[str | None, typer.Option("--user", help="User id.", show_default=False)] = None,
+    user: Annotated[str | None, Option(help="User id.", show_default=False)] = None,
     group: Annotated[
-        Path | None,
-        typer.Option("--group", help="Group chat: a JSON file with members and messages."),
+        Path | None, Option(help="Group chat: a JSON file with members and messages.")
     ] = None,
     speaker: Annotated[
-        str | None,
-        typer.Option("--as", help="Continue the group chat as this member, line by line."),
+        str | None, Option("--as", help="Continue the group chat as this member, line by line.")
     ] = None,
     db: options.Db = None,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
-    instructions: Annotated[
-        str, typer.Option("--instructions", help="System instructions for the model.")
-    ] = "",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Show the log on stderr.")] = False,
+    instructions: Annotated[str, Option(help="System instructions for the model.")] = "",
+    verbose: Annotated[bool, Option("--verbose", help="Show the log on stderr.")] = False,
     json: options.Json = False,
 ) -> None:
     """Talk to an assistant that recalls; show its tool calls while it answers.

@@ -9,9 +9,10 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from memrecall.chat import Member
+from memrecall.cli.options import read_json_file
 from memrecall.errors import InvalidArgument
 from memrecall.messages import parse_message
-from memrecall.types import Content, Id, Moment
+from memrecall.types import Content, Id, Moment, describe_validation_error
 
 _MESSAGE_HINT = 'Write messages like {"role": "user", "content": "…"}, one per line or as a list'
 _GROUP_HINT = (
@@ -109,15 +110,9 @@ class GroupFile(BaseModel):
 
 def read_group(file: Path) -> GroupFile:
     """Read a group from a JSON file; errors name the field."""
-    try:
-        value: Any = json.loads(file.read_text("utf-8-sig"))
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
-    except (ValueError, RecursionError):
-        raise InvalidArgument(f"{file} is not JSON", hint=_GROUP_HINT) from None
+    value = read_json_file(file, _GROUP_HINT)
     try:
         return GroupFile.model_validate(value)
     except ValidationError as error:
-        problem = error.errors(include_input=False, include_url=False)[0]
-        place = ".".join(map(str, problem["loc"])) or "top level"
-        raise InvalidArgument(f"{file}: {place}: {problem['msg']}", hint=_GROUP_HINT) from None
+        problem = describe_validation_error(error)
+        raise InvalidArgument(f"{file}: {problem}", hint=_GROUP_HINT) from None

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -14,15 +15,11 @@ from memrecall.text_length import single_line
 EXIT_REGRESSION = 1
 MODES = ("search", "recall")
 _MAX_QUERY_LENGTH = 60
+_LISTED_METRICS = ("recall@10", "f1")
 
-RunName = Annotated[str, typer.Argument(help="A run: its folder, or its name in the runs folder.")]
+RunName = Annotated[str, Argument(help="A run: its folder, or its name in the runs folder.")]
 
 family = typer.Typer(help="Run evaluations, compare and report them, check for regressions.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.add_typer(family, name="eval")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,36 +66,26 @@ class _RunOptions:
 
 @family.command("run")
 def run(
-    corpus: Annotated[Path, typer.Option("--corpus", help="Messages and memories, JSON lines.")],
-    queries: Annotated[Path, typer.Option("--queries", help="Labelled questions, JSON lines.")],
-    out: Annotated[
-        str, typer.Option("--out", help="The run's folder: a path, or a name in the runs folder.")
-    ],
-    mode: Annotated[str, typer.Option("--mode", help="search, or recall (the whole loop).")],
-    depth: Annotated[
-        int, typer.Option("--depth", min=1, max=200, help="Keys stored per question.")
-    ] = 50,
+    corpus: Annotated[Path, Option(help="Messages and memories, JSON lines.")],
+    queries: Annotated[Path, Option(help="Labelled questions, JSON lines.")],
+    out: Annotated[str, Option(help="The run's folder: a path, or a name in the runs folder.")],
+    mode: Annotated[str, Option(help="search, or recall (the whole loop).")],
+    depth: Annotated[int, Option(min=1, max=200, help="Keys stored per question.")] = 50,
     max_questions: Annotated[
-        int | None, typer.Option("--max-questions", min=1, help="Ask only the first N questions.")
+        int | None, Option(min=1, help="Ask only the first N questions.")
     ] = None,
-    record: Annotated[
-        Path | None, typer.Option("--record", help="Record cassettes into this folder.")
-    ] = None,
+    record: Annotated[Path | None, Option(help="Record cassettes into this folder.")] = None,
     replay: Annotated[
-        Path | None, typer.Option("--replay", help="Replay cassettes of this folder, no model.")
+        Path | None, Option(help="Replay cassettes of this folder, no model.")
     ] = None,
     retrieval: Annotated[
-        str, typer.Option("--retrieval", help="With --mode search: keyword, semantic or hybrid.")
+        str, Option(help="With --mode search: keyword, semantic or hybrid.")
     ] = "hybrid",
     grow_window: Annotated[
-        bool, typer.Option(help="Let the recall agent request a larger window.")
+        bool, Option(help="Let the recall agent request a larger window.")
     ] = True,
-    expand_queries: Annotated[
-        bool, typer.Option(help="Let the recall agent expand its queries.")
-    ] = True,
-    db: Annotated[
-        str | None, typer.Option("--db", help="An empty database; default: a temporary file.")
-    ] = None,
+    expand_queries: Annotated[bool, Option(help="Let the recall agent expand its queries.")] = True,
+    db: Annotated[str | None, Option(help="An empty database; default: a temporary file.")] = None,
     json: options.Json = False,
 ) -> None:
     """Ask every question through the production code path and measure the results.
@@ -198,8 +185,8 @@ def _read_run(name: str) -> Any:
     """Read a run from the runs folder, or from its path."""
     from memrecall.evaluation.runs import RunFolder
 
-    named, local = RunFolder(_run_path(name, options.read_settings())), RunFolder(Path(name))
-    return (local if local.exists and not named.exists else named).read()
+    stored, local = RunFolder(_run_path(name, options.read_settings())), RunFolder(Path(name))
+    return (local if local.exists and not stored.exists else stored).read()
 
 
 def _print_summary(folder: Path, state: Any) -> None:
@@ -229,10 +216,8 @@ def _print_summary(folder: Path, state: Any) -> None:
 def compare_runs(
     first: RunName,
     second: RunName,
-    metric: Annotated[
-        str, typer.Option("--metric", help="Metric to compare single questions by.")
-    ] = "recall@10",
-    worst: Annotated[int, typer.Option("--worst", min=0, help="Questions to list.")] = 20,
+    metric: Annotated[str, Option(help="Metric to compare single questions by.")] = "recall@10",
+    worst: Annotated[int, Option(min=0, help="Questions to list.")] = 20,
     json: options.Json = False,
 ) -> None:
     """Show what changed between two runs over the same questions."""
@@ -311,8 +296,8 @@ def _format(value: float, sign: str = "") -> str:
 
 @family.command("report")
 def report(
-    runs: Annotated[list[str], typer.Argument(help="The runs, at most 8.")],
-    out: Annotated[Path, typer.Option("--out", help="HTML file to write.")],
+    runs: Annotated[list[str], Argument(help="The runs, at most 8.")],
+    out: Annotated[Path, Option(help="HTML file to write.")],
     json: options.Json = False,
 ) -> None:
     """Write an HTML report with the metrics and plots of runs."""
@@ -330,19 +315,19 @@ def list_runs(json: options.Json = False) -> None:
 
     folder = Path(options.read_settings().runs_dir)
     items = [_run_fields(path, state) for path, state in find_runs(folder)]
-    if json:
-        output.print_json({"folder": str(folder), "items": items})
-        return
-    for item in items:
-        metrics = [f"{n} {item[n]:.3f}" for n in ("recall@10", "f1") if item[n] is not None]
-        total = "" if item["complete"] else f" of {item['questions']:,}"
-        output.console().print(
-            f"{item['started_at'][:16].replace('T', ' ')}  [bold]{output.escape(item['name'])}"
-            f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
-            f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
-        )
-    if not items:
-        output.console().print(f"no runs in {output.escape(str(folder))}")
+    fields = {"folder": str(folder), "items": items}
+    empty = f"no runs in {output.escape(str(folder))}"
+    output.print_page(fields, map(_run_line, items), json=json, empty=empty)
+
+
+def _run_line(item: dict[str, Any]) -> str:
+    metrics = [f"{name} {item[name]:.3f}" for name in _LISTED_METRICS if item[name] is not None]
+    total = "" if item["complete"] else f" of {item['questions']:,}"
+    return (
+        f"{item['started_at'][:16].replace('T', ' ')}  [bold]{output.escape(item['name'])}"
+        f"[/bold]  {item['mode']}  {output.escape(item['corpus'])}  "
+        f"{item['answered']:,}{total} questions  " + "  ".join(metrics)
+    )
 
 
 def _run_fields(path: Path, state: Any) -> dict[str, Any]:
@@ -355,14 +340,14 @@ def _run_fields(path: Path, state: Any) -> dict[str, Any]:
         "questions": state.counts.get("questions", 0),
         "answered": state.counts.get("answered", 0),
         "complete": state.complete,
-        **{name: metrics.get(name, {}).get("value") for name in ("recall@10", "f1")},
+        **{name: metrics.get(name, {}).get("value") for name in _LISTED_METRICS},
     }
 
 
 @family.command("baseline")
 def write_baseline(
     run: RunName,
-    out: Annotated[Path, typer.Option("--out", help="JSON file to write.")],
+    out: Annotated[Path, Option(help="JSON file to write.")],
     json: options.Json = False,
 ) -> None:
     """Write a run's main scores, question by question, for `eval check`."""
@@ -377,7 +362,7 @@ def write_baseline(
 @family.command("check")
 def check_run(
     run: RunName,
-    baseline: Annotated[Path, typer.Option("--baseline", help="File of `eval baseline`.")],
+    baseline: Annotated[Path, Option(help="File of `eval baseline`.")],
     json: options.Json = False,
 ) -> None:
     """Compare a run with a baseline. Exit code 1: a main score is significantly lower."""

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -13,39 +14,25 @@ _MAX_LISTED = 20
 Days = float | None
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("sweep")(sweep)
-    app.command("stats")(stats)
-    app.command("reindex")(reindex)
-    app.command("doctor")(doctor)
-
-
 def sweep(
     user: options.MaybeUser = None,
-    all_users: Annotated[bool, typer.Option("--all-users", help="Sweep all users.")] = False,
+    all_users: Annotated[bool, Option("--all-users", help="Sweep all users.")] = False,
     db: options.Db = None,
     agent: options.Agent = None,
     older: Annotated[
-        Days, typer.Option("--older-than", help="Days since the last write or update.")
+        Days, Option("--older-than", help="Days since the last write or update.")
     ] = None,
-    not_recalled: Annotated[
-        Days, typer.Option("--not-recalled", help="Days since a search last returned it.")
-    ] = None,
-    superseded: Annotated[
-        Days, typer.Option("--superseded", help="Days since it was superseded.")
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option("--most", help="Keep at most this many memories per user.")
-    ] = None,
+    not_recalled: Annotated[Days, Option(help="Days since a search last returned it.")] = None,
+    superseded: Annotated[Days, Option(help="Days since it was superseded.")] = None,
+    most: Annotated[int | None, Option(help="Keep at most this many memories per user.")] = None,
     expired: Annotated[
-        bool, typer.Option("--expired/--keep-expired", help="Delete expired memories.")
+        bool, Option("--expired/--keep-expired", help="Delete expired memories.")
     ] = True,
     duplicates: Annotated[
-        bool, typer.Option("--duplicates/--keep-duplicates", help="Delete duplicates.")
+        bool, Option("--duplicates/--keep-duplicates", help="Delete duplicates.")
     ] = True,
-    purge: Annotated[bool, typer.Option("--purge", help="Erase permanently, no undo.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would go.")] = False,
+    purge: Annotated[bool, Option("--purge", help="Erase permanently, no undo.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show what would go.")] = False,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
@@ -53,27 +40,30 @@ def sweep(
 
     Pinned memories are kept. With --json nothing is deleted without --yes.
     """
+    from memrecall.memory import Policy
+
     if (user is None) != all_users:
         raise InvalidArgument(
             "exactly one of --user and --all-users is required",
             hint="Give --user U, or --all-users",
         )
-    limits = {
-        "older_than_days": older,
-        "not_recalled_days": not_recalled,
-        "superseded_days": superseded,
-        "most_memories": most,
-        "expired": expired,
-        "duplicates": duplicates,
-    }
-    result = _sweep(limits, db, user, agent, purge, dry_run=True)
+    policy = Policy(
+        older_than_days=older,
+        not_recalled_days=not_recalled,
+        superseded_days=superseded,
+        expired=expired,
+        duplicates=duplicates,
+        most_memories=most,
+    )
+    target = {"user_id": user, "agent_id": agent, "all_users": all_users, "purge": purge}
+    result = _sweep(policy, target, db, dry_run=True)
     if not json:
         _print_preview(result)
     if result["found"] and not dry_run and (yes or not json):
         if not yes:
             question = "Erase them permanently?" if purge else "Delete them?"
             typer.confirm(question, abort=True, err=True)
-        result = _sweep(limits, db, user, agent, purge, dry_run=False)
+        result = _sweep(policy, target, db, dry_run=False)
         if not json:
             removed = output.count_noun(result["removed"], "memory")
             output.console().print(f"{removed} deleted")
@@ -81,32 +71,10 @@ def sweep(
         output.print_json(result)
 
 
-def _sweep(
-    limits: dict[str, Any],
-    db: str | None,
-    user: str | None,
-    agent: str | None,
-    purge: bool,
-    *,
-    dry_run: bool,
-) -> dict[str, Any]:
-    from memrecall.memory import Policy
-
-    policy = Policy(**limits)
-    result: dict[str, Any] = options.with_memory(
-        lambda memory: memory.sweep(
-            policy,
-            user_id=user,
-            agent_id=agent,
-            all_users=user is None,
-            dry_run=dry_run,
-            purge=purge,
-        ),
-        db,
-        None,
-        sensitive=True,
+def _sweep(policy: Any, target: dict[str, Any], db: str | None, *, dry_run: bool) -> Any:
+    return options.with_memory(
+        lambda memory: memory.sweep(policy, dry_run=dry_run, **target), db, None, sensitive=True
     )
-    return result
 
 
 def _print_preview(result: dict[str, Any]) -> None:
@@ -160,7 +128,7 @@ def reindex(db: options.Db = None, json: options.Json = False) -> None:
 def doctor(
     db: options.Db = None,
     json: options.Json = False,
-    quick: Annotated[bool, typer.Option("--quick", help="Do not load the embedder.")] = False,
+    quick: Annotated[bool, Option("--quick", help="Do not load the embedder.")] = False,
 ) -> None:
     """Check the installation and show the settings in effect. Exit code 1: a check failed."""
     from memrecall.library.maintenance import diagnose

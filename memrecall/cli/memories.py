@@ -5,54 +5,38 @@ from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, NotFound
 
-MemoryId = Annotated[str, typer.Argument(help="Memory id.")]
+MemoryId = Annotated[str, Argument(help="Memory id.")]
 Filter = Annotated[
-    str | None,
-    typer.Option("--filter", help="""Filter on fields and metadata: '{"topic": "tea"}'."""),
+    str | None, Option("--filter", help="""Filter on fields and metadata: '{"topic": "tea"}'.""")
 ]
-Metadata = Annotated[str, typer.Option("--metadata", help="A JSON object.")]
+Metadata = Annotated[str, Option("--metadata", help="A JSON object.")]
 Sensitive = Annotated[
-    bool, typer.Option("--sensitive", help="Mark as sensitive: hidden without the permission.")
+    bool, Option("--sensitive", help="Mark as sensitive: hidden without the permission.")
 ]
 
 memories = typer.Typer(help="Add, list, search, update and delete memories.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("add")(add_memory)
-    app.add_typer(memories, name="memories")
-
-
 def add_memory(
-    content: Annotated[str, typer.Argument(help="What to remember; - reads standard input.")],
+    content: Annotated[str, Argument(help="What to remember; - reads standard input.")],
     user: options.User,
     db: options.Db = None,
-    summary: Annotated[str, typer.Option("--summary", help="One-line summary.")] = "",
-    key: Annotated[str | None, typer.Option("--key", help="Memory key; default: a new one.")] = (
-        None
-    ),
-    memory_type: Annotated[str, typer.Option("--type", help="Memory type.")] = "general",
-    keyword: Annotated[
-        list[str] | None,
-        typer.Option("--keyword", help="word or word=0.8; repeatable."),
-    ] = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option("--source", help="Id of a source message; repeatable."),
-    ] = None,
+    summary: Annotated[str, Option(help="One-line summary.")] = "",
+    key: Annotated[str | None, Option(help="Memory key; default: a new one.")] = None,
+    memory_type: Annotated[str, Option("--type", help="Memory type.")] = "general",
+    keyword: Annotated[list[str] | None, Option(help="word or word=0.8; repeatable.")] = None,
+    source: Annotated[list[str] | None, Option(help="Id of a source message; repeatable.")] = None,
     metadata: Metadata = "{}",
     sensitive: Sensitive = False,
-    valid_from: Annotated[
-        str | None, typer.Option("--valid-from", help="Start of its validity.")
-    ] = None,
-    valid_to: Annotated[str | None, typer.Option("--valid-to", help="End of its validity.")] = None,
-    agent: Annotated[str | None, typer.Option("--agent", help="Agent id.")] = None,
-    session: Annotated[str | None, typer.Option("--session", help="Session id.")] = None,
+    valid_from: Annotated[str | None, Option(help="Start of its validity.")] = None,
+    valid_to: Annotated[str | None, Option(help="End of its validity.")] = None,
+    agent: Annotated[str | None, Option(help="Agent id.")] = None,
+    session: Annotated[str | None, Option(help="Session id.")] = None,
     json: options.Json = False,
 ) -> None:
     """Store one memory as it is. `memories add` extracts facts from text instead."""
@@ -69,12 +53,12 @@ def add_memory(
         "valid_to": options.read_time("--valid-to", valid_to),
     }
     scope = options.build_scope(user, agent, session, sensitive=True)
-    written, record = options.with_library(_store_memory(fields, scope), db, create=True)
-    is_new = bool(written.stored)
-    memory_key = written.ids[0]
+    result, record = options.with_library(_store_memory(fields, scope), db, create=True)
+    is_new = bool(result.stored)
+    memory_key = result.ids[0]
     verb = "stored as" if is_new else "already stored as"
-    result = {"memory_key": memory_key, "stored": is_new, "truncated": record.truncated}
-    output.print_outcome(f"{verb} [bold]{output.escape(memory_key)}[/bold]", result, json=json)
+    report = {"memory_key": memory_key, "stored": is_new, "truncated": record.truncated}
+    output.print_outcome(f"{verb} [bold]{output.escape(memory_key)}[/bold]", report, json=json)
     if record.truncated and not json:
         output.console().print("[yellow]longer than 100 KB: the content was truncated[/yellow]")
 
@@ -94,10 +78,10 @@ def _store_memory(fields: dict[str, Any], scope: Any) -> Callable[[Any], Awaitab
         raise InvalidArgument(describe_validation_error(error)) from None
 
     async def store(library: Any) -> tuple[Any, Any]:
-        written = await library.add_memories(
+        result = await library.add_memories(
             scope, [memory], origin=Origin.USER, actor="command line"
         )
-        return written, await library.store.memories(scope).get(written.ids[0])
+        return result, await library.store.memories(scope).get(result.ids[0])
 
     return store
 
@@ -116,15 +100,13 @@ def _read_keyword(text: str) -> dict[str, Any]:
 
 @memories.command("add")
 def add(
-    text: Annotated[str, typer.Argument(help="The user's message; - reads standard input.")],
+    text: Annotated[str, Argument(help="The user's message; - reads standard input.")],
     user: options.User,
     db: options.Db = None,
-    agent: Annotated[
-        str | None, typer.Option("--agent", help="Agent that the message was sent to.")
-    ] = None,
+    agent: Annotated[str | None, Option(help="Agent that the message was sent to.")] = None,
     session: options.CurrentSession = None,
     as_is: Annotated[
-        bool, typer.Option("--as-is", help="Store it as one memory, without extraction.")
+        bool, Option("--as-is", help="Store it as one memory, without extraction.")
     ] = False,
     metadata: Metadata = "{}",
     sensitive: Sensitive = False,
@@ -172,13 +154,11 @@ def list_memories(
     filter_: Filter = None,
     as_of: options.AsOf = None,
     superseded: Annotated[
-        bool, typer.Option("--superseded", help="Include superseded memories.")
+        bool, Option("--superseded", help="Include superseded memories.")
     ] = False,
-    deleted: Annotated[
-        bool, typer.Option("--deleted", help="List deleted memories instead.")
-    ] = False,
+    deleted: Annotated[bool, Option("--deleted", help="List deleted memories instead.")] = False,
     allow_sensitive: options.AllowSensitive = False,
-    limit: Annotated[int, typer.Option("--limit", help="Memories per page, max. 1000.")] = 50,
+    limit: Annotated[int, Option(help="Memories per page, max. 1000.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -198,28 +178,22 @@ def list_memories(
         agent,
         sensitive=allow_sensitive,
     )
-    if json:
-        output.print_json(page)
-        return
-    _print_memories(page["results"])
-    output.print_next_page("--cursor", page["next_cursor"])
+    output.print_page(page, map(_memory_line, page["results"]), json=json, empty="no memories")
 
 
 @memories.command("search")
 def search(
-    query: Annotated[str, typer.Argument(help="What to search for.")],
+    query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: Filter = None,
     as_of: options.AsOf = None,
-    threshold: Annotated[float, typer.Option("--min-score", help="Lowest score to show.")] = 0.0,
-    rerank: Annotated[
-        bool, typer.Option("--rerank/--no-rerank", help="Use the full ranking.")
-    ] = True,
+    threshold: Annotated[float, Option("--min-score", help="Lowest score to show.")] = 0.0,
+    rerank: Annotated[bool, Option("--rerank/--no-rerank", help="Use the full ranking.")] = True,
     allow_sensitive: options.AllowSensitive = False,
-    limit: Annotated[int, typer.Option("--limit", help="Number of results, at most 200.")] = 10,
+    limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
     json: options.Json = False,
 ) -> None:
     """Search memories, best match first."""
@@ -238,25 +212,20 @@ def search(
         agent,
         sensitive=allow_sensitive,
     )
-    if json:
-        output.print_json(result)
-    else:
-        _print_memories(result["results"], note=result["message"])
+    empty = output.escape(result["message"]) or "no memories"
+    output.print_page(result, map(_memory_line, result["results"]), json=json, empty=empty)
 
 
-def _print_memories(items: list[dict[str, Any]], note: str = "") -> None:
-    for item in items:
-        score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
-        labels = [item["memory_type"], *(["pinned"] if item["pinned"] else [])]
-        if item["valid_to"]:
-            labels.append(f"until {item['valid_to'][:10]}")
-        created = item["created_at"][:16].replace("T", " ")
-        output.console().print(
-            f"{score}[dim]{created}[/dim] {output.shorten(item['memory'])}  "
-            f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
-        )
-    if not items:
-        output.console().print(output.escape(note) or "no memories")
+def _memory_line(item: dict[str, Any]) -> str:
+    score = f"[bold]{item['score']:.2f}[/bold] " if "score" in item else ""
+    labels = [item["memory_type"], *(["pinned"] if item["pinned"] else [])]
+    if item["valid_to"]:
+        labels.append(f"until {item['valid_to'][:10]}")
+    created = item["created_at"][:16].replace("T", " ")
+    return (
+        f"{score}[dim]{created}[/dim] {output.shorten(item['memory'])}  "
+        f"[dim]{output.escape(', '.join(labels))}  {output.escape(item['id'])}[/dim]"
+    )
 
 
 @memories.command("show")
@@ -301,11 +270,11 @@ def history(
 def update(
     memory_id: MemoryId,
     user: options.User,
-    text: Annotated[str | None, typer.Option("--text", help="New text.")] = None,
+    text: Annotated[str | None, Option(help="New text.")] = None,
     pinned: Annotated[
-        bool | None, typer.Option("--pin/--unpin", help="Sweeps keep pinned memories.")
+        bool | None, Option("--pin/--unpin", help="Sweeps keep pinned memories.")
     ] = None,
-    metadata: Annotated[str | None, typer.Option("--metadata", help="A JSON object.")] = None,
+    metadata: Annotated[str | None, Option(help="A JSON object.")] = None,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
@@ -360,22 +329,21 @@ def delete_all(
     agent: options.Agent = None,
     session: options.Session = None,
     filter_: Filter = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Only count.")] = False,
     yes: options.Yes = False,
     json: options.Json = False,
 ) -> None:
     """Delete all memories of a user that match the filters, after a confirmation."""
     filters = _read_filter(filter_)
 
-    def run(*, dry: bool) -> dict[str, Any]:
-        result: dict[str, Any] = options.with_memory(
+    def run(*, dry: bool) -> Any:
+        return options.with_memory(
             lambda memory: memory.delete_all(session_id=session, filters=filters, dry_run=dry),
             db,
             user,
             agent,
             sensitive=True,
         )
-        return result
 
     result = run(dry=True)
     if result["found"] and not dry_run:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -15,22 +16,12 @@ EXIT_NOTHING = 2
 _MAX_BAD_LINES = 20
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("import")(import_messages)
-    app.command("export")(export)
-    app.command("messages")(list_messages)
-    app.command("neighbors")(show_neighbors)
-
-
 def import_messages(
-    file: Annotated[Path, typer.Argument(help="JSON lines: messages, or an export.")],
+    file: Annotated[Path, Argument(help="JSON lines: messages, or an export.")],
     db: options.Db = None,
-    user: Annotated[
-        str | None, typer.Option("--user", help="User of lines that have no user_id.")
-    ] = None,
+    user: Annotated[str | None, Option(help="User of lines that have no user_id.")] = None,
     strict: Annotated[
-        bool, typer.Option("--strict", help="Import nothing if any line is invalid.")
+        bool, Option("--strict", help="Import nothing if any line is invalid.")
     ] = False,
     json: options.Json = False,
 ) -> None:
@@ -114,9 +105,7 @@ def _print_export_report(report: Any, json: bool) -> None:
 
 def export(
     user: options.User,
-    out: Annotated[
-        Path | None, typer.Option("--out", help="A new file; default: standard output.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="A new file; default: standard output.")] = None,
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
@@ -170,7 +159,7 @@ def list_messages(
     role: options.RoleName = None,
     session: options.Session = None,
     agent: options.Agent = None,
-    limit: Annotated[int, typer.Option("--limit", help="Messages per page, at most 200.")] = 50,
+    limit: Annotated[int, Option(help="Messages per page, at most 200.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -196,11 +185,11 @@ def list_messages(
 
 
 def show_neighbors(
-    message_id: Annotated[str, typer.Argument(help="Id of the message in the middle.")],
+    message_id: Annotated[str, Argument(help="Id of the message in the middle.")],
     user: options.User,
     db: options.Db = None,
-    before: Annotated[int, typer.Option("--before", help="Number of messages before it.")] = 20,
-    after: Annotated[int, typer.Option("--after", help="Number of messages after it.")] = 0,
+    before: Annotated[int, Option(help="Number of messages before it.")] = 20,
+    after: Annotated[int, Option(help="Number of messages after it.")] = 0,
     agent: options.Agent = None,
     json: options.Json = False,
 ) -> None:
@@ -214,16 +203,12 @@ def show_neighbors(
 
 
 def _print_page(page: Any, json: bool, note: str = "") -> None:
-    if json:
-        items = [message.model_dump() for message in page.items]
-        output.print_json({"items": items, "next_cursor": page.next_cursor, "message": note})
-        return
-    for message in page.items:
-        speaker = output.escape(message.speaker or message.role.value)
-        output.console().print(
-            f"[dim]{output.format_minute(message.ts)}[/dim] [bold]{speaker}[/bold]"
-            f"  {output.shorten(message.content)}  [dim]{output.escape(message.message_id)}[/dim]"
-        )
-    if not page.items:
-        output.console().print(output.escape(note) or "no messages")
-    output.print_next_page("--cursor", page.next_cursor)
+    lines = (
+        f"[dim]{output.format_minute(message.ts)}[/dim] "
+        f"[bold]{output.escape(message.speaker or message.role.value)}[/bold]"
+        f"  {output.shorten(message.content)}  [dim]{output.escape(message.message_id)}[/dim]"
+        for message in page.items
+    )
+    items = [message.model_dump() for message in page.items]
+    fields = {"items": items, "next_cursor": page.next_cursor, "message": note}
+    output.print_page(fields, lines, json=json, empty=output.escape(note) or "no messages")

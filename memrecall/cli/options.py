@@ -4,9 +4,10 @@ import asyncio
 import json as json_module
 from collections.abc import Awaitable, Callable, Coroutine
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
+from typer import Option
 
 from memrecall.errors import InvalidArgument
 
@@ -14,36 +15,37 @@ Result = TypeVar("Result")
 
 Db = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--db",
         help="Database: a file, or a sqlite:// or postgresql+asyncpg:// URL.",
         show_default=False,
     ),
 ]
-User = Annotated[str, typer.Option("--user", help="User id.", show_default=False)]
+User = Annotated[str, Option("--user", help="User id.", show_default=False)]
 MaybeUser = Annotated[
-    str | None, typer.Option("--user", help="User id; default: all users.", show_default=False)
+    str | None, Option("--user", help="User id; default: all users.", show_default=False)
 ]
-Agent = Annotated[str | None, typer.Option("--agent", help="Restrict to this agent's data.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Agent = Annotated[str | None, Option("--agent", help="Restrict to this agent's data.")]
+Json = Annotated[bool, Option("--json", help="Print one JSON object.")]
 Since = Annotated[
-    str | None, typer.Option("--since", help="At or after this time (2026-01-26T10:47:00Z).")
+    str | None, Option("--since", help="At or after this time (2026-01-26T10:47:00Z).")
 ]
-Until = Annotated[str | None, typer.Option("--until", help="Before this time.")]
-RoleName = Annotated[
-    str | None, typer.Option("--role", help="user, assistant, system, tool or other.")
-]
-Session = Annotated[str | None, typer.Option("--session", help="Restrict to this session.")]
+Until = Annotated[str | None, Option("--until", help="Before this time.")]
+RoleName = Annotated[str | None, Option("--role", help="user, assistant, system, tool or other.")]
+Session = Annotated[str | None, Option("--session", help="Restrict to this session.")]
 CurrentSession = Annotated[
-    str | None, typer.Option("--session", help="Session that the message belongs to.")
+    str | None, Option("--session", help="Session that the message belongs to.")
 ]
-Cursor = Annotated[str | None, typer.Option("--cursor", help="Continue after an earlier page.")]
-After = Annotated[str, typer.Option("--after", help="Continue after this id.")]
-AsOf = Annotated[str | None, typer.Option("--as-of", help="Show the state at this time.")]
-Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation prompt.")]
-ReadOnly = Annotated[bool, typer.Option("--read-only", help="Forbid writes.")]
+Cursor = Annotated[str | None, Option("--cursor", help="Continue after an earlier page.")]
+After = Annotated[str, Option("--after", help="Continue after this id.")]
+AsOf = Annotated[str | None, Option("--as-of", help="Show the state at this time.")]
+Yes = Annotated[bool, Option("--yes", help="Skip the confirmation prompt.")]
+ReadOnly = Annotated[bool, Option("--read-only", help="Forbid writes.")]
+AllowKnowledge = Annotated[
+    bool, Option("--allow-knowledge", help="Allow changes to the shared knowledge base.")
+]
 AllowSensitive = Annotated[
-    bool, typer.Option("--allow-sensitive", help="Include memories marked as sensitive.")
+    bool, Option("--allow-sensitive", help="Include memories marked as sensitive.")
 ]
 
 
@@ -91,14 +93,12 @@ def with_memory(
 
     async def call(library: Any) -> Any:
         from memrecall.memory import AsyncMemory
-        from memrecall.scope import Permission
 
-        permissions = [Permission.SENSITIVE] if sensitive else []
         async with AsyncMemory(
             library=library,
             user_id=user,
             agent_id=agent,
-            permissions=permissions,
+            permissions=build_permissions(sensitive),
             actor="command line",
         ) as memory:
             return await work(memory)
@@ -110,10 +110,23 @@ def build_scope(
     user: str, agent: str | None, session: str | None = None, *, sensitive: bool = False
 ) -> Any:
     """Return the scope that a command's options name."""
-    from memrecall.scope import Permission, Scope
+    from memrecall.scope import Scope
 
-    permissions = frozenset({Permission.SENSITIVE}) if sensitive else frozenset()
-    return Scope(user, agent, session, permissions)
+    return Scope(user, agent, session, build_permissions(sensitive))
+
+
+def build_permissions(
+    sensitive: bool = False, knowledge: bool = False, operator: bool = False
+) -> frozenset[Any]:
+    """Return the permissions that a command's flags name."""
+    from memrecall.scope import Permission
+
+    flags = {
+        Permission.SENSITIVE: sensitive,
+        Permission.KNOWLEDGE: knowledge,
+        Permission.OPERATOR: operator,
+    }
+    return frozenset(permission for permission, is_set in flags.items() if is_set)
 
 
 def read_time(name: str, value: str | None) -> datetime | None:
@@ -146,3 +159,13 @@ def read_object(option: str, text: str) -> dict[str, Any]:
             f"{option} {text!r} is not a JSON object", hint="""Write it like '{"a": 1}'"""
         )
     return value
+
+
+def read_json_file(file: Path, hint: str) -> Any:
+    """Read a JSON file; raise `InvalidArgument` if that is impossible."""
+    try:
+        return json_module.loads(file.read_bytes())
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {file}: {error.strerror or error}") from None
+    except (ValueError, RecursionError):
+        raise InvalidArgument(f"{file} is not JSON", hint=hint) from None

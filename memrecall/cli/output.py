@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from memrecall.text_length import single_line
 
 MAX_WIDTH = 100  # columns: longer lines are hard to read
 BAR = 12
+_PREVIEW_LENGTH = 1_000
 _OPENING = "（「『《【“‘("
 _CLOSING = "，。；：、？！」』》】）”’…)"
 # A Chinese character or a word, with the punctuation that must stay on its line.
@@ -89,9 +90,6 @@ def draw_bar(share: float, style: str, cells: int = BAR) -> Text:
     return Text.assemble(("━" * filled, style), ("─" * (cells - filled), "dim"))
 
 
-_PREVIEW_LENGTH = 1_000
-
-
 @cache
 def console(*, errors: bool = False) -> Any:
     """Return the console of a stream; colours only on a terminal."""
@@ -128,10 +126,18 @@ def print_outcome(text: str, fields: dict[str, Any], *, json: bool) -> None:
         console().print(text)
 
 
-def print_next_page(option: str, value: str | None) -> None:
-    """Print the option that continues a listing, if there is more."""
-    if value:
-        console().print(f"[dim]more: {option} {escape(value)}[/dim]")
+def print_page(
+    fields: dict[str, Any], lines: Iterable[Any], *, json: bool, empty: str = "none"
+) -> None:
+    """Print a listing and the option that continues it, or its fields as JSON."""
+    if json:
+        print_json(fields)
+        return
+    for line in list(lines) or [empty]:
+        console().print(line)
+    for field, option in (("next_cursor", "--cursor"), ("next_after", "--after")):
+        if fields.get(field):
+            console().print(f"[dim]more: {option} {escape(fields[field])}[/dim]")
 
 
 def shorten(text: str) -> str:
@@ -173,21 +179,14 @@ def sanitize(text: str) -> str:
     return "".join(char if char.isprintable() or char in safe else "�" for char in text)
 
 
-@contextmanager
-def progress_bar(title: str, total: int, *, unit: str) -> Iterator[Any]:
+def progress_bar(title: str, total: int, *, unit: str) -> AbstractContextManager[Any]:
     """Show a progress bar on stderr, if that is a terminal."""
     from memrecall.progress import terminal_bar
 
-    with terminal_bar(console(errors=True), title, total, unit=unit) as advance:
-        yield advance
+    return terminal_bar(console(errors=True), title, total, unit=unit)
 
 
-@contextmanager
-def spinner(title: str) -> Iterator[None]:
+def spinner(title: str) -> AbstractContextManager[Any]:
     """Show a spinner on stderr, if that is a terminal."""
     terminal = console(errors=True)
-    if not terminal.is_terminal:
-        yield
-        return
-    with terminal.status(title):
-        yield
+    return terminal.status(title) if terminal.is_terminal else nullcontext()

@@ -2,11 +2,11 @@
 
 import re
 from collections.abc import Awaitable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -16,10 +16,10 @@ _DURATION = re.compile(r"(\d{1,6})([mhdw])")
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _MAX_CHECKED_USERS = 20
 
-Limit = Annotated[int, typer.Option("--limit", help="Rows per page.")]
-AgentId = Annotated[str, typer.Argument(help="Agent id.")]
-UserId = Annotated[str, typer.Argument(help="User id.")]
-SessionId = Annotated[str, typer.Argument(help="Session id.")]
+Limit = Annotated[int, Option("--limit", help="Rows per page.")]
+AgentId = Annotated[str, Argument(help="Agent id.")]
+UserId = Annotated[str, Argument(help="User id.")]
+SessionId = Annotated[str, Argument(help="Session id.")]
 
 agents = typer.Typer(help="List, disable, enable and erase agents.")
 users = typer.Typer(help="List, disable, enable and erase users, and set their time zone.")
@@ -27,27 +27,14 @@ sessions = typer.Typer(help="List, end and erase sessions.")
 keys = typer.Typer(help="Create, list and revoke keys of the HTTP service.")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.add_typer(agents, name="agents")
-    app.add_typer(users, name="users")
-    app.add_typer(sessions, name="sessions")
-    app.add_typer(keys, name="keys")
-
-
 def _print_owners(page: Any, key: str, json: bool) -> None:
-    if json:
-        output.print_json({"items": list(page.items), "next_after": page.next_after})
-        return
-    for item in page.items:
-        created = output.format_minute(item["create_time"])
-        status = _STATUS[item["status"]]
-        output.console().print(
-            f"{output.escape(item[key]):<32} {status:<4} [dim]since {created}[/dim]"
-        )
-    if not page.items:
-        output.console().print("none")
-    output.print_next_page("--after", page.next_after)
+    lines = (
+        f"{output.escape(item[key]):<32} {_STATUS[item['status']]:<4} "
+        f"[dim]since {output.format_minute(item['create_time'])}[/dim]"
+        for item in page.items
+    )
+    fields = {"items": list(page.items), "next_after": page.next_after}
+    output.print_page(fields, lines, json=json)
 
 
 def _confirm(subject: str, yes: bool) -> None:
@@ -133,7 +120,7 @@ def enable_user(user: UserId, db: options.Db = None, json: options.Json = False)
 @users.command("zone")
 def set_zone(
     user: UserId,
-    zone: Annotated[str, typer.Argument(help="Time zone, such as Asia/Shanghai.")],
+    zone: Annotated[str, Argument(help="Time zone, such as Asia/Shanghai.")],
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
@@ -192,83 +179,61 @@ def erase_session(
     output.print_outcome(_describe_erased(erased), fields, json=json)
 
 
-@dataclass(frozen=True, slots=True)
-class _NewKey:
-    """A new key with the facts to warn about."""
-
-    key: Any
-    text: str
-    is_first: bool
-    unknown_users: list[str]
-
-
 @keys.command("create")
 def create_key(
-    user: Annotated[
-        list[str] | None, typer.Option("--user", help="User that the key opens; repeatable.")
-    ] = None,
+    user: Annotated[list[str] | None, Option(help="User that the key opens; repeatable.")] = None,
     all_users: Annotated[
-        bool, typer.Option("--all-users", help="Open every user's data: for a trusted back end.")
+        bool, Option("--all-users", help="Open every user's data: for a trusted back end.")
     ] = False,
     agent: options.Agent = None,
     read_only: options.ReadOnly = False,
     allow_sensitive: options.AllowSensitive = False,
-    allow_knowledge: Annotated[
-        bool, typer.Option("--allow-knowledge", help="Allow changes to the shared knowledge base.")
-    ] = False,
+    allow_knowledge: options.AllowKnowledge = False,
     operator: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--operator", help="Allow metrics, workspaces, dump, backup, restore; needs no user."
         ),
     ] = False,
-    expires: Annotated[
-        str | None, typer.Option("--expires", help="Lifetime (90m, 12h, 30d, 8w) or end time.")
-    ] = None,
-    name: Annotated[str, typer.Option("--name", help="Label for listings.")] = "",
+    expires: Annotated[str | None, Option(help="Lifetime (90m, 12h, 30d, 8w) or end time.")] = None,
+    name: Annotated[str, Option(help="Label for listings.")] = "",
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:
     """Create a key and print it once. Only its hash is stored."""
-    from memrecall.scope import Permission
     from memrecall.store import Grant
 
-    flags = {
-        Permission.SENSITIVE: allow_sensitive,
-        Permission.KNOWLEDGE: allow_knowledge,
-        Permission.OPERATOR: operator,
-    }
-    permissions = frozenset(permission for permission, is_set in flags.items() if is_set)
+    permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
     grant = Grant(_read_users(user or [], all_users, operator), agent, read_only, permissions)
     expires_at = read_expiry(expires)
 
-    async def create(library: Any) -> _NewKey:
+    async def create(library: Any) -> tuple[Any, str, bool, list[str]]:
         store = library.store
         is_first = not await store.keys.exist()
         key, text = await store.keys.create(grant, name=name, expires_at=expires_at)
         checked = sorted(grant.users or ())[:_MAX_CHECKED_USERS]
         unknown = [user_id for user_id in checked if await store.feed(user_id).version() is None]
-        return _NewKey(key, text, is_first, unknown)
+        return key, text, is_first, unknown
 
-    new = options.with_library(create, db, create=True)
+    key, text, is_first, unknown_users = options.with_library(create, db, create=True)
     if json:
-        output.print_json({"key": new.text, **new.key.as_dict()})
+        output.print_json({"key": text, **key.as_dict()})
         return
-    typer.echo(new.text)
-    _explain_key(new)
+    typer.echo(text)
+    _explain_key(key, is_first, unknown_users)
 
 
-def _explain_key(new: _NewKey) -> None:
-    terminal, key_id = output.console(errors=True), new.key.key_id
-    terminal.print(f"[dim]{_describe_key(new.key)}. It is not shown again.[/dim]")
+def _explain_key(key: Any, is_first: bool, unknown_users: list[str]) -> None:
+    terminal, key_id = output.console(errors=True), key.key_id
+    terminal.print(f"[dim]{_describe_key(key)}. It is not shown again.[/dim]")
     terminal.print(f"[dim]Its id is {key_id}: `memrecall keys revoke {key_id}` revokes it.[/dim]")
-    if new.is_first:
+    if is_first:
         terminal.print(
             "This is the first key. Until now the service was open to every program on this"
             " machine; from now on every request needs a key."
         )
-    if new.unknown_users:
-        names = output.escape(", ".join(new.unknown_users))
+    if unknown_users:
+        names = output.escape(", ".join(unknown_users))
         terminal.print(f"[yellow]warning[/yellow]: nothing is stored yet for {names}")
 
 
@@ -306,21 +271,17 @@ def list_keys(
 ) -> None:
     """List keys, oldest first, revoked and expired ones included."""
     page = options.with_library(lambda library: library.store.keys.list(after, limit), db)
-    if json:
-        items = [key.as_dict() for key in page.items]
-        output.print_json({"items": items, "next_after": page.next_after})
-        return
-    for key in page.items:
-        created = output.format_minute(key.created_at)
-        output.console().print(f"{key.key_id}  [dim]{created}[/dim]  {_describe_key(key)}")
-    if not page.items:
-        output.console().print("none")
-    output.print_next_page("--after", page.next_after)
+    lines = (
+        f"{key.key_id}  [dim]{output.format_minute(key.created_at)}[/dim]  {_describe_key(key)}"
+        for key in page.items
+    )
+    items = [key.as_dict() for key in page.items]
+    output.print_page({"items": items, "next_after": page.next_after}, lines, json=json)
 
 
 @keys.command("revoke")
 def revoke_key(
-    key: Annotated[str, typer.Argument(help="The key's id, mr_<id>, or the whole key.")],
+    key: Annotated[str, Argument(help="The key's id, mr_<id>, or the whole key.")],
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:

@@ -1,6 +1,5 @@
 """`recall`, and the `trace` commands that show stored recalls."""
 
-import json as json_module
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument, NotFound
@@ -18,12 +18,6 @@ _QUERY_WIDTH = 34  # columns, so that a line of `trace list` has 79
 _TRACE_FILE_HINT = "Give the output of `memrecall recall --json`"
 
 traces = typer.Typer(help="List, show and purge the traces of recalls.")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("recall")(recall)
-    app.add_typer(traces, name="trace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,42 +47,29 @@ class RecallTime:
     now: datetime
     bounds: bool
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the fields that a cassette stores."""
-        from memrecall.types import format_time
-
-        return {"now": format_time(self.now), "as_of": self.bounds}
-
 
 def recall(
     user: options.User,
     query: Annotated[
-        str | None, typer.Argument(help="The user's message that refers to something earlier.")
+        str | None, Argument(help="The user's message that refers to something earlier.")
     ] = None,
     db: options.Db = None,
     session: options.CurrentSession = None,
     agent: options.Agent = None,
     messages: Annotated[
-        str | None,
-        typer.Option("--messages", help="The conversation so far: a JSON file, or - for stdin."),
+        str | None, Option(help="The conversation so far: a JSON file, or - for stdin.")
     ] = None,
     allow_sensitive: options.AllowSensitive = False,
-    now: Annotated[
-        str | None, typer.Option("--now", help="Recall as of this time; hide what came later.")
-    ] = None,
+    now: Annotated[str | None, Option(help="Recall as of this time; hide what came later.")] = None,
     record: Annotated[
-        Path | None, typer.Option("--record", help="Record the model's calls to this cassette.")
+        Path | None, Option(help="Record the model's calls to this cassette.")
     ] = None,
-    replay: Annotated[
-        Path | None, typer.Option("--replay", help="Replay a cassette instead of a model.")
-    ] = None,
+    replay: Annotated[Path | None, Option(help="Replay a cassette instead of a model.")] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Let --record replace an existing file.")
+        bool, Option("--overwrite", help="Let --record replace an existing file.")
     ] = False,
-    max_iterations: Annotated[
-        int | None, typer.Option("--max-iterations", help="Maximum number of windows (3).")
-    ] = None,
-    seconds: Annotated[float | None, typer.Option("--seconds", help="Time limit (60).")] = None,
+    max_iterations: Annotated[int | None, Option(help="Maximum number of windows (3).")] = None,
+    seconds: Annotated[float | None, Option(help="Time limit (60).")] = None,
     json: options.Json = False,
 ) -> None:
     """Find what a message refers to; show tool calls, evidence and confidence.
@@ -172,13 +153,14 @@ def _open_client(
     from memrecall.agent import offline_client
     from memrecall.memory import client_of
     from memrecall.model import RecordingClient, ReplayClient
+    from memrecall.types import format_time
 
     if cassette.replay:
         replayed = ReplayClient(cassette.replay)
         return replayed, _recorded_time(replayed.about, moment, cassette.replay)
     client = client_of(settings) or offline_client()
     if cassette.record:
-        about = moment.as_dict()
+        about = {"now": format_time(moment.now), "as_of": moment.bounds}
         client = RecordingClient(client, cassette.record, overwrite=cassette.overwrite, about=about)
     return client, moment
 
@@ -227,15 +209,13 @@ def _observe(*, quiet: bool) -> Iterator[Callable[[Any], None] | None]:
 
 @traces.command("show")
 def show_trace(
-    trace_id: Annotated[str | None, typer.Argument(help="Trace id.")] = None,
-    user: Annotated[str | None, typer.Option("--user", help="User of the recall.")] = None,
+    trace_id: Annotated[str | None, Argument(help="Trace id.")] = None,
+    user: Annotated[str | None, Option(help="User of the recall.")] = None,
     db: options.Db = None,
-    last: Annotated[bool, typer.Option("--last", help="Show the user's latest recall.")] = False,
-    file: Annotated[
-        Path | None, typer.Option("--file", help="Output of `memrecall recall --json`.")
-    ] = None,
+    last: Annotated[bool, Option("--last", help="Show the user's latest recall.")] = False,
+    file: Annotated[Path | None, Option(help="Output of `memrecall recall --json`.")] = None,
     agent: options.Agent = None,
-    brief: Annotated[bool, typer.Option("--brief", help="One line per tool call.")] = False,
+    brief: Annotated[bool, Option("--brief", help="One line per tool call.")] = False,
     json: options.Json = False,
 ) -> None:
     """Show a stored recall as it was shown when it ran."""
@@ -244,7 +224,7 @@ def show_trace(
             "exactly one of TRACE_ID, --last and --file is required", hint="Choose one"
         )
     if file is not None:
-        body, place = _read_trace_file(file), str(file)
+        body, place = options.read_json_file(file, _TRACE_FILE_HINT), str(file)
     elif user is None:
         raise InvalidArgument("a stored trace requires --user", hint="Add --user U")
     else:
@@ -272,15 +252,6 @@ async def _get_trace(library: Any, scope: Any, trace_id: str | None) -> Any:
     return await repository.get(trace_id)
 
 
-def _read_trace_file(file: Path) -> Any:
-    try:
-        return json_module.loads(file.read_bytes())
-    except OSError as error:
-        raise InvalidArgument(f"cannot read {file}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise InvalidArgument(f"{file} is not JSON", hint=_TRACE_FILE_HINT) from None
-
-
 def _read_result(body: Any, place: str) -> Any:
     """Parse a stored result; the error names the first invalid field."""
     from pydantic import ValidationError
@@ -302,47 +273,35 @@ def list_traces(
     user: options.User,
     db: options.Db = None,
     agent: options.Agent = None,
-    limit: Annotated[int, typer.Option("--limit", help="Traces per page, at most 200.")] = 50,
+    limit: Annotated[int, Option(help="Traces per page, at most 200.")] = 50,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
     """List a user's recalls, newest first."""
     scope = options.build_scope(user, agent)
     page = options.with_library(lambda library: library.store.traces(scope).page(limit, cursor), db)
-    if json:
-        items = [asdict(item) for item in page.items]
-        output.print_json({"items": items, "next_cursor": page.next_cursor})
-    else:
-        _print_traces(page)
+    fields = {"items": [asdict(item) for item in page.items], "next_cursor": page.next_cursor}
+    output.print_page(fields, map(_trace_line, page.items), json=json)
 
 
-def _print_traces(page: Any) -> None:
+def _trace_line(item: Any) -> Any:
     from rich.text import Text
 
     from memrecall.cli.views.tools import score_style
 
-    terminal = output.console()
-    for item in page.items:
-        query = output.truncate(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
-        confidence = "none" if item.abstained else f"{item.confidence:.2f}"
-        terminal.print(
-            Text.assemble(
-                (f"{output.format_minute(item.created_at)}  ", "dim"),
-                (confidence, "dim" if item.abstained else score_style(item.confidence)),
-                f"  {output.pad(query, _QUERY_WIDTH)}  ",
-                (item.trace_id, "dim"),
-            )
-        )
-    if not page.items:
-        terminal.print("none")
-    output.print_next_page("--cursor", page.next_cursor)
+    query = output.truncate(Text(output.flatten(item.query)), _QUERY_WIDTH).plain
+    confidence = "none" if item.abstained else f"{item.confidence:.2f}"
+    return Text.assemble(
+        (f"{output.format_minute(item.created_at)}  ", "dim"),
+        (confidence, "dim" if item.abstained else score_style(item.confidence)),
+        f"  {output.pad(query, _QUERY_WIDTH)}  ",
+        (item.trace_id, "dim"),
+    )
 
 
 @traces.command("purge")
 def purge_traces(
-    older_than: Annotated[
-        int, typer.Option("--older-than", help="Age in days; applies to all users.")
-    ],
+    older_than: Annotated[int, Option(help="Age in days; applies to all users.")],
     db: options.Db = None,
     json: options.Json = False,
 ) -> None:

@@ -1,10 +1,10 @@
 """`search` and `graph`: queries over a user's data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
@@ -12,42 +12,30 @@ from memrecall.errors import InvalidArgument
 _WEAK_SCORE = 0.5  # a hint for the reader, never a filter
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("search")(search)
-    app.command("graph")(graph)
-
-
 def search(
-    query: Annotated[str, typer.Argument(help="What to search for.")],
+    query: Annotated[str, Argument(help="What to search for.")],
     user: options.User,
     db: options.Db = None,
-    mode: Annotated[str, typer.Option("--mode", help="keyword, semantic or hybrid.")] = "hybrid",
-    limit: Annotated[int, typer.Option("--limit", help="Number of results, at most 200.")] = 10,
+    mode: Annotated[str, Option(help="keyword, semantic or hybrid.")] = "hybrid",
+    limit: Annotated[int, Option(help="Number of results, at most 200.")] = 10,
     since: options.Since = None,
     until: options.Until = None,
     role: options.RoleName = None,
-    kind: Annotated[str | None, typer.Option("--kind", help="message or memory.")] = None,
+    kind: Annotated[str | None, Option(help="message or memory.")] = None,
     memory_type: Annotated[
-        list[str] | None, typer.Option("--type", help="Memory type; repeatable.")
+        list[str] | None, Option("--type", help="Memory type; repeatable.")
     ] = None,
     session: options.Session = None,
     agent: options.Agent = None,
     keyword: Annotated[
-        list[str] | None,
-        typer.Option("--keyword", help="Require at least one of these words; repeatable."),
+        list[str] | None, Option(help="Require at least one of these words; repeatable.")
     ] = None,
     syntax: Annotated[
-        str,
-        typer.Option("--syntax", help='plain, or query: words, "phrases", AND, OR, NOT, (), a*.'),
+        str, Option(help='plain, or query: words, "phrases", AND, OR, NOT, (), a*.')
     ] = "plain",
-    min_score: Annotated[
-        float, typer.Option("--min-score", help="Lowest score to show, 0 to 1.")
-    ] = 0.0,
+    min_score: Annotated[float, Option(help="Lowest score to show, 0 to 1.")] = 0.0,
     allow_sensitive: options.AllowSensitive = False,
-    now: Annotated[
-        str | None, typer.Option("--now", help='Reference time for "yesterday" and the like.')
-    ] = None,
+    now: Annotated[str | None, Option(help='Reference time for "yesterday" and the like.')] = None,
     cursor: options.Cursor = None,
     json: options.Json = False,
 ) -> None:
@@ -56,7 +44,7 @@ def search(
 
     request = SearchRequest(
         query=query,
-        mode=mode,  # type: ignore[arg-type]  # checked by SearchRequest, with an error of its own
+        mode=mode,  # type: ignore[arg-type]  # checked by SearchRequest, which names the value
         syntax=syntax,  # type: ignore[arg-type]
         limit=limit,
         threshold=min_score,
@@ -145,14 +133,12 @@ def _reasons(why: Any) -> str:
 def graph(
     user: options.User,
     entity: Annotated[
-        str | None, typer.Argument(help="Entity whose relations to show; default: all entities.")
+        str | None, Argument(help="Entity whose relations to show; default: all entities.")
     ] = None,
-    to: Annotated[
-        str | None, typer.Option("--to", help="Show the shortest paths to this entity.")
-    ] = None,
-    depth: Annotated[int | None, typer.Option("--depth", help="Number of steps, max. 6.")] = None,
+    to: Annotated[str | None, Option(help="Show the shortest paths to this entity.")] = None,
+    depth: Annotated[int | None, Option(help="Number of steps, max. 6.")] = None,
     as_of: options.AsOf = None,
-    limit: Annotated[int, typer.Option("--limit", help="Number of rows, at most 1000.")] = 100,
+    limit: Annotated[int, Option(help="Number of rows, at most 1000.")] = 100,
     cursor: options.Cursor = None,
     agent: options.Agent = None,
     db: options.Db = None,
@@ -169,25 +155,18 @@ def graph(
         user,
         agent,
     )
-    if json:
-        output.print_json(result)
-    else:
-        _print_graph(result)
+    output.print_page(result, _graph_lines(result), json=json, empty="nothing found")
 
 
-def _print_graph(result: dict[str, Any]) -> None:
-    terminal = output.console()
+def _graph_lines(result: dict[str, Any]) -> Iterator[str]:
     for item in result.get("entities", ()):
         aliases = [name for name in item["aliases"] if name != item["name"]]
         names = f" = {', '.join(aliases)}" if aliases else ""
-        terminal.print(f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]")
+        yield f"{output.escape(item['name'] + names)} [dim]{item['type']}[/dim]"
     for relation in result.get("relations", ()):
-        terminal.print(_relation(relation))
+        yield _relation(relation)
     for path in result.get("paths", ()):
-        terminal.print(", ".join(map(_relation, path)))
-    if not any(result.get(name) for name in ("entities", "relations", "paths")):
-        terminal.print("nothing found")
-    output.print_next_page("--cursor", result.get("next_cursor"))
+        yield ", ".join(map(_relation, path))
 
 
 def _relation(item: dict[str, Any]) -> str:

@@ -1,38 +1,30 @@
 """`serve`, `rpc` and `mcp`: the service processes."""
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
+from typer import Option
 
 from memrecall.cli import options, output
 from memrecall.errors import InvalidArgument
 
-_SERVER_PACKAGES = ("fastapi", "prometheus_client", "starlette", "uvicorn")
-_MCP_PACKAGES = ("mcp", "mcp_types")
-
 Workspaces = Annotated[
-    str | None,
-    typer.Option("--workspaces", help="Folder of workspaces; default: beside the database."),
+    str | None, Option("--workspaces", help="Folder of workspaces; default: beside the database.")
 ]
 Backups = Annotated[
-    str | None, typer.Option("--backups", help="Folder of backups; default: beside the database.")
+    str | None, Option("--backups", help="Folder of backups; default: beside the database.")
 ]
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command("serve")(serve)
-    app.command("rpc")(rpc)
-    app.command("mcp")(mcp)
 
 
 def rpc(
     db: options.Db = None,
     agent: Annotated[
-        str | None, typer.Option("--agent", help="Agent whose knowledge base is served (default).")
+        str | None, Option(help="Agent whose knowledge base is served (default).")
     ] = None,
     workspaces: Workspaces = None,
     backups: Backups = None,
@@ -61,18 +53,14 @@ async def _serve_rpc(db: str | None, agent: str | None, folders: dict[str, str |
 
 
 def mcp(
-    user: Annotated[
-        str, typer.Option("--user", help="User that the tools are bound to.", show_default=False)
-    ],
+    user: Annotated[str, Option(help="User that the tools are bound to.", show_default=False)],
     db: options.Db = None,
     agent: options.Agent = None,
     read_only: options.ReadOnly = False,
     allow_sensitive: options.AllowSensitive = False,
-    allow_knowledge: Annotated[
-        bool, typer.Option("--allow-knowledge", help="Allow changes to the knowledge base.")
-    ] = False,
+    allow_knowledge: options.AllowKnowledge = False,
     operator: Annotated[
-        bool, typer.Option("--operator", help="Add workspaces, dump, backup and restore.")
+        bool, Option("--operator", help="Add workspaces, dump, backup and restore.")
     ] = False,
     workspaces: Workspaces = None,
     backups: Backups = None,
@@ -82,15 +70,11 @@ def mcp(
     The client (Claude Desktop, Cursor, VS Code, …) starts this command; docs/mcp.md shows its
     configuration.
     """
-    from memrecall.scope import Permission, Scope
+    from memrecall.scope import Scope
 
-    rights = {
-        Permission.SENSITIVE: allow_sensitive,
-        Permission.KNOWLEDGE: allow_knowledge,
-        Permission.OPERATOR: operator,
-    }
     arguments = {"db": db, "workspaces_dir": workspaces, "backups_dir": backups}
-    scope = Scope(user, agent, permissions=frozenset(name for name in rights if rights[name]))
+    permissions = options.build_permissions(allow_sensitive, allow_knowledge, operator)
+    scope = Scope(user, agent, permissions=permissions)
     options.run(_serve_mcp(arguments, scope, can_write=not read_only))
 
 
@@ -99,7 +83,8 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
     from memrecall.scope import Permission
     from memrecall.server.runner import log_to_stderr
 
-    make_context, serve_stdio = _load_mcp()
+    with _requires_extra("mcp", ("mcp", "mcp_types")):
+        from memrecall.server.mcp.server import make_context, serve_stdio
     log_to_stderr()
     settings = options.read_settings(**arguments)
     client = client_of(settings)
@@ -114,40 +99,31 @@ async def _serve_mcp(arguments: dict[str, str | None], scope: Any, *, can_write:
             await client.close()
 
 
-def _load_mcp() -> tuple[Any, Any]:
+@contextmanager
+def _requires_extra(extra: str, packages: tuple[str, ...]) -> Iterator[None]:
+    """Import modules of an extra; if one of its packages is missing, name the extra."""
     try:
-        from memrecall.server.mcp.server import make_context, serve_stdio
+        yield
     except ModuleNotFoundError as error:
-        raise _missing_extra(error, "mcp", _MCP_PACKAGES) from None
-    return make_context, serve_stdio
-
-
-def _missing_extra(
-    error: ModuleNotFoundError, extra: str, packages: tuple[str, ...]
-) -> InvalidArgument | ModuleNotFoundError:
-    """Return an error that names the extra to install, if one of its packages is missing."""
-    if error.name not in packages:
-        return error
-    return InvalidArgument(
-        f"memrecall {'serve' if extra == 'server' else extra} requires {error.name}, "
-        "which is not installed",
-        hint=f"pip install 'memrecall[{extra}]'",
-    )
+        if error.name not in packages:
+            raise
+        command = "serve" if extra == "server" else extra
+        raise InvalidArgument(
+            f"memrecall {command} requires {error.name}, which is not installed",
+            hint=f"pip install 'memrecall[{extra}]'",
+        ) from None
 
 
 def serve(
     host: Annotated[
-        str | None, typer.Option("--host", help="Address to bind (127.0.0.1).", show_default=False)
+        str | None, Option(help="Address to bind (127.0.0.1).", show_default=False)
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option(
-            "--port", min=0, max=65535, help="Port (8765); 0: any free port.", show_default=False
-        ),
+        Option(min=0, max=65535, help="Port (8765); 0: any free port.", show_default=False),
     ] = None,
     telemetry: Annotated[
-        bool | None,
-        typer.Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*."),
+        bool | None, Option("--telemetry", help="Export OpenTelemetry spans, configured by OTEL_*.")
     ] = None,
     db: options.Db = None,
     json: options.Json = False,
@@ -157,23 +133,15 @@ def serve(
     Requests need a key (`memrecall keys create`). As long as no key exists, the service is open to
     this machine and to no other.
     """
-
     arguments = {"host": host, "port": port or None, "db": db, "telemetry": telemetry}
     settings = options.read_settings(**arguments)
     if port == 0:
         settings = replace(settings, port=0)
-    run_server, log_to_stderr = _load_server()
-    log_to_stderr()
-    run_server(settings, _announce_json if json else _announce)
-
-
-def _load_server() -> tuple[Any, Any]:
-    try:
+    with _requires_extra("server", ("fastapi", "prometheus_client", "starlette", "uvicorn")):
         from memrecall.server import run_server
         from memrecall.server.runner import log_to_stderr
-    except ModuleNotFoundError as error:
-        raise _missing_extra(error, "server", _SERVER_PACKAGES) from None
-    return run_server, log_to_stderr
+    log_to_stderr()
+    run_server(settings, _announce_json if json else _announce)
 
 
 def _announce_json(listening: Any) -> None:

@@ -6,15 +6,16 @@ unrelated texts are.
 """
 
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from dataclasses import replace
 
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
 from memrecall.library.library import Library
 from memrecall.scope import DEFAULT_NAME, Scope
-from memrecall.search import Hit, SearchRequest
+from memrecall.search import SearchRequest
 from memrecall.store import KnowledgeEntry, NewKnowledge, Store, knowledge_text
+from memrecall.store.knowledge import Knowledge, StoredVector
 
 log = logging.getLogger(__name__)
 
@@ -24,49 +25,27 @@ _MIN_COVERAGE = 0.15  # of the weight of the query's words; less is a common wor
 _CANDIDATES = 50  # the best of the ranking, which are checked for relevance
 
 
-class KnowledgeBase:
-    """The knowledge of a scope's agent; writing needs the permission `knowledge`."""
+class KnowledgeBase(Knowledge):
+    """The knowledge of a scope's agent, embedded when it is written, and searched."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
+        super().__init__(library.store.database, scope)
         self._library = library
-        self._scope = scope
-        self._entries = library.store.knowledge(scope)
 
-    async def add(self, entry: NewKnowledge) -> str:
-        """Store an entry, or replace the one of its key; return its key."""
+    async def add(self, entry: NewKnowledge, vector: StoredVector | None = None) -> str:
+        """Store an entry with its vector, or replace the one of its key; return its key."""
         row = entry.row()  # Validates it before it is embedded.
-        text = knowledge_text(row["summary"], row["content"], row["tags"])
         await self._library.vectors.prepare()
         embedder = self._library.embedder
-        if embedder is None:
-            return await self._entries.add(entry)
-        try:
-            (vector,) = await embedder.embed([text])
-        except EmbedderFailed as error:
-            log.warning("an entry is stored but not embedded yet: %s", error)
-            return await self._entries.add(entry)
-        packed = self._library.store.knowledge_vectors(embedder.model).pack(vector)
-        return await self._entries.add(entry, packed)
-
-    async def get(self, key: str) -> KnowledgeEntry:
-        """Return the entry of a key; NotFound if the agent has none."""
-        return await self._entries.get(key)
-
-    def all(self) -> AsyncIterator[KnowledgeEntry]:
-        """Yield every entry by key, as of one moment."""
-        return self._entries.all()
-
-    async def page(self, after: str = "", limit: int = 100) -> list[KnowledgeEntry]:
-        """Return entries by key, those that follow `after`."""
-        return await self._entries.page(after, limit)
-
-    async def count(self) -> int:
-        """Count the entries."""
-        return await self._entries.count()
-
-    async def delete(self, key: str) -> None:
-        """Hide an entry; NotFound if the agent has none."""
-        await self._entries.delete(key)
+        if embedder is not None and vector is None:
+            text = knowledge_text(row["summary"], row["content"], row["tags"])
+            try:
+                (embedding,) = await embedder.embed([text])
+            except EmbedderFailed as error:
+                log.warning("an entry is stored but not embedded yet: %s", error)
+            else:
+                vector = self._library.store.knowledge_vectors(embedder.model).pack(embedding)
+        return await super().add(entry, vector)
 
     async def search(self, query: str, limit: int = 3) -> list[tuple[KnowledgeEntry, float]]:
         """Return the best entries that are relevant to a query, with their scores."""
@@ -78,8 +57,12 @@ class KnowledgeBase:
         if not page.results:
             return []
         floor = await self._library.engine.noise_floor(query, page.searched)
-        hits = [hit for hit in page.results if _is_relevant(hit, floor)][:limit]
-        entries = {e.knowledge_key: e for e in await self._entries.get_many([h.key for h in hits])}
+        hits = [
+            hit
+            for hit in page.results
+            if hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= floor
+        ][:limit]
+        entries = {e.knowledge_key: e for e in await self.get_many([hit.key for hit in hits])}
         return [(entries[hit.key], hit.score) for hit in hits if hit.key in entries]
 
     async def embed_pending(self, limit: int = _BATCH) -> int:
@@ -109,7 +92,3 @@ async def embed_knowledge(store: Store, embedder: Embedder, progress: Callable[[
         total += len(pending)
         progress(len(pending))
     return total
-
-
-def _is_relevant(hit: Hit, floor: float) -> bool:
-    return hit.why.coverage >= _MIN_COVERAGE or hit.why.cosine >= floor

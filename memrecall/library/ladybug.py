@@ -3,59 +3,65 @@
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from memrecall.library import ladybug_queries as cypher
-from memrecall.library.ladybug_queries import (
-    GraphFile,
-    alias_key,
-    micros,
-    moment_of,
-    relations_of,
-    remove,
-    write_alias,
-    write_entity,
-    write_relation,
-)
+from memrecall.library.ladybug_queries import GraphFile
 from memrecall.scope import DEFAULT_NAME, Scope
 from memrecall.store import NewRelation, StoredEntity, StoredRelation, fold_name
-from memrecall.store.graph.relations import MAX_RELATIONS, check_name
+from memrecall.store.graph import MAX_RELATIONS, check_name, collect_names
 from memrecall.types import format_time, parse_time
 from memrecall.workers import run_to_completion
+
+_MAX_OPEN_FILES = 32
+_SUFFIX = ".lbug"
+# The names of the columns of an export in the graph.
+_ENTITY = {
+    "entity_id": "id",
+    "agent_id": "agent",
+    "name": "name",
+    "type": "type",
+    "created_at": "created",
+}
+_ALIAS = {"agent_id": "agent", "alias": "alias", "name": "name", "session_id": "session"}
+_RELATION = {
+    "relation_id": "id",
+    "agent_id": "agent",
+    "session_id": "session",
+    "relationship": "kind",
+    "valid_from": "since",
+    "valid_to": "until",
+    "source_message_ids": "sources",
+    "created_at": "created",
+}
+_TIMES = ("created_at", "valid_from", "valid_to")
 
 
 def all_rows(file: GraphFile, user_id: str) -> list[tuple[str, dict[str, Any]]]:
     """Return the whole graph as rows of an export."""
-    rows: list[tuple[str, dict[str, Any]]] = []
-    for key, agent, name, kind, created in file.ask(
-        "MATCH (e:Entity) RETURN e.id, e.agent, e.name, e.type, e.created ORDER BY e.id"
-    ):
-        fields = {"name": name, "type": kind, "created_at": _format_micros(created)}
-        rows.append(("entities", {"entity_id": key, "agent_id": agent, **fields}))
-    for agent, alias, name, session, key in file.ask(
-        "MATCH (a:Alias)-[:Named]->(e:Entity)"
-        " RETURN a.agent, a.alias, a.name, a.session, e.id ORDER BY a.id"
-    ):
-        fields = {"alias": alias, "name": name, "session_id": session}
-        rows.append(("aliases", {"agent_id": agent, "entity_id": key, **fields}))
-    for source, destination, fields in relations_of(file, None):
-        rows.append(("relations", _relation_row(source, destination, fields)))
+    columns = ", ".join(f"e.{name}" for name in _ENTITY.values())
+    entities = file.ask(f"MATCH (e:Entity) RETURN {columns} ORDER BY e.id")
+    rows = [("entities", _to_json(_ENTITY, values)) for values in entities]
+    columns = ", ".join(f"a.{name}" for name in _ALIAS.values())
+    match = "MATCH (a:Alias)-[:Named]->(e:Entity)"
+    for key, *values in file.ask(f"{match} RETURN e.id, {columns} ORDER BY a.id"):
+        rows.append(("aliases", {"entity_id": key, **_to_json(_ALIAS, values)}))
+    for source, destination, fields in cypher.relations_of(file, None):
+        row = _to_json(_RELATION, [fields[name] for name in _RELATION.values()])
+        row["source_message_ids"] = list(row["source_message_ids"] or ())
+        rows.append(("relations", {**row, "source_id": source, "destination_id": destination}))
     return [(table, {"user_id": user_id, **row}) for table, row in rows]
 
 
 def add_rows(file: GraphFile, rows: Iterable[tuple[str, Any]]) -> None:
     """Add rows of an export, in the order of their tables because of references."""
-    order = {"entities": 0, "aliases": 1, "relations": 2}
-    for table, row in sorted(rows, key=lambda item: order[item[0]]):
-        if table == "entities":
-            _add_entity(file, row)
-        elif table == "aliases":
-            _add_alias(file, row)
-        else:
-            _add_relation(file, row)
+    add = {"entities": _add_entity, "aliases": _add_alias, "relations": _add_relation}
+    order = list(add)
+    for table, row in sorted(rows, key=lambda item: order.index(item[0])):
+        add[table](file, row)
 
 
 def without_session(
@@ -74,64 +80,36 @@ def without_session(
     return entities + aliases + relations
 
 
-def _relation_row(source: str, destination: str, fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "relation_id": fields["id"],
-        "agent_id": fields["agent"],
-        "session_id": fields["session"],
-        "source_id": source,
-        "relationship": fields["kind"],
-        "destination_id": destination,
-        "valid_from": _format_micros(fields["since"]),
-        "valid_to": _format_micros(fields["until"]),
-        "source_message_ids": list(fields["sources"] or ()),
-        "created_at": _format_micros(fields["created"]),
-    }
-
-
 def _add_entity(file: GraphFile, row: Any) -> None:
     if not file.ask("MATCH (e:Entity {id: $key}) RETURN e.id", key=row["entity_id"]):
-        created = micros(parse_time(row["created_at"]))
-        fields = (row["agent_id"], row["name"], row["type"], created)
-        write_entity(file, row["entity_id"], *fields)
+        cypher.write_entity(file, _from_json(_ENTITY, row))
 
 
 def _add_alias(file: GraphFile, row: Any) -> None:
-    key = alias_key(row["agent_id"], row["alias"])
+    key = cypher.alias_key(row["agent_id"], row["alias"])
     if not file.ask("MATCH (a:Alias {id: $key}) RETURN a.id", key=key):
-        fields = (row["alias"], row["name"], row.get("session_id"), row["entity_id"])
-        write_alias(file, row["agent_id"], *fields)
+        cypher.write_alias(file, row["entity_id"], _from_json(_ALIAS, row))
 
 
 def _add_relation(file: GraphFile, row: Any) -> None:
     ends = {"source": row["source_id"], "destination": row["destination_id"]}
     same = "MATCH (:Entity {id: $source})-[r:Relates {id: $id}]->(:Entity {id: $destination})"
-    if file.ask(f"{same} RETURN r.id", id=row["relation_id"], **ends):
-        return
-    fields = {
-        "id": row["relation_id"],
-        "kind": row["relationship"],
-        "since": _parse_micros(row.get("valid_from")),
-        "until": _parse_micros(row.get("valid_to")),
-        "sources": list(row["source_message_ids"]),
-        "session": row.get("session_id"),
-        "created": _parse_micros(row["created_at"]),
-        "agent": row["agent_id"],
-    }
-    write_relation(file, row["source_id"], row["destination_id"], fields)
+    if not file.ask(f"{same} RETURN r.id", id=row["relation_id"], **ends):
+        fields = _from_json(_RELATION, row)
+        cypher.write_relation(file, row["source_id"], row["destination_id"], fields)
 
 
-def _format_micros(micros: int | None) -> str | None:
-    moment = moment_of(micros)
-    return None if moment is None else format_time(moment)
+def _to_json(names: Mapping[str, str], values: Iterable[Any]) -> dict[str, Any]:
+    """Return values of the graph as columns of an export, times as text."""
+    row = dict(zip(names, values, strict=True))
+    moments = {name: cypher.moment_of(row[name]) for name in _TIMES if name in row}
+    return {**row, **{name: at and format_time(at) for name, at in moments.items()}}
 
 
-def _parse_micros(text: str | None) -> int | None:
-    return None if text is None else micros(parse_time(text))
-
-
-_MAX_OPEN_FILES = 32
-_SUFFIX = ".lbug"
+def _from_json(names: Mapping[str, str], row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return columns of an export by their names in the graph."""
+    times = {name: cypher.micros(parse_time(row[name])) for name in _TIMES if row.get(name)}
+    return {name: times.get(column, row.get(column)) for column, name in names.items()}
 
 
 class LadybugGraphs:
@@ -167,7 +145,10 @@ class LadybugGraphs:
     async def erase_user(self, user_id: str) -> None:
         """Delete a user's file."""
         async with self._lock:
-            await self._remove(user_id)
+            file = self._files.pop(user_id, None)
+            if file is not None:
+                await asyncio.to_thread(file.close)
+            await asyncio.to_thread(cypher.remove, self._path(user_id))
 
     async def erase_session(self, user_id: str, session_id: str) -> None:
         """Rewrite a user's file without the relations and aliases of a session."""
@@ -184,16 +165,15 @@ class LadybugGraphs:
 
     async def read(self, user_id: str, work: Any) -> Any:
         """Run a query on a user's graph."""
-        async with self._lock:
-            return await asyncio.to_thread((await self._file(user_id)).read, work)
+        return await self._run(user_id, GraphFile.read, work)
 
     async def write(self, user_id: str, work: Any) -> Any:
         """Change a user's graph in a transaction, which a cancelled caller does not interrupt."""
-        return await run_to_completion(self._write(user_id, work))
+        return await run_to_completion(self._run(user_id, GraphFile.write, work))
 
-    async def _write(self, user_id: str, work: Any) -> Any:
+    async def _run(self, user_id: str, run: Callable[..., Any], work: Any) -> Any:
         async with self._lock:
-            return await asyncio.to_thread((await self._file(user_id)).write, work)
+            return await asyncio.to_thread(run, await self._file(user_id), work)
 
     def has(self, user_id: str) -> bool:
         """Return True if a user has a graph."""
@@ -206,12 +186,6 @@ class LadybugGraphs:
             self._files[user_id] = await asyncio.to_thread(GraphFile, self._path(user_id))
         self._files.move_to_end(user_id)
         return self._files[user_id]
-
-    async def _remove(self, user_id: str) -> None:
-        file = self._files.pop(user_id, None)
-        if file is not None:
-            await asyncio.to_thread(file.close)
-        await asyncio.to_thread(remove, self._path(user_id))
 
     def _path(self, user_id: str) -> Path:
         """Return the path of a user's file, which does not contain the id."""
@@ -229,12 +203,7 @@ class LadybugScopedGraph:
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
         """Store entities (name and type) and relations; return the ids of new relations."""
-        names = {name: kind for name, kind in types.items() if fold_name(name)}
-        for relation in new:
-            names.setdefault(relation.source, "thing")
-            names.setdefault(relation.destination, "thing")
-        for name in names:
-            check_name(name)
+        names = collect_names(types, new)
         if not names:
             return []
         ids: list[str] = await self._graphs.write(

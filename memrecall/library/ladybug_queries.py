@@ -112,7 +112,7 @@ def _typed_faults(path: Path) -> Iterator[None]:
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _DIVIDER = "\x1f"  # in no id and no name: both are printable
-_RELATION = "r.id, r.kind, r.since, r.until, r.sources, r.session, r.created, r.agent"
+_FIELDS = ("id", "kind", "since", "until", "sources", "session", "created", "agent")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,80 +129,70 @@ def add(
     """Store entities and relations that are new; return the ids of new relations."""
     now = _now()
     ids = _entity_ids(file, owner, names, now)
-    made = []
-    for relation in new:
-        ends = (ids[fold_name(relation.source)], ids[fold_name(relation.destination)])
-        identity = _relate(file, owner, relation, *ends, now)
-        if identity is not None:
-            made.append(identity)
-    return made
+    relation_ids = [
+        _relate(file, owner, r, ids[fold_name(r.source)], ids[fold_name(r.destination)], now)
+        for r in new
+    ]
+    return [relation_id for relation_id in relation_ids if relation_id is not None]
 
 
 def merge(file: GraphFile, owner: Owner, name: str, alias: str) -> None:
     """Move relations and aliases of one entity to another, and delete it."""
     now = _now()
-    target = _entity_ids(file, owner, {name: "thing"}, now)[fold_name(name)]
-    source_id = _entity_ids(file, owner, {alias: "thing"}, now)[fold_name(alias)]
-    if target == source_id:
+    ids = _entity_ids(file, owner, {name: "thing", alias: "thing"}, now)
+    target, merged = ids[fold_name(name)], ids[fold_name(alias)]
+    if target == merged:
         return
-    aliases = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=source_id)
+    aliases = file.ask("MATCH (a:Alias)-[:Named]->(:Entity {id: $id}) RETURN a.id", id=merged)
     for (key,) in aliases:
         file.ask("MATCH (:Alias {id: $key})-[n:Named]->(:Entity) DELETE n", key=key)
         _name(file, key, target)
-    relations = relations_of(file, [source_id])
-    file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=source_id)
+    relations = relations_of(file, [merged])
+    file.ask("MATCH (e:Entity {id: $id}) DETACH DELETE e", id=merged)
     for source, destination, fields in relations:
-        start, end = (target if e == source_id else e for e in (source, destination))
+        start, end = (target if e == merged else e for e in (source, destination))
         write_relation(file, start, end, fields)
 
 
 def entities(file: GraphFile, only: str | None, folded: Sequence[str]) -> list[StoredEntity]:
     """Return the entities of some names."""
-    agents = [only] if only is not None else [row[0] for row in _agents(file)]
+    agents = [only] if only is not None else [a for (a,) in file.ask("MATCH (a:Agent) RETURN a.id")]
     keys = [alias_key(agent, name) for agent in agents for name in folded]
-    found = file.ask(
+    rows = file.ask(
         "UNWIND $keys AS key MATCH (:Alias {id: key})-[:Named]->(e:Entity)"
         " RETURN DISTINCT e.id, e.name, e.type ORDER BY e.id",
         keys=keys,
     )
-    return _with_names(file, found)
+    return _with_names(file, rows)
 
 
 def page(file: GraphFile, only: str | None, limit: int, after: str | None) -> list[StoredEntity]:
     """Return some entities in the order of their ids."""
     of_agent = "" if only is None else " AND e.agent = $agent"
-    given = {} if only is None else {"agent": only}
-    found = file.ask(
+    agent = {} if only is None else {"agent": only}
+    rows = file.ask(
         f"MATCH (e:Entity) WHERE e.id > $after{of_agent}"
         " RETURN e.id, e.name, e.type ORDER BY e.id LIMIT $size",
-        after=after or "",
-        size=limit,
-        **given,
+        **{"after": after or "", "size": limit, **agent},
     )
-    return _with_names(file, found)
+    return _with_names(file, rows)
 
 
 def around(
-    file: GraphFile,
-    only: str | None,
-    ids: Sequence[str],
-    as_of: datetime | None,
-    limit: int,
+    file: GraphFile, only: str | None, ids: Sequence[str], as_of: datetime | None, limit: int
 ) -> list[tuple[str, str, StoredRelation]]:
-    """Return the relations of some entities that hold, or held at a time."""
-    found = [
+    """Return the latest relations of some entities that are valid, or were at a time."""
+    valid = [
         (source, destination, fields)
         for source, destination, fields in relations_of(file, ids)
-        if only in (None, fields["agent"]) and _holds(fields, as_of)
+        if only in (None, fields["agent"]) and _is_valid(fields, as_of)
     ]
-    latest = sorted(found, key=lambda item: item[2]["id"])[-limit:]
+    latest = valid[-limit:]
     ends = {end for source, destination, _ in latest for end in (source, destination)}
-    named = file.ask(
-        "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name", ids=sorted(ends)
-    )
-    called = {str(row[0]): str(row[1]) for row in named}
+    query = "UNWIND $ids AS id MATCH (e:Entity {id: id}) RETURN e.id, e.name"
+    names = {str(key): str(name) for key, name in file.ask(query, ids=sorted(ends))}
     return [
-        (source, destination, _stored(called[source], called[destination], fields))
+        (source, destination, _to_relation(names[source], names[destination], fields))
         for source, destination, fields in latest
     ]
 
@@ -210,16 +200,15 @@ def around(
 def _entity_ids(file: GraphFile, owner: Owner, names: dict[str, str], now: int) -> dict[str, str]:
     folded = {fold_name(name): name for name in reversed(list(names))}
     keys = {alias_key(owner.agent, alias): alias for alias in folded}
-    found = file.ask(
-        "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity) RETURN a.id, e.id",
-        keys=sorted(keys),
-    )
-    ids = {keys[key]: entity for key, entity in found}
+    query = "UNWIND $keys AS key MATCH (a:Alias {id: key})-[:Named]->(e:Entity) RETURN a.id, e.id"
+    ids = {keys[key]: entity for key, entity in file.ask(query, keys=sorted(keys))}
     for alias, name in folded.items():
         if alias not in ids:
             ids[alias] = new_id("en")
-            write_entity(file, ids[alias], owner.agent, name, names[name], now)
-            write_alias(file, owner.agent, alias, name, owner.session, ids[alias])
+            fields = {"id": ids[alias], "type": names[name], "created": now}
+            write_entity(file, {**fields, "agent": owner.agent, "name": name})
+            fields = {"agent": owner.agent, "session": owner.session}
+            write_alias(file, ids[alias], {**fields, "alias": alias, "name": name})
     return ids
 
 
@@ -231,12 +220,12 @@ def _relate(
         "MATCH (:Entity {id: $source})-[r:Relates]->(:Entity {id: $destination})"
         " WHERE r.kind = $kind AND r.agent = $agent AND r.until IS NULL"
     )
-    given = {"source": source, "destination": destination, "kind": kind, "agent": owner.agent}
+    key = {"source": source, "destination": destination, "kind": kind, "agent": owner.agent}
     since = None if new.valid_from is None else micros(new.valid_from)
     if new.ended:
-        file.ask(f"{same} SET r.until = $until", **given, until=now if since is None else since)
+        file.ask(f"{same} SET r.until = $until", **key, until=now if since is None else since)
         return None
-    if file.ask(f"{same} RETURN r.id", **given):
+    if file.ask(f"{same} RETURN r.id", **key):
         return None
     fields = {
         "id": new_id("re"),
@@ -252,41 +241,30 @@ def _relate(
     return str(fields["id"])
 
 
-def write_entity(file: GraphFile, key: str, agent: str, name: str, kind: str, created: int) -> None:
+def write_entity(file: GraphFile, fields: dict[str, Any]) -> None:
     """Create an entity, and its agent if it is new."""
-    file.ask("MERGE (:Agent {id: $agent})", agent=agent)
+    file.ask("MERGE (:Agent {id: $agent})", agent=fields["agent"])
     file.ask(
-        "CREATE (:Entity {id: $key, agent: $agent, name: $name, type: $kind, created: $created})",
-        key=key,
-        agent=agent,
-        name=name,
-        kind=kind,
-        created=created,
+        "CREATE (:Entity {id: $id, agent: $agent, name: $name, type: $type, created: $created})",
+        **fields,
     )
 
 
-def write_alias(
-    file: GraphFile, agent: str, alias: str, name: str, session: str | None, entity: str
-) -> None:
+def write_alias(file: GraphFile, entity: str, fields: dict[str, Any]) -> None:
     """Create an alias of an entity."""
-    key = alias_key(agent, alias)
+    key = alias_key(fields["agent"], fields["alias"])
     file.ask(
-        "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name}) SET a.session = $s",
+        "CREATE (a:Alias {id: $key, agent: $agent, alias: $alias, name: $name})"
+        " SET a.session = $session",
         key=key,
-        agent=agent,
-        alias=alias,
-        name=name,
-        s=session,
+        **fields,
     )
     _name(file, key, entity)
 
 
-def _name(file: GraphFile, alias_key: str, entity: str) -> None:
-    file.ask(
-        "MATCH (a:Alias {id: $key}), (e:Entity {id: $entity}) CREATE (a)-[:Named]->(e)",
-        key=alias_key,
-        entity=entity,
-    )
+def _name(file: GraphFile, key: str, entity: str) -> None:
+    query = "MATCH (a:Alias {id: $key}), (e:Entity {id: $entity}) CREATE (a)-[:Named]->(e)"
+    file.ask(query, key=key, entity=entity)
 
 
 def write_relation(file: GraphFile, source: str, destination: str, fields: dict[str, Any]) -> None:
@@ -304,43 +282,36 @@ def write_relation(file: GraphFile, source: str, destination: str, fields: dict[
 def relations_of(
     file: GraphFile, ids: Sequence[str] | None
 ) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return the relations of some entities, or all: source, destination, fields."""
-    if ids is None:
-        queries = [f"MATCH (s:Entity)-[r:Relates]->(d:Entity) RETURN s.id, d.id, {_RELATION}"]
-        given: dict[str, Any] = {}
-    else:
-        given = {"ids": list(ids)}
-        queries = [
-            f"UNWIND $ids AS id MATCH (s:Entity {{id: id}})-[r:Relates]->(d:Entity)"
-            f" RETURN s.id, d.id, {_RELATION}",
-            f"UNWIND $ids AS id MATCH (s:Entity)-[r:Relates]->(d:Entity {{id: id}})"
-            f" RETURN s.id, d.id, {_RELATION}",
+    """Return relations by id, of some entities or all: source, destination, fields."""
+    matches = ["MATCH (s:Entity)-[r:Relates]->(d:Entity)"]
+    parameters: dict[str, Any] = {}
+    if ids is not None:
+        parameters = {"ids": list(ids)}
+        matches = [
+            "UNWIND $ids AS id MATCH (s:Entity {id: id})-[r:Relates]->(d:Entity)",
+            "UNWIND $ids AS id MATCH (s:Entity)-[r:Relates]->(d:Entity {id: id})",
         ]
-    names = ("id", "kind", "since", "until", "sources", "session", "created", "agent")
-    found: dict[str, tuple[str, str, dict[str, Any]]] = {}
-    for query in queries:
-        for source, destination, *values in file.ask(query, **given):
-            fields = dict(zip(names, values, strict=True))
-            found[fields["id"]] = (source, destination, fields)
-    return [found[key] for key in sorted(found)]
+    columns = ", ".join(["s.id", "d.id", *(f"r.{name}" for name in _FIELDS)])
+    relations: dict[str, tuple[str, str, dict[str, Any]]] = {}
+    for match in matches:
+        for source, destination, *values in file.ask(f"{match} RETURN {columns}", **parameters):
+            fields = dict(zip(_FIELDS, values, strict=True))
+            relations[fields["id"]] = (source, destination, fields)
+    return [relations[key] for key in sorted(relations)]
 
 
-def _with_names(file: GraphFile, found: Sequence[Sequence[Any]]) -> list[StoredEntity]:
-    called: dict[str, list[str]] = {}
+def _with_names(file: GraphFile, rows: Sequence[Sequence[Any]]) -> list[StoredEntity]:
+    names: dict[str, list[str]] = {}
     for entity, name in file.ask(
         "UNWIND $ids AS id MATCH (a:Alias)-[:Named]->(e:Entity {id: id})"
         " RETURN e.id, a.name ORDER BY a.alias",
-        ids=[row[0] for row in found],
+        ids=[row[0] for row in rows],
     ):
-        called.setdefault(entity, []).append(name)
-    return [StoredEntity(key, name, kind, tuple(called.get(key, ()))) for key, name, kind in found]
+        names.setdefault(entity, []).append(name)
+    return [StoredEntity(key, name, kind, tuple(names.get(key, ()))) for key, name, kind in rows]
 
 
-def _agents(file: GraphFile) -> list[Sequence[Any]]:
-    return file.ask("MATCH (a:Agent) RETURN a.id")
-
-
-def _holds(fields: dict[str, Any], as_of: datetime | None) -> bool:
+def _is_valid(fields: dict[str, Any], as_of: datetime | None) -> bool:
     moment = _now() if as_of is None else micros(as_of)
     if fields["until"] is not None and fields["until"] <= moment:
         return False
@@ -348,7 +319,7 @@ def _holds(fields: dict[str, Any], as_of: datetime | None) -> bool:
     return as_of is None or begun <= moment
 
 
-def _stored(source: str, destination: str, fields: dict[str, Any]) -> StoredRelation:
+def _to_relation(source: str, destination: str, fields: dict[str, Any]) -> StoredRelation:
     return StoredRelation(
         fields["id"],
         source,

@@ -212,42 +212,38 @@ class Library:
     async def add_entries(self, entries: Sequence[ScopedMessage]) -> WriteResult:
         """Store messages of several scopes, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
-        written = await self.store.write_messages(list(entries))
+        result = await self.store.write_messages(list(entries))
         rows = [
             PendingText(RowKey(entry.scope.user_id, "message", key), entry.message.content)
-            for entry, key, fresh in zip(entries, written.ids, written.created, strict=True)
+            for entry, key, fresh in zip(entries, result.ids, result.created, strict=True)
             if fresh
         ]
         await self.vectors.submit(rows)
-        return written
+        return result
 
     async def add_memories(
         self, scope: Scope, batch: Sequence[NewMemory], *, origin: Origin, actor: str
     ) -> WriteResult:
         """Store memories, all or nothing; vectors are added in the background."""
         await self.vectors.prepare()
-        written = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
-        rows = [
-            PendingText(
-                RowKey(scope.user_id, "memory", key), memory_text(memory.summary, memory.content)
-            )
-            for memory, key, fresh in zip(batch, written.ids, written.created, strict=True)
-            if fresh
-        ]
-        await self.vectors.submit(rows)
-        return written
+        result = await self.store.memories(scope).add(batch, origin=origin, actor=actor)
+        await self.vectors.submit(
+            [
+                _pending_memory(scope, key, memory)
+                for memory, key, fresh in zip(batch, result.ids, result.created, strict=True)
+                if fresh
+            ]
+        )
+        return result
 
     async def apply_plan(
         self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
     ) -> list[PlanOutcome]:
         """Apply steps to a scope's memories, all or nothing; vectors are added later."""
         await self.vectors.prepare()
-        outcomes = await self.store.apply_plan(scope, steps, actor=actor)
+        outcomes = await self.store.changes(scope).apply_plan(steps, actor=actor)
         rows = [
-            PendingText(
-                RowKey(scope.user_id, "memory", outcome.memory_key),
-                memory_text(step.memory.summary, step.memory.content),
-            )
+            _pending_memory(scope, outcome.memory_key, step.memory)
             for step, outcome in zip(steps, outcomes, strict=True)
             if outcome.event in ("ADD", "UPDATE") and step.memory and outcome.memory_key is not None
         ]
@@ -276,15 +272,13 @@ class Library:
     ) -> dict[str, int]:
         """Store what `export_user` yielded, embed it, and return the counts by table."""
         rows = list(records)
-        graph_rows = [row for row in rows if table_of(row) in GRAPH_TABLES]
+        elsewhere = () if self.graphs.is_in_store else GRAPH_TABLES
+        graph_rows = [(table, row["row"]) for row in rows if (table := table_of(row)) in elsewhere]
         await self.vectors.prepare()
-        if self.graphs.is_in_store:
-            counts = await self.store.import_user(user_id, rows)
-        else:
-            rest = [row for row in rows if row["table"] not in GRAPH_TABLES]
-            counts = await self.store.import_user(user_id, rest)
-            await self.graphs.add_rows(user_id, [(r["table"], r["row"]) for r in graph_rows])
-            counts |= Counter(row["table"] for row in graph_rows)
+        rest = [row for row in rows if row["table"] not in elsewhere]
+        counts = await self.store.import_user(user_id, rest)
+        await self.graphs.add_rows(user_id, graph_rows)
+        counts |= Counter(table for table, _ in graph_rows)
         await self.vectors.embed_pending([user_id])
         return counts
 
@@ -325,6 +319,11 @@ class Library:
         self.cache.forget(user_id)
         if self._external is not None:
             await self._external.forget(user_id)
+
+
+def _pending_memory(scope: Scope, key: str, memory: NewMemory) -> PendingText:
+    text = memory_text(memory.summary, memory.content)
+    return PendingText(RowKey(scope.user_id, "memory", key), text)
 
 
 def _bytes_on_disk(file: Path) -> int:

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from memrecall.errors import EmbedderFailed, MemrecallError
@@ -69,7 +70,7 @@ async def _check_library(library: Library, load_embedder: bool) -> list[Finding]
         Finding("schema", True, f"version {await store.schema_version()}"),
     ]
     if store.file is not None:
-        findings.append(_check_permissions(library))
+        findings.append(_check_permissions(store.file))
     if store.facts.text_version != TEXT_VERSION:
         problem = f"search text is of version {store.facts.text_version}: `memrecall reindex`"
         findings.append(Finding("search text", False, problem))
@@ -78,9 +79,7 @@ async def _check_library(library: Library, load_embedder: bool) -> list[Finding]
     return findings
 
 
-def _check_permissions(library: Library) -> Finding:
-    file = library.store.file
-    assert file is not None  # noqa: S101 -- checked by the caller
+def _check_permissions(file: Path) -> Finding:
     if not os.access(file, os.W_OK) or not os.access(file.parent, os.W_OK):
         return Finding("permissions", False, f"{file} or its folder cannot be written")
     if file.stat().st_mode & 0o077:

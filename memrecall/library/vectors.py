@@ -12,7 +12,7 @@ from contextlib import suppress
 from memrecall.embedding import Embedder
 from memrecall.errors import EmbedderFailed, StorageError
 from memrecall.progress import Advance, Progress, progress_bar
-from memrecall.store import PendingText, Store, VectorStore
+from memrecall.store import PendingText, Store
 
 log = logging.getLogger(__name__)
 
@@ -50,16 +50,13 @@ class VectorWriter:
         """Embed rows soon; wait only while large jobs are running already."""
         if self._embedder is None or not rows:
             return
-        vectors = self._store.vectors(self._embedder.model)
         self._remaining += len(rows)
         if len(rows) <= _SMALL:
-            self._delay(vectors, self._embedder, rows)
+            self._delay(self._embedder, rows)
             return
         while len(self._jobs) >= _MAX_LARGE_JOBS:
             await asyncio.wait(self._jobs, return_when=asyncio.FIRST_COMPLETED)
-        self._start(
-            self._embed(vectors, self._embedder, list(rows)), {item.row.user_id for item in rows}
-        )
+        self._start(self._embed(self._embedder, rows), {item.row.user_id for item in rows})
 
     async def top_up(self, user_id: str) -> None:
         """Embed a few of a user's pending rows in the background, in one job per user."""
@@ -96,37 +93,35 @@ class VectorWriter:
         """Embed every row that has no vector of this model; can be interrupted and resumed."""
         if self._embedder is None:
             raise EmbedderFailed("no embedder is configured", hint="Set MEMRECALL_EMBEDDER")
-        vectors = self._store.vectors(self._embedder.model)
         total = 0
-        while count := await self._embed_batch(vectors, self._embedder, BATCH, None):
+        while count := await self._embed_batch(self._embedder, BATCH):
             total += count
             progress(count)
         return total
 
-    def _delay(self, vectors: VectorStore, embedder: Embedder, rows: Sequence[PendingText]) -> None:
+    def _delay(self, embedder: Embedder, rows: Sequence[PendingText]) -> None:
         """Collect the rows of several turns: a transaction costs more than its rows."""
         users = {item.row.user_id for item in rows}
         if not self._delayed:
             self._hurry.clear()
             self._delayed_users = users
-            self._start(self._embed_delayed(vectors, embedder), users)
+            self._start(self._embed_delayed(embedder), users)
         self._delayed_users |= users
         self._delayed += rows
 
-    async def _embed_delayed(self, vectors: VectorStore, embedder: Embedder) -> None:
+    async def _embed_delayed(self, embedder: Embedder) -> None:
         with suppress(TimeoutError):
             await asyncio.wait_for(self._hurry.wait(), _DELAY)
         rows, self._delayed = self._delayed, []
-        await self._embed(vectors, embedder, rows)
+        await self._embed(embedder, rows)
 
     def _start(self, work: "asyncio._CoroutineLike[None]", users: set[str]) -> None:
         job = asyncio.create_task(work)
         self._jobs[job] = users
         job.add_done_callback(self._jobs.pop)
 
-    async def _embed(
-        self, vectors: VectorStore, embedder: Embedder, rows: list[PendingText]
-    ) -> None:
+    async def _embed(self, embedder: Embedder, rows: Sequence[PendingText]) -> None:
+        vectors = self._store.vectors(embedder.model)
         remaining = len(rows)
         try:
             for start in range(0, len(rows), BATCH):
@@ -137,18 +132,15 @@ class VectorWriter:
                 positions = {text: at for at, text in enumerate(texts)}
                 stale = await vectors.write(part, matrix[[positions[item.text] for item in part]])
                 remaining -= len(part)
-                self._report(len(part))
+                self._remaining -= len(part)
+                for advance in self._observers:
+                    advance(len(part))
                 for user_id in sorted({row.user_id for row in stale}):
                     await self._embed_user(user_id, TOP_UP)
         except (EmbedderFailed, StorageError) as error:
             self._note_failure(error)
         finally:
             self._remaining -= remaining  # Rows that failed are no longer in progress.
-
-    def _report(self, count: int) -> None:
-        self._remaining -= count
-        for advance in self._observers:
-            advance(count)
 
     async def _top_up(self, user_id: str) -> None:
         try:
@@ -165,15 +157,13 @@ class VectorWriter:
             return 0
         try:
             await self.prepare()
-            vectors = self._store.vectors(self._embedder.model)
-            return await self._embed_batch(vectors, self._embedder, limit, user_id)
+            return await self._embed_batch(self._embedder, limit, user_id)
         except (EmbedderFailed, StorageError) as error:
             self._note_failure(error)
             return 0
 
-    async def _embed_batch(
-        self, vectors: VectorStore, embedder: Embedder, limit: int, user_id: str | None
-    ) -> int:
+    async def _embed_batch(self, embedder: Embedder, limit: int, user_id: str | None = None) -> int:
+        vectors = self._store.vectors(embedder.model)
         pending = await vectors.pending(limit, user_id)
         if pending:
             matrix = await embedder.embed([item.text for item in pending])

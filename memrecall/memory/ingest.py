@@ -25,7 +25,6 @@ from memrecall.store import (
     PlanOutcome,
     PlanStep,
     RowKey,
-    ScopedMessage,
     read_filter,
 )
 from memrecall.types import (
@@ -98,9 +97,8 @@ class Ingestor:
             return StoredMessages(written.ids, written.stored)
         await self._library.vectors.prepare()
         memories = [_message_memory(message, addition.fields) for message in addition.messages]
-        written, keys = await self._library.store.write_turn(
-            [ScopedMessage(scope, message) for message in addition.messages], memories, actor=ACTOR
-        )
+        changes = self._library.store.changes(scope)
+        written, keys = await changes.write_turn(addition.messages, memories, actor=ACTOR)
         outcomes: list[PlanOutcome] = []
         rows: list[PendingText] = []
         for message, name, key in zip(addition.messages, written.ids, keys, strict=True):
@@ -219,7 +217,7 @@ class Ingestor:
         for fact in facts:
             if fact.field is not None:
                 same_field = read_filter({"subject": fact.subject, "field": fact.field})
-                page = await store.memory_list(scope).page(
+                page = await store.memories(scope).page(
                     MemoryQuery(same_field), limit=_RELATED_PER_FACT
                 )
                 related |= {record.memory_key: _to_known(record) for record in page.items}

@@ -19,7 +19,7 @@ class UserInfo:
     """The profile of a user, each field with its evidence."""
 
     def __init__(self, library: Library, scope: Scope) -> None:
-        self._listing = library.store.memory_list(scope)
+        self._listing = library.store.memories(scope)
 
     async def profile(self, subject: str = USER) -> dict[str, list[dict[str, Any]]]:
         """Return the current values of each profile field, latest first, with their sources."""
@@ -102,7 +102,7 @@ class Experience:
         filters: dict[str, Any] = {"memory_type": EXPERIENCE}
         if success is not None:
             filters["metadata.success"] = success
-        listing = self._library.store.memory_list(self._scope)
+        listing = self._library.store.memories(self._scope)
         page = await listing.page(MemoryQuery(read_filter(filters)), limit=_LIMIT)
         return [memory_item(record) for record in page.items]
 

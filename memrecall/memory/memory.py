@@ -171,7 +171,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         """Return a memory's change history, oldest first, deleted memories included."""
         store = (await self._open()).library.store
         scope = await self._scope_of(store, memory_id, user_id)
-        revisions = await store.history(scope, memory_id)
+        revisions = await store.memories(scope).history(memory_id)
         return HistoryResult(revision_item(revision) for revision in revisions)
 
     async def delete(self, memory_id: str, *, user_id: str | None = None) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class AsyncMemory(SessionsMixin, RetentionMixin):
         store = (await self._open()).library.store
         matches = deleted = users = 0
         async for owner in self._scopes(store, scope, user_id):
-            keys = await store.memory_list(owner).keys(query)
+            keys = await store.memories(owner).keys(query)
             users += bool(keys)
             matches += len(keys)
             if keys and not dry_run:

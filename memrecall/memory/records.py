@@ -184,7 +184,7 @@ async def list_memories(
     store: Store, scope: Scope, query: MemoryQuery, limit: int, cursor: str | None
 ) -> SearchResults:
     """Return a page of memories, newest first."""
-    page = await store.memory_list(scope).page(query, limit=limit, cursor=cursor)
+    page = await store.memories(scope).page(query, limit=limit, cursor=cursor)
     items = [memory_item(record) for record in page.items]
     return SearchResults(results=items, next_cursor=page.next_cursor)
 

@@ -115,7 +115,7 @@ async def _iterate_memories(store: Store, scope: Scope) -> AsyncIterator[MemoryR
     """Yield every memory that is not deleted, superseded ones included."""
     cursor: str | None = None
     while True:
-        page = await store.memory_list(scope).page(
+        page = await store.memories(scope).page(
             MemoryQuery(superseded=True), limit=_PAGE, cursor=cursor
         )
         for record in page.items:

@@ -48,7 +48,7 @@ class RecallTimes:
         now = datetime.now(UTC)
         for user_id, keys in pending.items():
             try:
-                await self._store.memory_list(Scope(user_id)).mark_recalled(sorted(keys), now)
+                await self._store.memories(Scope(user_id)).mark_recalled(sorted(keys), now)
             except StorageError as error:
                 _log.warning("the times of the last recall were not stored: %s", error)
 
@@ -105,7 +105,7 @@ async def _build_request(library: Library, scope: Scope, search: MemorySearch) -
     if not search.filters:
         return request
     query = MemoryQuery(read_filter(search.filters), search.session_id, search.as_of)
-    keys = await library.store.memory_list(scope).keys(query)
+    keys = await library.store.memories(scope).keys(query)
     return replace(request, only=frozenset(keys))
 
 

@@ -4,22 +4,25 @@ from memrecall.store.counters import CounterRow, Counters
 from memrecall.store.database.cursors import open_cursor, seal_cursor
 from memrecall.store.database.locks import require_enabled
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, RowChanges, UserVersion
-from memrecall.store.graph.protocol import GRAPH_TABLES, GraphDB, ScopedGraph, StoreGraphs
-from memrecall.store.graph.relations import (
+from memrecall.store.graph import (
+    GRAPH_TABLES,
+    GraphDB,
     NewRelation,
+    ScopedGraph,
     StoredEntity,
     StoredRelation,
+    StoreGraphs,
     fold_name,
     fold_text,
 )
-from memrecall.store.keys import Grant, Key, KeyList, Keys
+from memrecall.store.keys import Grant, Key, Keys
 from memrecall.store.knowledge import KnowledgeEntry, NewKnowledge
 from memrecall.store.memories.changes import PlanOutcome, PlanStep
 from memrecall.store.memories.filters import Filter, matches, read_filter
-from memrecall.store.memories.records import MemoryQuery, StoredMemoryPage
+from memrecall.store.memories.records import MemoryQuery
 from memrecall.store.memories.revisions import EDITABLE_FIELDS, Revision
 from memrecall.store.messages.records import ScopedMessage, WriteResult
-from memrecall.store.messages.timeline import MessageFilter, StoredMessagePage, Timeline
+from memrecall.store.messages.timeline import MessageFilter, Timeline
 from memrecall.store.owners import ErasureReport, OwnerList
 from memrecall.store.sessions import Checkpoint, StoredSummary
 from memrecall.store.store import Store
@@ -28,7 +31,6 @@ from memrecall.store.traces import (
     BODY_BYTES,
     NewTrace,
     StoredTrace,
-    TracePage,
     Traces,
     TraceSummary,
     measure_body,
@@ -36,8 +38,6 @@ from memrecall.store.traces import (
 from memrecall.store.transfer import FORMAT, table_of
 from memrecall.store.vectors import (
     VECTOR_DTYPE,
-    KnowledgeVectors,
-    PendingEntry,
     PendingText,
     RowKey,
     VectorStore,
@@ -58,18 +58,15 @@ __all__ = [
     "Grant",
     "GraphDB",
     "Key",
-    "KeyList",
     "Keys",
     "KnowledgeEntry",
     "KnowledgeFeed",
-    "KnowledgeVectors",
     "MemoryQuery",
     "MessageFilter",
     "NewKnowledge",
     "NewRelation",
     "NewTrace",
     "OwnerList",
-    "PendingEntry",
     "PendingText",
     "PlanOutcome",
     "PlanStep",
@@ -81,13 +78,10 @@ __all__ = [
     "Store",
     "StoreGraphs",
     "StoredEntity",
-    "StoredMemoryPage",
-    "StoredMessagePage",
     "StoredRelation",
     "StoredSummary",
     "StoredTrace",
     "Timeline",
-    "TracePage",
     "TraceSummary",
     "Traces",
     "UserVersion",

@@ -36,9 +36,9 @@ class RowChanges:
     """The rows changed in one range of numbers; up to `through` nothing is missing."""
 
     through: int
-    messages: list[Any]
-    memories: list[Any]
-    vectors: list[Any]
+    messages: list[Any] = field(default_factory=list)
+    memories: list[Any] = field(default_factory=list)
+    vectors: list[Any] = field(default_factory=list)
     knowledge: list[Any] = field(default_factory=list)  # of an agent; a user has none
 
 
@@ -129,10 +129,12 @@ class _Feed:
     """What the feeds of users and of agents have in common."""
 
     _version: Select[Any]
+    _owner_prefix = ""
 
     def __init__(self, database: Database, owner_id: str) -> None:
         self._database = database
         self._owner_id = owner_id
+        self.owner = self._owner_prefix + owner_id
 
     async def version(self) -> UserVersion | None:
         """Return the state of the data; None for an unknown owner."""
@@ -158,10 +160,6 @@ class ChangeFeed(_Feed):
     """The changes of one user."""
 
     _version = _USER_VERSION
-
-    def __init__(self, database: Database, user_id: str) -> None:
-        super().__init__(database, user_id)
-        self.owner = user_id
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Return whether the row of that key has that change number or a later one."""
@@ -195,10 +193,7 @@ class KnowledgeFeed(_Feed):
     """The changes of one agent's knowledge, which the index treats as one more owner's rows."""
 
     _version = _KNOWLEDGE_VERSION
-
-    def __init__(self, database: Database, agent_id: str) -> None:
-        super().__init__(database, agent_id)
-        self.owner = f"\0agent {agent_id}"  # no user's id contains a NUL
+    _owner_prefix = "\0agent "  # no user's id contains a NUL
 
     async def has(self, kind: str, key: str, change_no: int) -> bool:
         """Return whether the entry of that key has that change number or a later one."""
@@ -214,8 +209,6 @@ class KnowledgeFeed(_Feed):
             async for part in parts:
                 yield RowChanges(
                     through=part.through,
-                    messages=[],
-                    memories=[],
                     vectors=[] if model is None else await part.fetch(of_model, knowledge),
                     knowledge=await part.fetch(select(*_ENTRY), knowledge),
                 )

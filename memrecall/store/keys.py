@@ -9,7 +9,7 @@ import hashlib
 import hmac
 import re
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -88,17 +88,9 @@ class Key:
 
     def as_dict(self) -> dict[str, Any]:
         """Return what an operator may see of the key."""
-        return {
-            "key_id": self.key_id,
-            "name": self.name,
-            "users": None if self.users is None else sorted(self.users),
-            "agent_id": self.agent_id,
-            "read_only": self.read_only,
-            "permissions": sorted(self.permissions),
-            "created_at": self.created_at,
-            "expires_at": self.expires_at,
-            "revoked_at": self.revoked_at,
-        }
+        fields = {name: getattr(self, name) for name in self.__slots__ if name != "secret_hash"}
+        users = None if self.users is None else sorted(self.users)
+        return {**fields, "users": users, "permissions": sorted(self.permissions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +112,11 @@ class Keys:
     ) -> tuple[Key, str]:
         """Create a key; return it and its text, which cannot be read again."""
         now = datetime.now(UTC)
-        _check_name(name)
+        check_text("the name", name)
+        if len(name) > NAME_LENGTH:
+            raise InvalidArgument(
+                f"the name has {len(name)} characters", hint=f"Use at most {NAME_LENGTH}"
+            )
         if expires_at is not None and expires_at <= now:
             raise InvalidArgument(
                 f"a key until {expires_at} would have expired already", hint="Name a later time"
@@ -226,32 +222,11 @@ def _to_key(rows: Sequence[Row[Any]]) -> Key:
     """Return a key from its rows, one for each user."""
     first = rows[0]
     users = frozenset(row.user_id for row in rows if row.user_id is not None)
-    return Key(
-        key_id=first.key_id,
-        name=first.name,
-        users=None if first.all_users else users,
-        agent_id=first.agent_id,
-        read_only=first.read_only,
-        permissions=_read_permissions(first.permissions),
-        created_at=first.created_at,
-        expires_at=first.expires_at,
-        revoked_at=first.revoked_at,
-        secret_hash=first.secret_hash,
-    )
-
-
-def _read_permissions(names: Iterable[str]) -> frozenset[Permission]:
-    """Return the permissions that this version knows; a newer one may have granted more."""
-    return frozenset(Permission(name) for name in names if name in list(Permission))
+    # A newer version may have granted permissions that this one does not know.
+    known = frozenset(Permission(name) for name in first.permissions if name in list(Permission))
+    fields = {name: first._mapping[name] for name in Key.__slots__ if name != "users"}
+    return Key(**{**fields, "users": None if first.all_users else users, "permissions": known})
 
 
 def _hash(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
-
-
-def _check_name(name: str) -> None:
-    check_text("the name", name)
-    if len(name) > NAME_LENGTH:
-        raise InvalidArgument(
-            f"the name has {len(name)} characters", hint=f"Use at most {NAME_LENGTH}"
-        )

@@ -63,8 +63,9 @@ class NewKnowledge:
         tags = [_check_tag(tag) for tag in self.tags]
         if len(tags) > MAX_TAGS:
             raise InvalidArgument(f"{len(tags)} tags are too many", hint=f"Use up to {MAX_TAGS}")
+        new_key = KEY_PREFIX + new_id("").removeprefix("_")
         return {
-            "knowledge_key": _new_key() if self.key is None else check_id("key", self.key),
+            "knowledge_key": new_key if self.key is None else check_id("key", self.key),
             "content": content,
             "summary": summary,
             "tags": tags,
@@ -273,10 +274,6 @@ async def take_change_numbers(connection: AsyncConnection, agent_id: str, count:
     statement = update(knowledge_bases).where(knowledge_bases.c.agent_id == agent_id)
     await connection.execute(statement.values(version=version + count))
     return range(version + 1, version + count + 1)
-
-
-def _new_key() -> str:
-    return KEY_PREFIX + new_id("").removeprefix("_")
 
 
 def _check_tag(tag: str) -> str:

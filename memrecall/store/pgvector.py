@@ -41,24 +41,20 @@ _CREATE_EXTENSION: Any = DDL(  # type: ignore[no-untyped-call]
 _NO_SEPARATOR = cast(literal(b""), LargeBinary)
 
 
-class _Half(UserDefinedType[Any]):
-    """pgvector's vector of 16-bit floats."""
+class _Vector(UserDefinedType[Any]):
+    """A type of the extension."""
 
     cache_ok = True
 
-    def get_col_spec(self, **_: Any) -> str:
-        return "halfvec"
-
-
-class _Single(UserDefinedType[Any]):
-    """pgvector's vector of 32-bit floats, in which products are as exact as in memory."""
-
-    cache_ok = True
+    def __init__(self, name: str) -> None:
+        self.name = name
 
     def get_col_spec(self, **_: Any) -> str:
-        return "vector"
+        return self.name
 
 
+_HALF = _Vector("halfvec")  # 16-bit floats
+_SINGLE = _Vector("vector")  # 32-bit floats, in which products are as exact as in memory
 # Not among the store's tables: derived, and only on PostgreSQL where a setting asks for it.
 _metadata = MetaData()
 far_vectors = Table(
@@ -68,7 +64,7 @@ far_vectors = Table(
     Column("kind", String(20), nullable=False),
     Column("key", id_type(), nullable=False),
     Column("change_no", BigInteger, nullable=False),
-    Column("embedding", _Half(), nullable=False),
+    Column("embedding", _HALF, nullable=False),
     PrimaryKeyConstraint("user_id", "kind", "key"),
 )
 far_marks = Table(
@@ -105,9 +101,9 @@ class PgVectors:
         self, user_id: str, query: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Return the change numbers of a user's vectors, and their products with a query."""
-        vector = cast(bindparam("query", type_=ARRAY(REAL)), _Single())
+        vector = cast(bindparam("query", type_=ARRAY(REAL)), _SINGLE)
         # The operator returns the negative product.
-        product = -cast(far_vectors.c.embedding, _Single()).op("<#>")(vector)
+        product = -cast(far_vectors.c.embedding, _SINGLE).op("<#>")(vector)
         numbers_packed = func.int8send(far_vectors.c.change_no)
         products_packed = func.float4send(cast(product, REAL))
         # As two strings of bytes: a row for each vector would take ten times as long to read.
@@ -182,7 +178,7 @@ async def _store(
 
 def _upsert() -> Any:
     names = ("user_id", "kind", "key", "change_no")
-    numbers = cast(bindparam("numbers", type_=ARRAY(REAL)), _Half())
+    numbers = cast(bindparam("numbers", type_=ARRAY(REAL)), _HALF)
     statement = insert(far_vectors).values(
         {**{name: bindparam(name) for name in names}, "embedding": numbers}
     )

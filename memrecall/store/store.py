@@ -1,8 +1,7 @@
 """The store: one open database, and the objects that read and write it for a scope."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from sqlalchemy import func, select
@@ -26,18 +25,13 @@ from memrecall.store.database.tables import (
     vectors,
 )
 from memrecall.store.feed import ChangeFeed, KnowledgeFeed, UserVersion
-from memrecall.store.graph.relations import Graph
+from memrecall.store.graph import Graph
 from memrecall.store.keys import Keys
 from memrecall.store.knowledge import Knowledge
 from memrecall.store.memories.changes import (
     MemoryChanges,
-    PlanOutcome,
-    PlanStep,
-    apply_plan,
-    write_turn,
 )
-from memrecall.store.memories.records import Memories, MemoryList
-from memrecall.store.memories.revisions import Revision, read_history
+from memrecall.store.memories.records import Memories
 from memrecall.store.messages.records import ScopedMessage, WriteResult, write_messages
 from memrecall.store.messages.timeline import Timeline
 from memrecall.store.owners import Owners
@@ -48,7 +42,6 @@ from memrecall.store.traces import Traces
 from memrecall.store.transfer import export_user, import_user
 from memrecall.store.vectors import KnowledgeVectors, VectorStore
 from memrecall.text import TEXT_VERSION
-from memrecall.types import NewMemory, Origin
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +58,9 @@ class Store:
     """An open database with the current schema, as `Store.open` returns it."""
 
     def __init__(self, database: Database, facts: StoreFacts) -> None:
-        self._database = database
+        self.database = database
+        self.location = database.location  # the path or URL, without its password
+        self.file = database.file  # of a SQLite database; None for a server
         self.facts = facts
         self.owners = Owners(database)
         self.keys = Keys(database)
@@ -81,11 +76,11 @@ class Store:
         lock_timeout: float = 10.0,
     ) -> "Store":
         """Open a database and upgrade its schema."""
-        database = Database.connect(
+        database = Database(
             location, create=create, durability=durability, lock_timeout=lock_timeout
         )
         try:
-            await database.prepare(lock_timeout)
+            await database.prepare()
             await upgrade(database)
             facts = await _read_facts(database)
         except BaseException:
@@ -95,7 +90,7 @@ class Store:
 
     async def close(self) -> None:
         """Close the database."""
-        await self._database.close()
+        await self.database.close()
 
     async def __aenter__(self) -> "Store":
         return self
@@ -103,108 +98,69 @@ class Store:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    @property
-    def location(self) -> str:
-        """The path or URL of the database, without its password."""
-        return self._database.location
-
-    @property
-    def file(self) -> Path | None:
-        """The file of a SQLite database; None for a server."""
-        return self._database.file
-
-    @property
-    def database(self) -> Database:
-        """The database itself, for code of this package."""
-        return self._database
-
     def timeline(self, scope: Scope) -> Timeline:
         """Return the messages of a scope."""
-        return Timeline(self._database, scope, self.facts.cursor_secret)
+        return Timeline(self.database, scope, self.facts.cursor_secret)
 
     def memories(self, scope: Scope) -> Memories:
-        """Return the memories of a scope, to add and to get."""
-        return Memories(self._database, scope)
+        """Return the memories of a scope."""
+        return Memories(self.database, scope, self.facts.cursor_secret)
 
     def changes(self, scope: Scope) -> MemoryChanges:
         """Return the ways to change the memories of a scope."""
-        return MemoryChanges(self._database, scope)
-
-    async def apply_plan(
-        self, scope: Scope, steps: Sequence[PlanStep], *, actor: str
-    ) -> list[PlanOutcome]:
-        """Apply the steps that extraction decided on, all or none."""
-        return await apply_plan(self._database, scope, steps, actor)
-
-    async def write_turn(
-        self,
-        entries: Sequence[ScopedMessage],
-        memories: Sequence[tuple[NewMemory, Origin] | None],
-        *,
-        actor: str,
-    ) -> tuple[WriteResult, list[str | None]]:
-        """Store messages of one scope and the memory made from each, all or nothing."""
-        return await write_turn(self._database, entries, memories, actor)
-
-    def memory_list(self, scope: Scope) -> MemoryList:
-        """Return the memories of a scope, to list and to count."""
-        return MemoryList(self._database, scope, self.facts.cursor_secret)
-
-    async def history(self, scope: Scope, memory_key: str) -> list[Revision]:
-        """Return a memory's change history, oldest first, deleted memories included."""
-        return await read_history(self._database, scope, memory_key)
+        return MemoryChanges(self.database, scope)
 
     def graph(self, scope: Scope) -> Graph:
         """Return the knowledge graph of a scope."""
-        return Graph(self._database, scope)
+        return Graph(self.database, scope)
 
     def session_state(self, scope: Scope) -> SessionState:
         """Return the summaries and checkpoints of a scope's session."""
-        return SessionState(self._database, scope)
+        return SessionState(self.database, scope)
 
     def knowledge(self, scope: Scope) -> Knowledge:
         """Return the knowledge of a scope's agent, shared by its users."""
-        return Knowledge(self._database, scope)
+        return Knowledge(self.database, scope)
 
     def knowledge_feed(self, agent_id: str) -> KnowledgeFeed:
         """Return the changes of an agent's knowledge."""
-        return KnowledgeFeed(self._database, agent_id)
+        return KnowledgeFeed(self.database, agent_id)
 
     def knowledge_vectors(self, model: str) -> KnowledgeVectors:
         """Return the vectors that a model made of knowledge."""
-        return KnowledgeVectors(self._database, model)
+        return KnowledgeVectors(self.database, model)
 
     async def find_owners(self, memory_key: str) -> list[tuple[str, str]]:
         """Return user and agent of the memories of a key, for trusted code without a user."""
         statement = select(memories.c.user_id, memories.c.agent_id)
-        rows = await self._database.fetch(statement.where(memories.c.memory_key == memory_key))
+        rows = await self.database.fetch(statement.where(memories.c.memory_key == memory_key))
         return [(row.user_id, row.agent_id) for row in rows]
 
     def export_user(self, user_id: str) -> AsyncGenerator[dict[str, Any], None]:
         """Yield everything of a user as JSON objects that `import_user` accepts."""
-        return export_user(self._database, user_id)
+        return export_user(self.database, user_id)
 
     async def import_user(
         self, user_id: str, records: Iterable[Mapping[str, Any]]
     ) -> dict[str, int]:
         """Store what `export_user` yielded, all or nothing."""
-        return await import_user(self._database, user_id, records)
+        return await import_user(self.database, user_id, records)
 
     def traces(self, scope: Scope) -> Traces:
         """Return the traces of a scope."""
-        return Traces(self._database, scope, self.facts.cursor_secret)
+        return Traces(self.database, scope, self.facts.cursor_secret)
 
     def feed(self, user_id: str) -> ChangeFeed:
         """Return the changes of a user."""
-        return ChangeFeed(self._database, user_id)
+        return ChangeFeed(self.database, user_id)
 
     def vectors(self, model: str) -> VectorStore:
         """Return the vectors of a model."""
-        return VectorStore(self._database, model)
+        return VectorStore(self.database, model)
 
     def pgvector(self) -> PgVectors:
         """Return the vectors in pgvector; InvalidArgument unless this is PostgreSQL."""
-        return PgVectors(self._database)
+        return PgVectors(self.database)
 
     async def ensure_user(self, scope: Scope) -> None:
         """Create a scope's user and agent if they are new; refuse them if they are disabled."""
@@ -213,19 +169,19 @@ class Store:
             locks = await lock_scopes(connection, [scope], with_sessions=False)
             await locks.save(connection)
 
-        await self._database.transact(work)
+        await self.database.transact(work)
 
     async def write_messages(self, entries: list[ScopedMessage]) -> WriteResult:
         """Store messages of any scopes, all or nothing, for trusted imports."""
-        return await write_messages(self._database, entries)
+        return await write_messages(self.database, entries)
 
     def rebuild_search_text(self) -> AsyncIterator[int]:
         """Rewrite the search text of all rows; yield the number of rows of each batch."""
-        return rebuild_search_text(self._database)
+        return rebuild_search_text(self.database)
 
     async def schema_version(self) -> int:
         """Return the version of the schema."""
-        async with self._database.read() as connection:
+        async with self.database.read() as connection:
             return await schema_version(connection)
 
     async def require_active(self, version: UserVersion, scope: Scope) -> None:
@@ -234,7 +190,7 @@ class Store:
         if scope.agent_id is None:
             return
         statement = select(agents.c.status).where(agents.c.agent_id == scope.agent_id)
-        for row in await self._database.fetch(statement):
+        for row in await self.database.fetch(statement):
             require_enabled("agent", scope.agent_id, row.status)
 
     async def count(self, user_id: str | None = None) -> dict[str, int]:
@@ -243,7 +199,7 @@ class Store:
         tables = [sessions, messages, memories, vectors, traces]
         if user_id is None:
             tables = [agents, users, *tables]
-        async with self._database.autocommit() as connection:
+        async with self.database.autocommit() as connection:
             for table in tables:
                 statement = select(func.count()).select_from(table)
                 if user_id is not None:

@@ -1,6 +1,6 @@
 """The text of stored rows: its limit, what is embedded of it and what finds it."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -40,18 +40,22 @@ def make_search_text(text: str) -> str:
     return analyze(text).to_search_text()
 
 
-def memory_search_text(summary: str, content: str, keywords: Iterable[str]) -> str:
-    """Return the search text of a memory: its summary, its content and its keywords."""
-    return make_search_text("\n".join((summary, content, "\n".join(keywords))))
+def memory_search_text(row: Mapping[Any, Any]) -> str:
+    """Return the search text of a memory's row: its summary, its content and its keywords."""
+    keywords = "\n".join(keyword["keyword"] for keyword in row["keywords"])
+    return make_search_text("\n".join((row["summary"], row["content"], keywords)))
 
 
 async def rebuild_search_text(database: Database) -> AsyncIterator[int]:
     """Rewrite the search text of every row; yield the number of rows of each transaction."""
-    for table, search_text in (
-        (messages, _search_text_of_message),
-        (memories, _search_text_of_memory),
-        (knowledge, _search_text_of_knowledge),
-    ):
+    makers: dict[Table, Callable[[Any], str]] = {
+        messages: lambda row: make_search_text(row["content"]),
+        memories: memory_search_text,
+        knowledge: lambda row: make_search_text(
+            knowledge_text(row["summary"], row["content"], row["tags"])
+        ),
+    }
+    for table, search_text in makers.items():
         last: tuple[str, str] | None = ("", "")
         while last is not None:
             work = partial(_rebuild_batch, table=table, search_text=search_text, after=last)
@@ -79,19 +83,6 @@ async def _rebuild_batch(
     matching = (owner == bindparam("of_owner"), key == bindparam("of_key"))
     await connection.execute(update(table).where(*matching), changed)
     return len(rows), (rows[-1][owner.name], rows[-1][key.name])
-
-
-def _search_text_of_message(row: Any) -> str:
-    return make_search_text(row["content"])
-
-
-def _search_text_of_memory(row: Any) -> str:
-    keywords = (keyword["keyword"] for keyword in row["keywords"])
-    return memory_search_text(row["summary"], row["content"], keywords)
-
-
-def _search_text_of_knowledge(row: Any) -> str:
-    return make_search_text(knowledge_text(row["summary"], row["content"], row["tags"]))
 
 
 async def _finish(connection: AsyncConnection) -> None:

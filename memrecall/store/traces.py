@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -11,15 +12,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Conflict, InvalidArgument, NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import agent_of, lock_existing_user
-from memrecall.store.database.statements import (
-    come_after,
-    filter_scope,
-    new_id,
-    require_limit,
-)
+from memrecall.store.database.statements import come_after, filter_scope, new_id, require_limit
 from memrecall.store.database.tables import traces
 from memrecall.types import Content, Id, JsonObject, Label, Moment, parse_time
 
@@ -77,14 +73,6 @@ class StoredTrace(TraceSummary):
     body: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TracePage:
-    """A page of traces, and the cursor of the next page if there is one."""
-
-    items: tuple[TraceSummary, ...]
-    next_cursor: str | None = None
-
-
 class Traces:
     """The traces of one scope."""
 
@@ -124,7 +112,9 @@ class Traces:
             raise NotFound(f"there is no trace {trace_id!r}", hint="Check the id and the user")
         return StoredTrace(**rows[0]._mapping)
 
-    async def page(self, limit: int = PAGE_SIZE, cursor: str | None = None) -> TracePage:
+    async def page(
+        self, limit: int = PAGE_SIZE, cursor: str | None = None
+    ) -> StoredPage[TraceSummary]:
         """Return a page of summaries, latest first."""
         require_limit("limit", limit, LARGEST_PAGE)
         statement = self._filter(select(*_SUMMARY))
@@ -132,13 +122,9 @@ class Traces:
         if cursor is not None:
             created_at, trace_id = open_cursor(self._secret, binding, cursor)
             statement = statement.where(come_after(*_ORDER, parse_time(created_at), trace_id))
-        # One row more than the page has shows whether there is a next page.
         summaries = await self._fetch_latest(statement, limit + 1)
-        items = tuple(summaries[:limit])
-        if len(summaries) <= limit:
-            return TracePage(items)
-        last = [items[-1].created_at.isoformat(), items[-1].trace_id]
-        return TracePage(items, seal_cursor(self._secret, binding, last))
+        key_of = attrgetter("created_at", "trace_id")
+        return make_page(summaries, limit, self._secret, binding, key_of)
 
     async def since(self, moment: datetime, limit: int) -> list[TraceSummary]:
         """Return the recalls since a moment, latest first."""

@@ -54,6 +54,7 @@ class VectorStore:
     def __init__(self, database: Database, model: str) -> None:
         self._database = database
         self.model = model
+        self._meta = {"name": _MODEL_NAME, "value": model}
 
     async def check_model(self) -> None:
         """Raise EmbeddingModelMismatch if another model made the database's vectors."""
@@ -67,20 +68,12 @@ class VectorStore:
 
     async def ensure_model(self) -> None:
         """Make this the model of a database that has none; refuse another model."""
-        await self._database.transact(self._insert_model)
+        await self._database.transact(lambda c: insert_missing(c, meta, [self._meta]))
         await self.check_model()
 
     async def set_model(self) -> None:
         """Make this the database's model; vectors of others count as missing."""
-        await self._database.transact(self._set_model)
-
-    async def _insert_model(self, connection: AsyncConnection) -> None:
-        await insert_missing(connection, meta, [{"name": _MODEL_NAME, "value": self.model}])
-
-    async def _set_model(self, connection: AsyncConnection) -> None:
-        await self._insert_model(connection)
-        statement = update(meta).where(meta.c.name == _MODEL_NAME)
-        await connection.execute(statement.values(value=self.model))
+        await self._database.transact(lambda c: c.execute(upsert(c, meta, ["value"]), self._meta))
 
     async def write(self, items: Sequence[PendingText], matrix: Matrix) -> list[RowKey]:
         """Store a vector for each row that still has the text it was made from.
@@ -95,7 +88,9 @@ class VectorStore:
         self, connection: AsyncConnection, items: Sequence[PendingText], matrix: Matrix
     ) -> list[RowKey]:
         users = await lock_users(connection, {item.row.user_id for item in items})
-        locks = Locks(datetime.now(UTC), {name: user.version for name, user in users.items()}, {})
+        locks = Locks(
+            datetime.now(UTC), {name: user["version"] for name, user in users.items()}, {}
+        )
         # A row may have been erased or changed while it was being embedded.
         current = await _current_texts(connection, [item.row for item in items])
         packed = matrix.astype(VECTOR_DTYPE)

@@ -9,7 +9,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ PRIVATE = 0o700
 _LOCK_FILE = ".lock"
 _TRASH_PREFIX = ".trash-"
 _RETRY_SECONDS = 0.02
+_OPEN_LOCK = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Without O_NONBLOCK, opening a named pipe would wait for its other end.
 _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -39,21 +40,6 @@ _OPEN_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 class FolderBusy(StorageBusy):
     """Another process holds a lock of the folder."""
-
-
-@contextmanager
-def lock_folder(folder: int, *, exclusive: bool) -> Iterator[None]:
-    """Hold the lock of an open folder; FolderBusy if another process has it."""
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    file = os.open(_LOCK_FILE, flags, 0o600, dir_fd=folder)
-    try:
-        try:
-            fcntl.flock(file, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise FolderBusy("the workspaces are in use", hint="Try again") from None
-        yield
-    finally:
-        os.close(file)  # this releases the lock
 
 
 async def retry_while_busy(work: Callable[[], Result], seconds: float) -> Result:
@@ -143,12 +129,12 @@ class Workspaces:
         """Remove a workspace with its content; NotFound if the task has none."""
         check_task_id(task_id)
         with self.lock() as root:
-            if not _is_folder(root, task_id):
+            if task_id not in list_tasks(root):
                 raise NotFound(f"task {task_id!r} has no workspace", hint="Check the task id")
             # The rename removes it at once; deleting its files may take a while or be interrupted.
             trash = _TRASH_PREFIX + secrets.token_hex(8)
             os.rename(task_id, trash, src_dir_fd=root, dst_dir_fd=root)
-            remove_tree(root, trash)
+            shutil.rmtree(trash, dir_fd=root)
         return self.root / task_id
 
     def names(self) -> list[str]:
@@ -159,13 +145,17 @@ class Workspaces:
     @contextmanager
     def lock(self, *, exclusive: bool = False) -> Iterator[int]:
         """Open the root and lock it; errors of the system are raised as typed ones."""
-        with typed_os_errors(self.root):
+        mode = fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH
+        with typed_os_errors(self.root), ExitStack() as stack:
             root = os.open(self.root, _OPEN_FOLDER)
+            stack.callback(os.close, root)
+            file = os.open(_LOCK_FILE, _OPEN_LOCK, 0o600, dir_fd=root)
+            stack.callback(os.close, file)  # this releases the lock
             try:
-                with lock_folder(root, exclusive=exclusive):
-                    yield root
-            finally:
-                os.close(root)
+                fcntl.flock(file, mode | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise FolderBusy("the workspaces are in use", hint="Try again") from None
+            yield root
 
 
 def list_tasks(root: int) -> list[str]:
@@ -201,24 +191,12 @@ def read_regular(file: int, limit: int) -> bytes | None:
         return stream.read(limit)
 
 
-def remove_tree(root: int, name: str) -> None:
-    """Remove a directory with its content, without following links."""
-    shutil.rmtree(name, dir_fd=root)
-
-
 def clear_trash(root: int) -> None:
     """Finish the removals that were interrupted."""
     with os.scandir(root) as entries:
         names = [entry.name for entry in entries if entry.name.startswith(_TRASH_PREFIX)]
     for name in names:
-        remove_tree(root, name)
-
-
-def _is_folder(root: int, name: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
-    except FileNotFoundError:
-        return False
+        shutil.rmtree(name, dir_fd=root)
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, Step
 
 from ..waiting import LIMIT
-from .recall_helpers import ASKED, hand_off
+from .recall_helpers import REQUEST, hand_off
 
 
 class HeldClient(ScriptedClient):
@@ -26,7 +26,7 @@ class HeldClient(ScriptedClient):
 
     def __init__(self, *steps: Any, free: int = 0) -> None:
         super().__init__(steps)
-        self.asked = asyncio.Event()  # for an answer that it keeps back
+        self.called = asyncio.Event()  # for an answer that it keeps back
         self.released = asyncio.Event()
         self.stopped = False
         self._free = free
@@ -34,7 +34,7 @@ class HeldClient(ScriptedClient):
     async def _answer(self, request: Request) -> CreateResult:
         result = await super()._answer(request)
         if len(self.requests) > self._free:
-            self.asked.set()
+            self.called.set()
             try:
                 await self.released.wait()
             except asyncio.CancelledError:
@@ -43,16 +43,16 @@ class HeldClient(ScriptedClient):
         return result
 
 
-def user(text: str = ASKED, source: str = "user") -> UserMessage:
+def user(text: str = REQUEST, source: str = "user") -> UserMessage:
     """Return a message of a user."""
     return UserMessage(content=text, source=source)
 
 
-def hand_off_found(request: Request) -> Step:
+def hand_off_results(request: Request) -> Step:
     """Return a handoff of the results of the search before."""
     (result,) = [m for m in request.messages if isinstance(m, FunctionExecutionResultMessage)]
-    found = json.loads(result.content[0].content)["results"]
-    return hand_off(*(hit["memory_key"] for hit in found))
+    results = json.loads(result.content[0].content)["results"]
+    return hand_off(*(hit["memory_key"] for hit in results))
 
 
 def blocks(messages: Sequence[LLMMessage]) -> list[str]:
@@ -62,7 +62,7 @@ def blocks(messages: Sequence[LLMMessage]) -> list[str]:
 
 
 @asynccontextmanager
-async def at_once() -> AsyncIterator[None]:
+async def without_waiting() -> AsyncIterator[None]:
     """Fail if the block waits for something that it should have stopped."""
     async with asyncio.timeout(LIMIT):
         yield

@@ -1,4 +1,4 @@
-"""MemRecallAgent: alone, stopped halfway, and in the teams of AutoGen."""
+"""MemRecallAgent: single runs, cancellation, and AutoGen teams."""
 
 import asyncio
 import json
@@ -34,8 +34,8 @@ from memrecall.model.client import Request
 from memrecall.testing import ScriptedClient, call, calls, fail, say, think, wait
 
 from ..waiting import wait_until
-from .clients import HeldClient, at_once
-from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
+from .clients import HeldClient, without_waiting
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
 Said = BaseAgentEvent | BaseChatMessage
 
@@ -45,7 +45,7 @@ def agent_of(library: Library, *steps: Any, name: str = "recall") -> MemRecallAg
 
 
 def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
-    """The handoff that a run ended with, as data."""
+    """Return the handoff of a run."""
     messages = result.messages if isinstance(result, TaskResult) else result
     last = messages[-1]
     assert isinstance(last, StructuredMessage)
@@ -53,17 +53,17 @@ def handoff_of(result: TaskResult | Sequence[Said]) -> RecallHandoff:
     return last.content
 
 
-# Alone
+# Single runs
 
 
-async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library: Library) -> None:
+async def test_stream_yields_events_in_order_and_ends_with_the_handoff(library: Library) -> None:
     agent = agent_of(
         library,
         think("look for it", search()),
         calls(detail("a1"), detail("a2")),
         hand_off("a1"),
     )
-    items = [item async for item in agent.run_stream(task=ASKED)]
+    items = [item async for item in agent.run_stream(task=REQUEST)]
     task, *events, answer, result = items
 
     assert isinstance(task, TextMessage)
@@ -87,103 +87,111 @@ async def test_it_tells_what_happens_in_order_and_ends_with_the_handoff(library:
     assert handoff_of(result).relevant_memory_keys == ["a1"]
 
 
-async def test_a_failed_call_is_told_as_one(library: Library) -> None:
+async def test_failed_call_is_streamed_as_an_error(library: Library) -> None:
     agent = agent_of(library, call("no_such_tool"), search(), hand_off("a1"))
-    result = await agent.run(task=ASKED)
+    result = await agent.run(task=REQUEST)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert [event.content[0].is_error for event in executed] == [True, False, False]
 
 
 @on_both_engines
-async def test_it_works_without_a_model(library: Library) -> None:
-    result = await MemRecallAgent("recall", library, LIN).run(task=ASKED_ZH)
+async def test_agent_works_without_a_model(library: Library) -> None:
+    result = await MemRecallAgent("recall", library, LIN).run(task=REQUEST_ZH)
     assert result.messages[-1].metadata["stop_reason"] == "handoff"
     assert handoff_of(result).success
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert "端口 5433" in str(executed)
 
 
-async def test_a_response_carries_its_events(library: Library) -> None:
+async def test_response_contains_its_events(library: Library) -> None:
     agent = agent_of(library, search(), hand_off("a1"))
-    said = [TextMessage(content=ASKED, source="user")]
-    response = await agent.on_messages(said, CancellationToken())
+    messages = [TextMessage(content=REQUEST, source="user")]
+    response = await agent.on_messages(messages, CancellationToken())
     assert isinstance(response, Response)
     assert response.inner_messages is not None
     assert len(response.inner_messages) == 4
     assert handoff_of([response.chat_message]).confidence == 0.9
 
 
-async def test_the_handoff_survives_json(library: Library) -> None:
-    result = await agent_of(library, search(), hand_off("a1")).run(task=ASKED)
+async def test_handoff_round_trips_through_json(library: Library) -> None:
+    result = await agent_of(library, search(), hand_off("a1")).run(task=REQUEST)
     sent = json.loads(json.dumps(result.messages[-1].dump()))
     assert StructuredMessage[RecallHandoff].model_validate(sent) == result.messages[-1]
 
 
-async def test_the_caller_s_mistakes_are_raised(library: Library) -> None:
+async def test_invalid_input_raises(library: Library) -> None:
     with pytest.raises(InvalidArgument):
         await MemRecallAgent("recall", library, ANN).run(task=" ")
     await library.store.owners.set_user_enabled("ann", False)
     with pytest.raises(Disabled):
-        await MemRecallAgent("recall", library, ANN).run(task=ASKED)
+        await MemRecallAgent("recall", library, ANN).run(task=REQUEST)
 
 
-# It keeps nothing
+# No state between runs
 
 
-async def test_two_runs_give_equal_results(library: Library) -> None:
+async def test_repeated_runs_give_equal_results(library: Library) -> None:
     agent = MemRecallAgent("recall", library, ANN)
-    first = handoff_of(await agent.run(task=ASKED))
-    second = handoff_of(await agent.run(task=ASKED))
+    first = handoff_of(await agent.run(task=REQUEST))
+    second = handoff_of(await agent.run(task=REQUEST))
     await agent.on_reset(CancellationToken())
-    third = handoff_of(await agent.run(task=ASKED))
+    third = handoff_of(await agent.run(task=REQUEST))
     assert first == second == third
 
 
-async def test_a_run_sees_nothing_of_the_one_before(library: Library) -> None:
+async def test_runs_share_no_state(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1"), search("dinner"), hand_off("a3")])
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
-    await agent.run(task=ASKED)
+    await agent.run(task=REQUEST)
     second = handoff_of(await agent.run(task="Where did we have dinner last time?"))
     assert second.relevant_memory_keys == ["a3"]
-    assert ASKED not in str(client.requests[2].messages)
+    assert REQUEST not in str(client.requests[2].messages)
     assert len(client.requests[2].messages) == len(client.requests[0].messages)
     assert await agent.save_state() == await MemRecallAgent("recall", library, ANN).save_state()
 
 
 @pytest.mark.concurrent
 @on_both_engines
-async def test_recalls_at_once_on_one_instance_do_not_mix(library: Library) -> None:
-    asked = {ASKED: "a1", "Where did we have dinner last time?": "a3", "And the garden plan?": "a4"}
+async def test_concurrent_recalls_on_one_instance_do_not_mix(library: Library) -> None:
+    keys_by_request = {
+        REQUEST: "a1",
+        "Where did we have dinner last time?": "a3",
+        "And the garden plan?": "a4",
+    }
 
     def react(request: Request) -> Any:
-        """Play the recall agent for whichever question this conversation is about."""
+        """Answer for the question that the conversation is about."""
         texts = str(request.messages)
-        (question,) = (text for text in asked if text in texts)
+        (question,) = (text for text in keys_by_request if text in texts)
         searched = "FunctionExecutionResultMessage" in texts
-        step = hand_off(asked[question], search_summary=question) if searched else search(question)
+        step = (
+            hand_off(keys_by_request[question], search_summary=question)
+            if searched
+            else search(question)
+        )
         return wait(0.01, then=step)
 
-    client = ScriptedClient([[react] * 2 * len(asked) * 3])
+    client = ScriptedClient([[react] * 2 * len(keys_by_request) * 3])
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
-    questions = [*asked] * 3
+    questions = [*keys_by_request] * 3
     results = await asyncio.gather(*(agent.run(task=question) for question in questions))
     for question, result in zip(questions, results, strict=True):
         handed = handoff_of(result)
-        assert handed.relevant_memory_keys == [asked[question]]
+        assert handed.relevant_memory_keys == [keys_by_request[question]]
         assert handed.search_summary == question
         requests = [e for e in result.messages if isinstance(e, ToolCallRequestEvent)]
         assert len(requests) == 2
 
 
-# Stopping
+# Cancellation
 
 
 @pytest.mark.concurrent
-async def test_who_stops_to_listen_stops_the_recall(library: Library) -> None:
+async def test_closing_the_stream_stops_the_recall(library: Library) -> None:
     client = HeldClient(search(), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     before = asyncio.all_tasks()
-    async with at_once(), aclosing(agent.run_stream(task=ASKED)) as stream:
+    async with without_waiting(), aclosing(agent.run_stream(task=REQUEST)) as stream:
         async for item in stream:
             if isinstance(item, ToolCallExecutionEvent):
                 break
@@ -192,21 +200,21 @@ async def test_who_stops_to_listen_stops_the_recall(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_the_model_is_stopped_with_its_listener(library: Library) -> None:
+async def test_cancelled_stream_cancels_the_model_call(library: Library) -> None:
     slow = HeldClient(hand_off())
-    stream = stream_recall(Recaller(library, ANN, slow), ASKED)
-    async with at_once():
+    stream = stream_recall(Recaller(library, ANN, slow), REQUEST)
+    async with without_waiting():
         await anext(stream)
-        await slow.asked.wait()
+        await slow.called.wait()
         await stream.aclose()
     assert slow.stopped
 
 
 @pytest.mark.concurrent
-async def test_an_error_that_nobody_waited_for_is_not_left_behind(library: Library) -> None:
+async def test_error_after_closing_the_stream_is_retrieved(library: Library) -> None:
     before = asyncio.all_tasks()
     client = ScriptedClient([])  # asking it is an error
-    stream = stream_recall(Recaller(library, ANN, client), ASKED)
+    stream = stream_recall(Recaller(library, ANN, client), REQUEST)
     await anext(stream)
     await wait_until(lambda: not asyncio.all_tasks() - before)
     assert client.requests
@@ -214,13 +222,13 @@ async def test_an_error_that_nobody_waited_for_is_not_left_behind(library: Libra
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) -> None:
+async def test_cancelled_token_returns_a_cancelled_handoff(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     token = CancellationToken()
-    running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=token))
-    await slow.asked.wait()
-    async with at_once():
+    running = asyncio.ensure_future(agent.run(task=REQUEST, cancellation_token=token))
+    await slow.called.wait()
+    async with without_waiting():
         token.cancel()
         result = await running
     assert result.messages[-1].metadata["stop_reason"] == StopReason.CANCELLED
@@ -229,13 +237,13 @@ async def test_a_cancelled_token_gives_a_handoff_that_says_so(library: Library) 
 
 
 @pytest.mark.concurrent
-async def test_what_was_found_before_the_cancellation_is_handed_over(library: Library) -> None:
+async def test_cancelled_recall_hands_off_earlier_results(library: Library) -> None:
     client = HeldClient(search(min_relevance_score=0.5), hand_off("a1"), free=1)
     agent = MemRecallAgent("recall", library, ANN, model_client=client)
     token = CancellationToken()
-    async with at_once():
+    async with without_waiting():
         items = []
-        async for item in agent.run_stream(task=ASKED, cancellation_token=token):
+        async for item in agent.run_stream(task=REQUEST, cancellation_token=token):
             items.append(item)
             if isinstance(item, ToolCallExecutionEvent):
                 token.cancel()
@@ -249,8 +257,8 @@ async def test_what_was_found_before_the_cancellation_is_handed_over(library: Li
 async def test_token_cancelled_before_the_start_calls_no_model(library: Library) -> None:
     token = CancellationToken()
     token.cancel()
-    async with at_once():
-        result = await agent_of(library).run(task=ASKED, cancellation_token=token)
+    async with without_waiting():
+        result = await agent_of(library).run(task=REQUEST, cancellation_token=token)
     assert result.messages[-1].metadata["stop_reason"] == "cancelled"
 
 
@@ -260,19 +268,19 @@ async def test_cancelled_task_raises(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     before = asyncio.all_tasks()
-    running = asyncio.ensure_future(agent.run(task=ASKED, cancellation_token=CancellationToken()))
-    await slow.asked.wait()
-    async with at_once():
+    running = asyncio.ensure_future(agent.run(task=REQUEST, cancellation_token=CancellationToken()))
+    await slow.called.wait()
+    async with without_waiting():
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running
     assert slow.stopped
     await wait_until(lambda: not asyncio.all_tasks() - before)
     again = agent_of(library, search(), hand_off("a1"))  # the library is as good as before
-    assert handoff_of(await again.run(task=ASKED)).relevant_memory_keys == ["a1"]
+    assert handoff_of(await again.run(task=REQUEST)).relevant_memory_keys == ["a1"]
 
 
-# In teams
+# Teams
 
 
 def parent_of(*steps: Any, **options: Any) -> AssistantAgent:
@@ -283,7 +291,7 @@ async def test_round_robin(library: Library) -> None:
     recall = agent_of(library, search(), hand_off("a1"))
     parent = parent_of(say("Port 5433, then."))
     team = RoundRobinGroupChat([recall, parent], max_turns=2)
-    result = await team.run(task=ASKED)
+    result = await team.run(task=REQUEST)
     assert [type(message).__name__ for message in result.messages] == [
         "TextMessage",
         *("ToolCallRequestEvent", "ToolCallExecutionEvent") * 2,
@@ -295,14 +303,14 @@ async def test_round_robin(library: Library) -> None:
     assert '"relevant_memory_keys":["a1"]' in str(client.requests[0].messages[-1].content)
 
 
-async def test_round_robin_where_the_model_fails(library: Library) -> None:
+async def test_round_robin_with_a_failing_model(library: Library) -> None:
     team = RoundRobinGroupChat([agent_of(library, fail("authentication"))], max_turns=1)
-    result = await team.run(task=ASKED)
+    result = await team.run(task=REQUEST)
     assert handoff_of(result).success  # the rules went on
     assert result.messages[-1].metadata["stop_reason"] == "model_failed"
 
 
-async def test_a_selector_that_picks_the_recall_agent(library: Library) -> None:
+async def test_selector_picks_the_recall_agent(library: Library) -> None:
     recall = agent_of(library, search(), hand_off("a1"))
     parent = parent_of(say("Port 5433, then."))
     selector = ScriptedClient([say("recall"), say("parent")])
@@ -311,13 +319,13 @@ async def test_a_selector_that_picks_the_recall_agent(library: Library) -> None:
         selector,
         termination_condition=SourceMatchTermination(["parent"]) | MaxMessageTermination(20),
     )
-    result = await team.run(task=ASKED)
+    result = await team.run(task=REQUEST)
     chats = [message for message in result.messages if isinstance(message, BaseChatMessage)]
     assert [message.source for message in chats] == ["user", "recall", "parent"]
     assert recall.description in str(selector.requests[0].messages)
 
 
-async def test_a_selector_function_that_hands_back(library: Library) -> None:
+async def test_selector_function_returns_to_the_parent(library: Library) -> None:
     def back_and_forth(messages: Sequence[Said]) -> str:
         return "parent" if messages[-1].source == "recall" else "recall"
 
@@ -327,7 +335,7 @@ async def test_a_selector_function_that_hands_back(library: Library) -> None:
         selector_func=back_and_forth,
         max_turns=2,
     )
-    result = await team.run(task=ASKED)
+    result = await team.run(task=REQUEST)
     assert result.messages[-1].to_text() == "Port 5433, then."
 
 
@@ -339,10 +347,10 @@ def swarm_of(library: Library, parent: AssistantAgent, *steps: Any) -> Swarm:
     )
 
 
-async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> None:
+async def test_swarm_handoff_returns_with_the_payload(library: Library) -> None:
     parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
     team = swarm_of(library, parent, search(), hand_off("a1"))
-    result = await team.run(task=ASKED)
+    result = await team.run(task=REQUEST)
 
     handed = [message for message in result.messages if isinstance(message, HandoffMessage)]
     there, back = handed
@@ -358,33 +366,33 @@ async def test_a_swarm_gets_its_turn_back_with_the_payload(library: Library) -> 
     assert "## Memory search finished" in str(client.requests[1].messages[-1].content)
 
 
-async def test_a_swarm_recalls_for_the_user_not_for_the_transfer(library: Library) -> None:
+async def test_swarm_recalls_for_the_user_message(library: Library) -> None:
     recall = ScriptedClient([search(), hand_off("a1")])
     parent = parent_of(call("transfer_to_recall"), say("Port 5433."), handoffs=["recall"])
     agent = MemRecallAgent("recall", library, ANN, model_client=recall)
-    result = await Swarm([parent, agent], max_turns=2).run(task=ASKED)
+    result = await Swarm([parent, agent], max_turns=2).run(task=REQUEST)
     stored = await library.store.traces(ANN).get(result.messages[-1].metadata["trace_id"])
-    assert stored.query == ASKED
+    assert stored.query == REQUEST
 
 
-async def test_a_message_for_somebody_else_is_no_handoff(library: Library) -> None:
+async def test_handoff_to_another_agent_gets_structured_answer(library: Library) -> None:
     agent = agent_of(library, search(), hand_off("a1"))
-    said = [
-        TextMessage(content=ASKED, source="user"),
+    messages = [
+        TextMessage(content=REQUEST, source="user"),
         HandoffMessage(content="over to you", source="parent", target="planner"),
     ]
-    response = await agent.on_messages(said, CancellationToken())
+    response = await agent.on_messages(messages, CancellationToken())
     assert isinstance(response.chat_message, StructuredMessage)
 
 
 @on_both_engines
-async def test_a_team_s_state_goes_through_json(library: Library) -> None:
+async def test_team_state_round_trips_through_json(library: Library) -> None:
     parent = parent_of(call("transfer_to_recall"), say("unused"), handoffs=["recall"])
     team = Swarm(
         [parent, agent_of(library, search(), hand_off("a1"))],
         termination_condition=HandoffTermination("parent"),
     )
-    first = await team.run(task=ASKED)
+    first = await team.run(task=REQUEST)
     assert isinstance(first.messages[-1], HandoffMessage)
     state = json.loads(json.dumps(await team.save_state()))
 
@@ -399,14 +407,14 @@ async def test_a_team_s_state_goes_through_json(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_cancelled_team_ends_at_once(library: Library) -> None:
+async def test_cancelled_team_ends_immediately(library: Library) -> None:
     slow = HeldClient(hand_off("a1"))
     agent = MemRecallAgent("recall", library, ANN, model_client=slow)
     team = RoundRobinGroupChat([agent], max_turns=1)
     token = CancellationToken()
-    running = asyncio.ensure_future(team.run(task=ASKED, cancellation_token=token))
-    await slow.asked.wait()
-    async with at_once():
+    running = asyncio.ensure_future(team.run(task=REQUEST, cancellation_token=token))
+    await slow.called.wait()
+    async with without_waiting():
         token.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

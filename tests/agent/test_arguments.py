@@ -1,4 +1,4 @@
-"""What models write as calls is read with good will, and never guessed beyond it."""
+"""Parsing of tool names and arguments as models write them."""
 
 import json
 from contextlib import suppress
@@ -28,75 +28,77 @@ NAMES = (
 )
 
 
-def test_traces_of_templates_around_a_name_are_removed() -> None:
-    def check(written: str) -> None:
-        assert normalize_tool_name(written) == "handoff"
+def test_template_markup_is_removed_from_tool_names() -> None:
+    def check(text: str) -> None:
+        assert normalize_tool_name(text) == "handoff"
 
     check_each(NAMES, check)
 
 
-def test_what_models_write_for_nothing_is_nothing() -> None:
+def test_null_words_count_as_absent() -> None:
     def check(absent: object) -> None:
-        given = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
-        asked = parse_arguments("search_memories", json.dumps(given), SearchMemoriesInput, "en")
-        assert asked == SearchMemoriesInput(query="x")
+        fields = {"query": "x", "time_range_days": absent, "keywords": absent, "since": absent}
+        arguments = parse_arguments(
+            "search_memories", json.dumps(fields), SearchMemoriesInput, "en"
+        )
+        assert arguments == SearchMemoriesInput(query="x")
 
     check_each([None, "null", "None", "", " NULL ", "undefined"], check)
 
 
-def test_a_required_word_null_is_a_word() -> None:
-    asked = parse_arguments(
+def test_null_word_of_required_argument_is_kept() -> None:
+    arguments = parse_arguments(
         "get_memory_detail", '{"memory_key": "null"}', GetMemoryDetailInput, "en"
     )
-    assert asked == GetMemoryDetailInput(memory_key="null")
+    assert arguments == GetMemoryDetailInput(memory_key="null")
 
 
 @pytest.mark.parametrize(
-    "written",
+    "text",
     [
         '{"query": "x", "keywords": ["a", "b"]}',
         '"{\\"query\\": \\"x\\", \\"keywords\\": [\\"a\\", \\"b\\"]}"',  # JSON inside a string
         '{"query": "x", "keywords": "[\\"a\\", \\"b\\"]"}',
     ],
 )
-def test_json_inside_a_string_is_unwrapped(written: str) -> None:
-    asked = parse_arguments("search_memories", written, SearchMemoriesInput, "en")
-    assert asked == SearchMemoriesInput(query="x", keywords=["a", "b"])
+def test_json_inside_a_string_is_unwrapped(text: str) -> None:
+    arguments = parse_arguments("search_memories", text, SearchMemoriesInput, "en")
+    assert arguments == SearchMemoriesInput(query="x", keywords=["a", "b"])
 
 
-def test_one_word_where_a_list_is_wanted_is_a_list_of_one() -> None:
-    asked = parse_arguments(
+def test_single_value_becomes_a_list() -> None:
+    arguments = parse_arguments(
         "search_memories", '{"query": "x", "keywords": "tea, black"}', SearchMemoriesInput, "en"
     )
-    assert asked == SearchMemoriesInput(query="x", keywords=["tea, black"])
+    assert arguments == SearchMemoriesInput(query="x", keywords=["tea, black"])
 
 
-def test_numbers_as_words_are_numbers() -> None:
-    asked = parse_arguments(
+def test_numbers_in_strings_are_converted() -> None:
+    arguments = parse_arguments(
         "search_memories", '{"query": "x", "limit": "3"}', SearchMemoriesInput, "en"
     )
-    assert asked == SearchMemoriesInput(query="x", limit=3)
+    assert arguments == SearchMemoriesInput(query="x", limit=3)
 
 
 @pytest.mark.parametrize(("language", "words"), [("en", "user is fixed"), ("zh", "用户已固定")])
 def test_user_argument_is_refused(language: Language, words: str) -> None:
     def check(name: str) -> None:
-        written = json.dumps({"query": "x", name: "ben"})
+        text = json.dumps({"query": "x", name: "ben"})
         with pytest.raises(InvalidArgument, match=words):
-            parse_arguments("search_memories", written, SearchMemoriesInput, language)
+            parse_arguments("search_memories", text, SearchMemoriesInput, language)
 
     check_each(["user_id", "USER_ID", "agent_id", "session_id", "scope"], check)
 
 
 @given(st.text(max_size=200))
-def test_any_text_is_read_or_refused(written: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     with suppress(InvalidArgument):
         assert isinstance(
-            parse_arguments("search_memories", written, SearchMemoriesInput, "en"),
+            parse_arguments("search_memories", text, SearchMemoriesInput, "en"),
             SearchMemoriesInput,
         )
 
 
-def test_hostile_nesting_is_refused() -> None:
+def test_deep_nesting_is_refused() -> None:
     with pytest.raises(InvalidArgument):
         parse_arguments("search_memories", "[" * 100_000, SearchMemoriesInput, "en")

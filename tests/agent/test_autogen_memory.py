@@ -25,8 +25,8 @@ from memrecall.testing import ScriptedClient, say
 
 from ..cases import check_each_async
 from ..model.openai_server import serve, text
-from .clients import blocks, hand_off_found, user
-from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
+from .clients import blocks, hand_off_results, user
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
 
 
 def memory_of(library: Library, *steps: Any) -> RecallMemory:
@@ -45,9 +45,9 @@ def test_recall_memory_implements_the_protocol() -> None:
 # Query
 
 
-async def test_query(library: Library) -> None:
+async def test_query_returns_recalled_memories(library: Library) -> None:
     memory = memory_of(library, search("port 5433, pool of 20"), hand_off("a1", "a2"))
-    first, second = (await memory.query(ASKED)).results
+    first, second = (await memory.query(REQUEST)).results
     assert first.content == "My database config: PostgreSQL on port 5433, pool of 20 connections"
     assert first.mime_type == MemoryMimeType.TEXT
     assert first.metadata is not None
@@ -64,15 +64,15 @@ async def test_query(library: Library) -> None:
 async def test_query_accepts_memory_content(
     library: Library, mime_type: MemoryMimeType | str
 ) -> None:
-    asked = MemoryContent(content=ASKED_ZH, mime_type=mime_type)
+    content = MemoryContent(content=REQUEST_ZH, mime_type=mime_type)
     client = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    (result,) = (await RecallMemory(library, LIN, model_client=client).query(asked)).results
+    (result,) = (await RecallMemory(library, LIN, model_client=client).query(content)).results
     assert "端口 5433" in str(result.content)
 
 
 async def test_arguments_cannot_name_another_user(library: Library) -> None:
     memory = RecallMemory(library, Scope("nobody"))
-    assert (await memory.query(ASKED, user_id="ann", scope=ANN)).results == []
+    assert (await memory.query(REQUEST, user_id="ann", scope=ANN)).results == []
 
 
 # Adding and clearing
@@ -80,16 +80,16 @@ async def test_arguments_cannot_name_another_user(library: Library) -> None:
 
 @on_both_engines
 async def test_added_memory_is_found(library: Library) -> None:
-    memory = memory_of(library, search("jasmine tea", limit=1), hand_off_found)
+    memory = memory_of(library, search("jasmine tea", limit=1), hand_off_results)
     about = {"source": "form", "page": 3}
     await memory.add(
         MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain", metadata=about)
     )
-    (found,) = (await memory.query("Which tea did I say I like?")).results
-    assert found.content == "Ann likes jasmine tea"
-    assert found.metadata is not None
-    assert found.metadata["kind"] == "memory"
-    (stored,) = await library.store.memories(ANN).get_many([found.metadata["memory_key"]])
+    (results,) = (await memory.query("Which tea did I say I like?")).results
+    assert results.content == "Ann likes jasmine tea"
+    assert results.metadata is not None
+    assert results.metadata["kind"] == "memory"
+    (stored,) = await library.store.memories(ANN).get_many([results.metadata["memory_key"]])
     assert stored.metadata == about
     assert stored.provenance.actor == "autogen"
 
@@ -136,11 +136,11 @@ async def test_unstorable_text_is_refused(library: Library) -> None:
 @on_both_engines
 async def test_clear_hides_the_memories_and_keeps_the_messages(library: Library) -> None:
     look = search("jasmine tea, dark mode, database config", limit=10)
-    memory = memory_of(library, look, hand_off_found, look, hand_off_found)
+    memory = memory_of(library, look, hand_off_results, look, hand_off_results)
     await memory.add(MemoryContent(content="Ann likes jasmine tea", mime_type="text/plain"))
     for kinds in ({"memory", "message"}, {"message"}):
-        found = (await memory.query("Which tea did I say I like?")).results
-        assert {each.metadata["kind"] for each in found if each.metadata} == kinds
+        results = (await memory.query("Which tea did I say I like?")).results
+        assert {each.metadata["kind"] for each in results if each.metadata} == kinds
         await memory.clear()
     assert (await library.stats("ann"))["messages"] == 6
     await RecallMemory(library, Scope("nobody")).clear()  # nothing to clear is no error
@@ -216,7 +216,7 @@ async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library)
 
 
 async def test_block_size_is_limited(library: Library) -> None:
-    client = ScriptedClient([search("jasmine tea", limit=1), hand_off_found])
+    client = ScriptedClient([search("jasmine tea", limit=1), hand_off_results])
     memory = RecallMemory(library, ANN, model_client=client, block_characters=700)
     await memory.add(MemoryContent(content="jasmine tea " * 500, mime_type="text/plain"))
     context = await context_of(user("Which tea did I say I like?"))
@@ -232,7 +232,7 @@ async def test_parent_agent_with_recall_memory(library: Library) -> None:
     agent = AssistantAgent(
         "parent", parent, memory=[memory], model_context=BufferedChatCompletionContext(10)
     )
-    first = await agent.run(task=ASKED)
+    first = await agent.run(task=REQUEST)
     (queried,) = [each for each in first.messages if isinstance(each, MemoryQueryEvent)]
     assert len(queried.content) == 1
     second = await agent.run(task="thanks!")
@@ -241,7 +241,7 @@ async def test_parent_agent_with_recall_memory(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_server_that_takes_one_system_message(
+async def test_server_that_accepts_one_system_message(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -258,7 +258,7 @@ async def test_a_server_that_takes_one_system_message(
             model="tiny", base_url=server.url, api_key="none", model_info=info
         )
         memory = memory_of(library, search(), hand_off("a1"))
-        result = await AssistantAgent("parent", client, memory=[memory]).run(task=ASKED)
+        result = await AssistantAgent("parent", client, memory=[memory]).run(task=REQUEST)
         await client.close()
         (request,) = server.requests
     assert result.messages[-1].to_text() == "Port 5433."

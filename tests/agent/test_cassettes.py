@@ -19,15 +19,15 @@ AGAIN = "run `make cassettes` if the change is meant"
 
 
 def test_every_cassette_has_a_scenario_and_every_scenario_a_cassette() -> None:
-    wanted = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".trace.json")}
-    assert {file.name for file in FOLDER.iterdir() if file.is_file()} == wanted, AGAIN
+    expected = {f"{name}{end}" for name in SCENARIOS for end in (".jsonl", ".trace.json")}
+    assert {file.name for file in FOLDER.iterdir() if file.is_file()} == expected, AGAIN
 
 
 @on_both_engines
-async def test_every_cassette_replays_to_its_trace(said: Library) -> None:
+async def test_every_cassette_replays_to_its_trace(message_library: Library) -> None:
     async def check(name: str) -> None:
         client = ReplayClient(FOLDER / f"{name}.jsonl")
-        recalled = await run(SCENARIOS[name], said, client)
+        recalled = await run(SCENARIOS[name], message_library, client)
         client.assert_exhausted()
         recorded = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
         assert with_near_numbers(json.loads(trace_text(recalled)), recorded) == recorded, AGAIN
@@ -36,7 +36,7 @@ async def test_every_cassette_replays_to_its_trace(said: Library) -> None:
 
 
 def with_near_numbers(value: Any, recorded: Any) -> Any:
-    """The value, with recorded numbers where its own differ by what processors round."""
+    """Return a value with the recorded numbers where only rounding differs."""
     if isinstance(value, dict) and isinstance(recorded, dict):
         return {name: with_near_numbers(value[name], recorded.get(name)) for name in value}
     if isinstance(value, list) and isinstance(recorded, list) and len(value) == len(recorded):
@@ -63,7 +63,7 @@ REASONS = {
 }
 
 
-def test_each_shows_what_it_is_named_after() -> None:
+def test_scenarios_end_as_their_names_say() -> None:
     def check(name: str) -> None:
         trace = json.loads((FOLDER / f"{name}.trace.json").read_text("utf-8"))
         assert trace["events"][-1]["stop_reason"] == REASONS[name]
@@ -71,11 +71,11 @@ def test_each_shows_what_it_is_named_after() -> None:
     check_each(REASONS, check)
 
 
-async def test_another_conversation_is_a_mismatch_that_says_where(
-    said: Library, tmp_path: Path
+async def test_changed_conversation_is_a_located_mismatch(
+    message_library: Library, tmp_path: Path
 ) -> None:
     changed = tmp_path / "changed.jsonl"
     text = (FOLDER / "standard.en.jsonl").read_text("utf-8")
     changed.write_text(text.replace("database config from before", "garden plan"), "utf-8")
     with pytest.raises(CassetteMismatch, match=r"call 1 .* differs in messages: message 2"):
-        await run(SCENARIOS["several_searches.en"], said, ReplayClient(changed))
+        await run(SCENARIOS["several_searches.en"], message_library, ReplayClient(changed))

@@ -1,4 +1,4 @@
-"""MemoryContext: the context of a parent that recalls, once a user message, as inert data."""
+"""MemoryContext: recall inside the model context of a parent agent."""
 
 import asyncio
 import json
@@ -37,15 +37,15 @@ from memrecall.testing import ScriptedClient, call, fail, say, wait
 from memrecall.types import Message, NewMemory, NewMessage, Origin, Role
 
 from ..cases import check_each_async
-from .clients import HeldClient, at_once, blocks, user
-from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, detail, hand_off, on_both_engines, search
+from .clients import HeldClient, blocks, user, without_waiting
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, detail, hand_off, on_both_engines, search
 
 NOW = datetime(2026, 3, 10, 12, 0, tzinfo=UTC)
 LONG = 8_000
 
 
 def scripted(*keys: str, **arguments: Any) -> ScriptedClient:
-    """A recall agent that searches once and hands these keys over."""
+    """Return a client that searches once and hands off keys."""
     return ScriptedClient([search(), hand_off(*keys, **arguments)])
 
 
@@ -55,34 +55,34 @@ async def filled(context: MemoryContext, *messages: LLMMessage) -> MemoryContext
     return context
 
 
-# When it recalls
+# Need of a recall
 
 
-async def test_a_parent_gets_what_the_user_refers_to(library: Library) -> None:
+async def test_parent_receives_the_recalled_block(library: Library) -> None:
     parent = ScriptedClient([say("Port 5433, then.")])
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     agent = AssistantAgent("parent", parent, model_context=context, system_message="Help.")
-    await agent.run(task=ASKED)
+    await agent.run(task=REQUEST)
 
-    system, block, asked = parent.requests[0].messages
+    system, block, request = parent.requests[0].messages
     assert isinstance(system, SystemMessage)
-    assert asked.content == ASKED
+    assert request.content == REQUEST
     assert blocks([block]) == [block.content]
     assert "port 5433, pool of 20" in str(block.content)
     assert context.last_result is not None
     assert context.last_result.handoff.relevant_memory_keys == ["a1"]
 
 
-async def test_it_works_without_a_model(library: Library) -> None:
-    for scope, asked in ((ANN, ASKED), (LIN, ASKED_ZH)):
-        context = await filled(MemoryContext(library, scope), user(asked))
+async def test_context_works_without_a_model(library: Library) -> None:
+    for scope, request in ((ANN, REQUEST), (LIN, REQUEST_ZH)):
+        context = await filled(MemoryContext(library, scope), user(request))
         assert len(blocks(await context.get_messages())) == 1
         assert context.last_result is not None
         assert context.last_result.stop_reason is StopReason.HANDOFF
         assert {"a1", "l1"} & set(context.last_result.keys_seen)
 
 
-async def test_one_recall_for_one_user_message_however_often_the_model_is_called(
+async def test_user_message_is_recalled_once_for_several_model_calls(
     library: Library,
 ) -> None:
     async def look_up(what: str) -> str:
@@ -98,20 +98,20 @@ async def test_one_recall_for_one_user_message_however_often_the_model_is_called
         max_tool_iterations=5,
         model_context=MemoryContext(library, ANN, model_client=recall),
     )
-    await agent.run(task=ASKED)
+    await agent.run(task=REQUEST)
 
     assert recall.remaining == 0
-    shown = [blocks(request.messages) for request in parent.requests]
-    assert len(shown) == 3
-    assert [len(each) for each in shown] == [1, 1, 1]
-    assert shown[0] == shown[1] == shown[2]
+    recalled = [blocks(request.messages) for request in parent.requests]
+    assert len(recalled) == 3
+    assert [len(each) for each in recalled] == [1, 1, 1]
+    assert recalled[0] == recalled[1] == recalled[2]
     for request in parent.requests:
-        place = [m.content for m in request.messages].index(ASKED)
+        place = [m.content for m in request.messages].index(REQUEST)
         assert blocks([request.messages[place - 1]])
 
 
 async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
-    """Check that none of the texts is taken for a reference to what was said."""
+    """Check that none of the texts causes a recall."""
 
     async def check(text: str) -> None:
         context = MemoryContext(library, ANN, model_client=ScriptedClient([]))
@@ -122,7 +122,7 @@ async def check_no_recall(library: Library, texts: Sequence[str]) -> None:
     await check_each_async(texts, check)
 
 
-async def test_no_recall_for_a_greeting(library: Library) -> None:
+async def test_greeting_is_not_recalled(library: Library) -> None:
     await check_no_recall(library, ["hi", "Hello!", "thanks!", "你好", "谢谢", "早上好"])
 
 
@@ -141,40 +141,40 @@ MACHINE_MADE = (
 )
 
 
-async def test_no_recall_for_what_a_program_wrote(library: Library) -> None:
+async def test_framework_text_is_not_recalled(library: Library) -> None:
     await check_no_recall(library, MACHINE_MADE)
 
 
-async def test_a_model_is_not_asked_about_what_a_framework_wrote() -> None:
+async def test_framework_text_needs_no_model_decision() -> None:
     async def check(prompt: str) -> None:
-        assert not await NeedJudge(ScriptedClient([])).needs_recall([ASKED, prompt], "en")
+        assert not await NeedJudge(ScriptedClient([])).needs_recall([REQUEST, prompt], "en")
 
     await check_each_async(BY_A_FRAMEWORK, check)
 
 
-async def test_a_user_may_quote_what_a_program_wrote(library: Library) -> None:
+async def test_quoted_framework_text_is_recalled(library: Library) -> None:
     quoting = 'Why did it say {"port": 1} when I told you the database config before?'
     context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user(quoting))
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_no_recall_for_what_memrecall_itself_wrote(library: Library) -> None:
+async def test_message_from_memrecall_is_not_recalled(library: Library) -> None:
     ours = user("You said before that this is the one", source="memrecall")
     context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient([])), ours)
     assert await context.get_messages() == [ours]
 
 
-async def test_no_recall_without_words(library: Library) -> None:
+async def test_message_without_words_is_not_recalled(library: Library) -> None:
     picture = user()
     picture.content = [Image(Picture.new("RGB", (1, 1)))]
     answered = AssistantMessage(content="As you said before, port 5433", source="parent")
     wordless: list[list[LLMMessage]] = [[picture], [user(" \n ")], [], [answered]]
     wordless.append([user(), answered, picture])
-    for said in wordless:
+    for messages in wordless:
         context = MemoryContext(
-            library, ANN, model_client=ScriptedClient([]), initial_messages=said
+            library, ANN, model_client=ScriptedClient([]), initial_messages=messages
         )
-        assert await context.get_messages() == said
+        assert await context.get_messages() == messages
 
 
 async def test_block_is_removed_when_the_topic_changes(library: Library) -> None:
@@ -202,7 +202,7 @@ async def test_each_reference_gets_its_own_block(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_callers_at_once_share_one_recall(library: Library) -> None:
+async def test_concurrent_callers_share_one_recall(library: Library) -> None:
     recall = ScriptedClient([wait(0.05, then=search()), hand_off("a1")])
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     answers = await asyncio.gather(*(context.get_messages() for _ in range(8)))
@@ -211,12 +211,12 @@ async def test_callers_at_once_share_one_recall(library: Library) -> None:
 
 
 @pytest.mark.concurrent
-async def test_a_caller_who_goes_away_leaves_the_recall_to_the_next(library: Library) -> None:
+async def test_cancelled_caller_does_not_prevent_the_next_recall(library: Library) -> None:
     recall = HeldClient(search(), search(), hand_off("a1"))
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     first = asyncio.ensure_future(context.get_messages())
-    async with at_once():
-        await recall.asked.wait()
+    async with without_waiting():
+        await recall.called.wait()
         second = asyncio.ensure_future(context.get_messages())
         await asyncio.sleep(0)  # the second waits by now
         first.cancel()
@@ -227,10 +227,10 @@ async def test_a_caller_who_goes_away_leaves_the_recall_to_the_next(library: Lib
     assert first.cancelled()
 
 
-# What the block is
+# The block
 
 
-async def test_the_block_stands_before_the_message_also_behind_tool_calls(library: Library) -> None:
+async def test_block_precedes_user_message_after_tool_calls(library: Library) -> None:
     calls: list[LLMMessage] = [
         AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p"),
         FunctionExecutionResultMessage(
@@ -254,16 +254,16 @@ async def test_the_block_stands_before_the_message_also_behind_tool_calls(librar
     assert memory["by"] == "user"
 
 
-async def test_the_block_speaks_the_language_of_the_message(library: Library) -> None:
+async def test_block_uses_the_language_of_the_message(library: Library) -> None:
     recall = ScriptedClient([search("数据库配置"), hand_off("l1")])
-    context = await filled(MemoryContext(library, LIN, model_client=recall), user(ASKED_ZH))
+    context = await filled(MemoryContext(library, LIN, model_client=recall), user(REQUEST_ZH))
     (block,) = blocks(await context.get_messages())
     assert "不是指令" in block
     assert "数据库配置：PostgreSQL，端口 5433" in block
     assert "\\u" not in block
 
 
-async def test_nothing_found_is_said(library: Library) -> None:
+async def test_block_reports_no_result(library: Library) -> None:
     script = [search(), hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which?")]
     context = await filled(MemoryContext(library, ANN, model_client=ScriptedClient(script)), user())
     (block,) = blocks(await context.get_messages())
@@ -282,7 +282,7 @@ HOSTILE = (
 
 
 @pytest.mark.parametrize("characters", [1_000, 4_000])
-async def test_hostile_contents_stay_inert_and_within_the_size(
+async def test_hostile_contents_stay_inside_the_block_and_its_size(
     library: Library, characters: int
 ) -> None:
     async def check(content: str) -> None:
@@ -304,7 +304,7 @@ async def test_hostile_contents_stay_inert_and_within_the_size(
 
 
 def check_block(block: str, characters: int) -> None:
-    """Fences at its ends alone; between them lines of ours or of JSON; not too long."""
+    """Check the markers at the ends, the lines between them, and the length."""
     assert len(block) <= characters
     assert block.startswith(BLOCK_START + "\n")
     assert block.endswith("\n" + BLOCK_END)
@@ -327,7 +327,7 @@ any_text = st.text(st.characters(exclude_categories=["Cs"]), max_size=2_000)
     question=any_text,
     characters=st.integers(700, 5_000),
 )
-def test_no_content_whatever_leaves_the_block(
+def test_any_content_stays_inside_the_block(
     contents: list[str], speaker: str, summary: str, question: str, characters: int
 ) -> None:
     memories = [
@@ -345,11 +345,11 @@ def test_no_content_whatever_leaves_the_block(
         )
         for number, content in enumerate(contents)
     ]
-    result = made_result(memories, summary, question)
+    result = make_result(memories, summary, question)
     check_block(write_block(result, characters), characters)
 
 
-def made_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
+def make_result(memories: list[RecalledMemory], summary: str, question: str) -> RecallResult:
     handoff = RecallHandoff(
         reason="done",
         search_summary=summary,
@@ -380,21 +380,21 @@ def made_result(memories: list[RecalledMemory], summary: str, question: str) -> 
     )
 
 
-async def test_what_the_parent_has_never_comes_back_as_evidence(library: Library) -> None:
-    said = "My database config: PostgreSQL on port 5433, pool of 20 connections"
+async def test_messages_of_the_parent_are_not_evidence(library: Library) -> None:
+    text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     recall = ScriptedClient([search("port 5433, pool of 20"), hand_off("a1", "a2")])
-    context = await filled(MemoryContext(library, ANN, model_client=recall), user(said), user())
+    context = await filled(MemoryContext(library, ANN, model_client=recall), user(text), user())
     (block,) = blocks(await context.get_messages())
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
     assert "pool of 20 connections" not in block
 
 
-async def test_what_the_parent_has_does_not_come_back_beside_a_hit(library: Library) -> None:
-    said = "My database config: PostgreSQL on port 5433, pool of 20 connections"
+async def test_messages_of_the_parent_are_not_shown_beside_hits(library: Library) -> None:
+    text = "My database config: PostgreSQL on port 5433, pool of 20 connections"
     steps = [search("port 5433, pool of 20"), detail("a2"), hand_off("a1", "a2")]
     context = MemoryContext(library, ANN, model_client=ScriptedClient(steps))
-    await filled(context, user(said), user())
+    await filled(context, user(text), user())
     await context.get_messages()
     assert context.last_result is not None
     assert [memory.memory_key for memory in context.last_result.memories] == ["a2"]
@@ -408,10 +408,10 @@ async def test_earlier_blocks_are_not_part_of_the_conversation(library: Library)
     assert "something stale" not in str(recall.requests[0].messages)
 
 
-# When something fails
+# Failures
 
 
-async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
+async def test_storage_failure_becomes_a_block(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(self: ChangeFeed) -> None:
@@ -426,11 +426,11 @@ async def test_a_broken_store_is_told_and_does_not_fail_the_parent(
 
 
 @on_both_engines
-async def test_update_context_reports_a_disabled_user(library: Library) -> None:
+async def test_block_reports_a_disabled_user(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     parent = ScriptedClient([say("Sorry.")])
     context = MemoryContext(library, ANN)
-    result = await AssistantAgent("parent", parent, model_context=context).run(task=ASKED)
+    result = await AssistantAgent("parent", parent, model_context=context).run(task=REQUEST)
     assert isinstance(result.messages[-1], TextMessage)
     (block,) = blocks(parent.requests[0].messages)
     assert "could not be searched" in block
@@ -438,7 +438,7 @@ async def test_update_context_reports_a_disabled_user(library: Library) -> None:
     assert "5433" not in block
 
 
-async def test_a_model_that_fails_leaves_the_recall_to_the_rules(library: Library) -> None:
+async def test_model_failure_falls_back_to_rules(library: Library) -> None:
     recall = ScriptedClient([fail("authentication")])
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     assert len(blocks(await context.get_messages())) == 1
@@ -448,9 +448,7 @@ async def test_a_model_that_fails_leaves_the_recall_to_the_rules(library: Librar
 
 
 @pytest.mark.parametrize("letter", ["\0", "\ud800"])
-async def test_letters_that_no_database_keeps_do_not_fail_the_parent(
-    library: Library, letter: str
-) -> None:
+async def test_unstorable_characters_do_not_fail_the_parent(library: Library, letter: str) -> None:
     recall = scripted("a1", search_summary=f"port{letter}5433")
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     assert len(blocks(await context.get_messages())) == 1
@@ -460,15 +458,15 @@ async def test_letters_that_no_database_keeps_do_not_fail_the_parent(
 
 
 @on_both_engines
-async def test_a_long_message_becomes_memories_and_nothing_is_lost(library: Library) -> None:
+async def test_long_message_is_stored_completely_as_memories(library: Library) -> None:
     async def check(size: int) -> None:
         text = ("订单迁移方案：先迁移日志，再迁移订单。Then the 𠮷 index.\n" * (size // 30))[:size]
         context = await filled(MemoryContext(library, ANN), user(text))
-        (shown,) = await context.get_messages()
-        assert len(str(shown.content)) < 3_000
-        assert str(size) in str(shown.content)
-        assert text[:100] in str(shown.content)
-        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shown.content))
+        (shortened,) = await context.get_messages()
+        assert len(str(shortened.content)) < 3_000
+        assert str(size) in str(shortened.content)
+        assert text[:100] in str(shortened.content)
+        keys = re.findall(r"long_[0-9a-f]{24}_\d+", str(shortened.content))
         assert len(keys) == -(-size // 25_000)
         stored = {m.memory_key: m for m in await library.store.memories(ANN).get_many(keys)}
         assert "".join(stored[key].content for key in keys) == text
@@ -478,7 +476,7 @@ async def test_a_long_message_becomes_memories_and_nothing_is_lost(library: Libr
     await check_each_async([LONG + 1, 30_000, 120_000, 1_100_000], check)
 
 
-async def test_the_same_long_message_is_stored_once(library: Library) -> None:
+async def test_repeated_long_message_is_stored_once(library: Library) -> None:
     text = "a long story " * 1_000
     context = await filled(MemoryContext(library, ANN), user(text), user(text))
     first, second = await context.get_messages()
@@ -486,22 +484,22 @@ async def test_the_same_long_message_is_stored_once(library: Library) -> None:
     assert (await library.stats("ann"))["memories"] == 3
 
 
-async def test_an_answer_may_be_long_too(library: Library) -> None:
-    said = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
-    context = await filled(MemoryContext(library, ANN), said)
-    (shown,) = await context.get_messages()
-    assert isinstance(shown, AssistantMessage)
-    assert shown.thought == "hm"
-    assert "kept as memory long_" in str(shown.content)
+async def test_long_answer_is_stored_as_memories(library: Library) -> None:
+    answer = AssistantMessage(content="a long story " * 1_000, source="parent", thought="hm")
+    context = await filled(MemoryContext(library, ANN), answer)
+    (shortened,) = await context.get_messages()
+    assert isinstance(shortened, AssistantMessage)
+    assert shortened.thought == "hm"
+    assert "kept as memory long_" in str(shortened.content)
 
 
-async def test_a_message_of_just_that_size_stays(library: Library) -> None:
+async def test_message_of_the_maximum_size_stays(library: Library) -> None:
     text = "x" * LONG
     context = await filled(MemoryContext(library, ANN), user(text))
     assert await context.get_messages() == [user(text)]
 
 
-async def test_a_long_message_stays_if_it_cannot_be_stored(
+async def test_long_message_stays_after_a_storage_failure(
     library: Library, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def broken(*_: object, **__: object) -> None:
@@ -513,20 +511,20 @@ async def test_a_long_message_stays_if_it_cannot_be_stored(
     assert await context.get_messages() == [user(text)]
 
 
-async def test_a_long_message_stays_if_its_user_is_disabled(library: Library) -> None:
+async def test_long_message_of_a_disabled_user_stays(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     text = "a long story " * 1_000
     context = await filled(MemoryContext(library, ANN), user(text))
     assert (await context.get_messages())[-1] == user(text)
 
 
-async def test_a_long_message_stays_if_no_memory_can_hold_it(library: Library) -> None:
+async def test_long_message_with_unstorable_text_stays(library: Library) -> None:
     for text in (" " * 9_000, "x\0" * 9_000, "\ud800" * 9_000):
         context = await filled(MemoryContext(library, ANN), user(text))
         assert await context.get_messages() == [user(text)]
 
 
-async def test_a_long_message_stays_if_it_was_stored_and_forgotten(library: Library) -> None:
+async def test_long_message_stays_if_its_memory_was_deleted(library: Library) -> None:
     text = "a long story " * 1_000
     await filled(MemoryContext(library, ANN), user(text))
     await library.store.changes(ANN).delete_all()
@@ -538,46 +536,46 @@ async def test_a_long_message_stays_if_it_was_stored_and_forgotten(library: Libr
 
 
 @on_both_engines
-async def test_state_goes_through_json_and_back_also_in_the_middle_of_a_turn(
+async def test_state_round_trips_through_json_within_a_turn(
     library: Library,
 ) -> None:
     calls = AssistantMessage(content=[FunctionCall("1", "{}", "look")], source="p", thought="hm")
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await filled(context, SystemMessage(content="s"), user("hi"), user())
-    shown = await context.get_messages()
+    messages = await context.get_messages()
     await filled(context, calls)
 
     state = json.loads(json.dumps(await context.save_state()))
     other = MemoryContext(library, ANN, model_client=ScriptedClient([]))
     await other.load_state(state)
-    assert await other.get_messages() == [*shown, calls]
+    assert await other.get_messages() == [*messages, calls]
     assert await other.get_messages() == await context.get_messages()
 
 
-async def test_a_parent_s_state_goes_through_json(library: Library) -> None:
+async def test_parent_state_round_trips_through_json(library: Library) -> None:
     def parent(*steps: Any, recall: ScriptedClient) -> AssistantAgent:
         context = MemoryContext(library, ANN, model_client=recall)
         return AssistantAgent("parent", ScriptedClient(steps), model_context=context)
 
     first = parent(say("Port 5433."), recall=scripted("a1"))
-    await first.run(task=ASKED)
+    await first.run(task=REQUEST)
     state = json.loads(json.dumps(await first.save_state()))
     second = parent(say("Bye."), recall=ScriptedClient([]))
     await second.load_state(state)
     await second.run(task="thanks!")
     client = second._model_client
     assert isinstance(client, ScriptedClient)
-    told = [str(message.content) for message in client.requests[0].messages[1:]]
-    assert told == [ASKED, "Port 5433.", "thanks!"]
+    texts = [str(message.content) for message in client.requests[0].messages[1:]]
+    assert texts == [REQUEST, "Port 5433.", "thanks!"]
 
 
-async def test_state_of_another_context_can_be_loaded(library: Library) -> None:
+async def test_load_state_accepts_another_context(library: Library) -> None:
     context = MemoryContext(library, ANN, model_client=scripted("a1"))
     await context.load_state({"messages": [user().model_dump()]})
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_clear_forgets_the_messages_and_what_was_recalled(library: Library) -> None:
+async def test_clear_removes_messages_and_block(library: Library) -> None:
     context = await filled(MemoryContext(library, ANN, model_client=scripted("a1")), user())
     await context.get_messages()
     await context.clear()
@@ -589,12 +587,12 @@ async def test_clear_forgets_the_messages_and_what_was_recalled(library: Library
 
 
 @pytest.mark.concurrent
-async def test_a_recall_that_ends_after_clear_is_not_for_what_follows(library: Library) -> None:
+async def test_recall_that_ends_after_clear_is_discarded(library: Library) -> None:
     recall = HeldClient(search(), hand_off("a1"))
     context = await filled(MemoryContext(library, ANN, model_client=recall), user())
     asking = asyncio.ensure_future(context.get_messages())
-    async with at_once():
-        await recall.asked.wait()
+    async with without_waiting():
+        await recall.called.wait()
         await context.clear()
         await filled(context, user("hi"))
         recall.released.set()
@@ -602,13 +600,13 @@ async def test_a_recall_that_ends_after_clear_is_not_for_what_follows(library: L
     assert await context.get_messages() == [user("hi")]
 
 
-async def test_what_a_context_gives_is_not_what_it_holds(library: Library) -> None:
+async def test_returned_messages_are_a_copy(library: Library) -> None:
     context = await filled(MemoryContext(library, ANN), user("hi"))
     (await context.get_messages()).clear()
     assert await context.get_messages() == [user("hi")]
 
 
-# A model that decides
+# Decision by a model
 
 
 PLAIN = "Set up the database"  # no rule sees a reference in it
@@ -624,7 +622,7 @@ DECISIONS = (
 )
 
 
-async def test_a_model_may_decide(library: Library) -> None:
+async def test_model_decides_whether_to_recall(library: Library) -> None:
     async def check(decision: tuple[list[str], bool]) -> None:
         answers, recalls = decision
         steps = [say(answer) for answer in answers]
@@ -637,14 +635,14 @@ async def test_a_model_may_decide(library: Library) -> None:
     await check_each_async(DECISIONS, check)
 
 
-async def test_a_model_is_not_asked_what_the_rules_know(library: Library) -> None:
+async def test_decision_of_the_rules_needs_no_model(library: Library) -> None:
     client = scripted("a1")
     context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
     await filled(context, user())
     assert len(blocks(await context.get_messages())) == 1
 
 
-async def test_a_model_that_does_not_decide_leaves_it_to_the_rules(library: Library) -> None:
+async def test_unreadable_decision_falls_back_to_rules(library: Library) -> None:
     for step in (fail("unreachable"), call("search_memories", query="x")):
         client = ScriptedClient([step, step])
         context = MemoryContext(library, ANN, model_client=client, decide_with_model=True)
@@ -652,8 +650,8 @@ async def test_a_model_that_does_not_decide_leaves_it_to_the_rules(library: Libr
         assert await context.get_messages() == [user(PLAIN)]
 
 
-class RudeClient(BaseClient):
-    """A client of others: it raises what it likes."""
+class RaisingClient(BaseClient):
+    """A third-party client that raises errors of any type."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__("rude", ScriptedClient([]).model_info)
@@ -663,23 +661,23 @@ class RudeClient(BaseClient):
         raise self._error
 
 
-async def test_clients_of_others_may_raise_what_they_like() -> None:
-    assert not await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
-    assert await NeedJudge(RudeClient(ConnectionError("!"))).needs_recall([ASKED], "en")
+async def test_errors_of_third_party_clients_fall_back_to_rules() -> None:
+    assert not await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([PLAIN], "en")
+    assert await NeedJudge(RaisingClient(ConnectionError("!"))).needs_recall([REQUEST], "en")
     with pytest.raises(CassetteMismatch):
-        await NeedJudge(RudeClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
+        await NeedJudge(RaisingClient(CassetteMismatch("call 1"))).needs_recall([PLAIN], "en")
     with pytest.raises(CallerError):
-        await NeedJudge(RudeClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
+        await NeedJudge(RaisingClient(InvalidArgument("?"))).needs_recall([PLAIN], "en")
 
 
 @pytest.mark.concurrent
-async def test_a_model_that_takes_too_long_to_decide() -> None:
+async def test_slow_decision_falls_back_to_rules() -> None:
     slow = HeldClient(say('{"needed": true}'))
-    async with at_once():
+    async with without_waiting():
         assert not await NeedJudge(slow, seconds=0.05).needs_recall([PLAIN], "en")
 
 
-# What it takes
+# Arguments of recall
 
 
 STORED = Message(
@@ -687,7 +685,7 @@ STORED = Message(
     ts=NOW,
     user_id="ann",
     role=Role.USER,
-    content=ASKED,
+    content=REQUEST,
     session_id="talk",
     agent_id="default",
     create_time=NOW,
@@ -696,9 +694,9 @@ STORED = Message(
 
 
 CONVERSATIONS: tuple[object, ...] = (
-    ASKED,
-    [{"role": "user", "content": ASKED}],
-    [{"content": ASKED}],
+    REQUEST,
+    [{"role": "user", "content": REQUEST}],
+    [{"content": REQUEST}],
     [
         {"role": "system", "content": "Help."},
         {"role": "assistant", "content": None, "tool_calls": []},
@@ -706,7 +704,7 @@ CONVERSATIONS: tuple[object, ...] = (
         {
             "role": "user",
             "content": [
-                {"type": "text", "text": ASKED},
+                {"type": "text", "text": REQUEST},
                 {"type": "image_url", "image_url": {"url": "data:,"}},
             ],
         },
@@ -719,10 +717,10 @@ CONVERSATIONS: tuple[object, ...] = (
         ),
         user(),
     ],
-    [TextMessage(content=ASKED, source="user")],
-    [NewMessage(content=ASKED, role=Role.USER, ts=NOW)],
+    [TextMessage(content=REQUEST, source="user")],
+    [NewMessage(content=REQUEST, role=Role.USER, ts=NOW)],
     [STORED],
-    (user("hi"), {"role": "user", "content": ASKED}),
+    (user("hi"), {"role": "user", "content": REQUEST}),
 )
 NO_CONVERSATIONS: tuple[object, ...] = (
     *("", [], None, 5, [None], [5]),
@@ -731,18 +729,18 @@ NO_CONVERSATIONS: tuple[object, ...] = (
 )
 
 
-async def test_recall_takes_every_kind_of_message(library: Library) -> None:
+async def test_recall_accepts_every_message_type(library: Library) -> None:
     async def check(messages: object) -> None:
         recall = scripted("a1")
         result = await MemoryContext(library, ANN, model_client=recall).recall(messages)
         assert result.handoff.relevant_memory_keys == ["a1"]
-        told = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
-        assert (told["role"], told["text"].removesuffix("\n[image]")) == ("user", ASKED)
+        message = json.loads(str(recall.requests[0].messages[1].content).split("\n")[-1])
+        assert (message["role"], message["text"].removesuffix("\n[image]")) == ("user", REQUEST)
 
     await check_each_async(CONVERSATIONS, check)
 
 
-async def test_recall_refuses_what_is_no_conversation(library: Library) -> None:
+async def test_recall_refuses_invalid_conversations(library: Library) -> None:
     async def check(messages: object) -> None:
         with pytest.raises(InvalidArgument):
             await MemoryContext(library, ANN).recall(messages)
@@ -751,7 +749,7 @@ async def test_recall_refuses_what_is_no_conversation(library: Library) -> None:
 
 
 @on_both_engines
-async def test_a_scope_sees_its_own_user_alone(library: Library) -> None:
+async def test_scope_sees_only_its_user(library: Library) -> None:
     context = await filled(MemoryContext(library, Scope("nobody")), user())
     (block,) = blocks(await context.get_messages())
     assert "5433" not in block

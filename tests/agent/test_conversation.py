@@ -19,7 +19,7 @@ from .recall_helpers import ANN, hand_off, on_both_engines, play, search
     ("text", "language"),
     [("按照之前的来", "zh"), ("用 Redis 吧", "zh"), ("like before", "en"), ("", "en")],
 )
-def test_language(text: str, language: str) -> None:
+def test_language_of_text(text: str, language: str) -> None:
     assert language_of(text) == language
 
 

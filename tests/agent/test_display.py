@@ -1,4 +1,4 @@
-"""What a notebook shows of a recall: whole, in both languages, and harmless."""
+"""Notebook views of recalls: contents, labels in both languages, escaping."""
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,17 +23,19 @@ NOW = datetime(2026, 4, 21, 9, tzinfo=UTC)
 
 
 async def recalled(
-    tmp_path: Path, asked: str, said: list[str], client: Any = None, **more: Any
+    tmp_path: Path, question: str, texts: list[str], client: Any = None, **more: Any
 ) -> RecallResult:
     settings = Settings(db=str(tmp_path / "chat.db"), embedder="hash")
     async with await Library.open(settings) as library:
         batch = [
             NewMessage(message_id=f"m{n}", role="user", content=text, speaker=more.get("speaker"),
                        ts=datetime(2026, 4, 1 + n, 9, tzinfo=UTC))
-            for n, text in enumerate(said)
+            for n, text in enumerate(texts)
         ]  # fmt: skip
         await library.add_messages(Scope("lin", session_id="s"), batch)
-        return await recall(asked, user_id="lin", library=library, as_of=NOW, model_client=client)
+        return await recall(
+            question, user_id="lin", library=library, as_of=NOW, model_client=client
+        )
 
 
 def search(query: str) -> Any:
@@ -41,11 +43,11 @@ def search(query: str) -> Any:
 
 
 def finish(*keys: str, summary: str = "found", **more: Any) -> Any:
-    given = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
-    return call("handoff", relevant_memory_keys=list(keys), **given)
+    arguments = {"reason": "done", "search_summary": summary, "confidence": 0.8, **more}
+    return call("handoff", relevant_memory_keys=list(keys), **arguments)
 
 
-async def test_text_of_any_origin_is_inert(tmp_path: Path) -> None:
+async def test_texts_are_escaped(tmp_path: Path) -> None:
     client = ScriptedClient(
         [
             think(EVIL, search(EVIL)),
@@ -71,42 +73,42 @@ async def test_text_of_any_origin_is_inert(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said", "labels"),
+    ("question", "texts", "labels"),
     [
         ("我对花生过敏吗？", "我对花生过敏。", ("信心度", "回忆过程", "次模型调用", "第 1 轮")),
         ("Who has the spare key?", "Joyce has the spare key.",
          ("confidence", "How it was recalled", "model calls", "iteration 1")),
     ],
 )  # fmt: skip
-async def test_labels_are_in_the_language_of_the_request(
-    tmp_path: Path, asked: str, said: str, labels: tuple[str, ...]
+async def test_labels_use_the_language_of_the_request(
+    tmp_path: Path, question: str, texts: str, labels: tuple[str, ...]
 ) -> None:
-    result = await recalled(tmp_path, asked, [said])
+    result = await recalled(tmp_path, question, [texts])
     read = assert_harmless(result._repr_html_())
-    for label in (*labels, asked, said):
+    for label in (*labels, question, texts):
         assert label in read.text, label
     assert {"details", "summary"} <= read.tags
     trace = assert_harmless(result.trace._repr_html_())
-    assert asked in trace.text
+    assert question in trace.text
     assert labels[3] in trace.text
     assert "search_memories" in trace.text
 
 
-async def test_the_evidence_stands_between_its_neighbours_with_its_dates(tmp_path: Path) -> None:
+async def test_evidence_is_shown_between_its_neighbors_with_dates(tmp_path: Path) -> None:
     client = ScriptedClient(
         [search("vet"), finish("m1", summary="The vet.\n- quoted: “we saw the vet yesterday”")]
     )
-    said = ["just before", "we saw the vet yesterday", "just after"]
-    result = await recalled(tmp_path, "vet?", said, client)
+    texts = ["just before", "we saw the vet yesterday", "just after"]
+    result = await recalled(tmp_path, "vet?", texts, client)
     read = assert_harmless(result._repr_html_())
     head = read.text[: read.text.index("How it was recalled")]
-    assert [head.index(text) for text in said] == sorted(head.index(text) for text in said)
+    assert [head.index(text) for text in texts] == sorted(head.index(text) for text in texts)
     assert "yesterday = 2026-04-01" in head
     assert "quoted" not in head  # what is shown as evidence is not told twice
     assert "0.80" in head
 
 
-async def test_an_abstention_shows_its_question(tmp_path: Path) -> None:
+async def test_abstention_shows_its_question(tmp_path: Path) -> None:
     asks = finish(needs_more_info=True, follow_up_question="When was it?")
     client = ScriptedClient([search("x"), asks])
     result = await recalled(tmp_path, "x?", ["a"], client)
@@ -115,14 +117,14 @@ async def test_an_abstention_shows_its_question(tmp_path: Path) -> None:
     assert "When was it?" in read.text
 
 
-async def test_a_long_text_is_cut(tmp_path: Path) -> None:
+async def test_long_text_is_truncated(tmp_path: Path) -> None:
     client = ScriptedClient([search("tea"), finish("m0")])
     result = await recalled(tmp_path, "tea?", ["tea " + "x" * 50_000], client)
     assert len(result._repr_html_()) < 20_000
     assert "50,004 characters in all" in result._repr_html_()
 
 
-async def test_what_went_wrong_is_shown(tmp_path: Path) -> None:
+async def test_failures_and_remarks_are_shown(tmp_path: Path) -> None:
     client = ScriptedClient([search("tea is hot"), say("a"), say("b")])
     result = await recalled(tmp_path, "tea?", ["tea is hot"], client)
     read = assert_harmless(result._repr_html_())
@@ -149,15 +151,15 @@ TIMES = (
 )
 
 
-def test_times_are_told_as_short_as_can_be() -> None:
+def test_resolved_times_use_the_shortest_form() -> None:
     def check(case: tuple[ResolvedTime, str]) -> None:
-        time, told = case
-        assert format_resolved_time(time, UTC) == told
+        time, expected = case
+        assert format_resolved_time(time, UTC) == expected
 
     check_each(TIMES, check)
 
 
-def test_times_are_told_in_the_users_zone() -> None:
+def test_resolved_times_use_the_users_zone() -> None:
     start = StartEvent(now="2026-04-21T17:00:00+08:00")
     zone = trace_time_zone(Trace("tr_1", NOW, (start,)))
     assert zone.utcoffset(NOW) == timedelta(hours=8)
@@ -168,12 +170,12 @@ def test_times_are_told_in_the_users_zone() -> None:
     assert trace_time_zone(Trace("tr_1", NOW, ())) is UTC
 
 
-def test_a_summary_keeps_what_is_not_a_quotation() -> None:
+def test_remove_quotations_keeps_other_lines() -> None:
     summary = "These fit:\n- 2026-03-01, Lin: “I like  green tea best”\n- and more\nremark"
     assert remove_quotations(summary, ["I like green tea best"]) == "These fit:\n- and more\nremark"
     assert remove_quotations(summary, ["", "something else entirely"]) == summary
 
 
-def test_a_trace_without_events_can_be_shown() -> None:
+def test_trace_without_events_is_displayed() -> None:
     trace = Trace("tr_1", NOW, ())
     assert "tr_1" in assert_harmless(trace._repr_html_()).text

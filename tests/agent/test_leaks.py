@@ -1,4 +1,4 @@
-"""What the recall agent takes for a call that its model wrote as text."""
+"""Detection of tool calls that a model wrote as text."""
 
 import logging
 
@@ -26,7 +26,7 @@ WORDS = (
 )
 
 
-def test_a_call_as_text_is_seen_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_leaked_call_is_detected_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     def check(text: str) -> None:
         caplog.clear()
         assert has_leaked_call(text, "some-model")
@@ -38,7 +38,7 @@ def test_a_call_as_text_is_seen_and_logged(caplog: pytest.LogCaptureFixture) -> 
     check_each(CALLS, check)
 
 
-def test_words_are_no_call(caplog: pytest.LogCaptureFixture) -> None:
+def test_plain_text_is_not_a_leaked_call(caplog: pytest.LogCaptureFixture) -> None:
     def check(text: str) -> None:
         caplog.clear()
         assert not has_leaked_call(text, "some-model")
@@ -47,6 +47,6 @@ def test_words_are_no_call(caplog: pytest.LogCaptureFixture) -> None:
     check_each(WORDS, check)
 
 
-def test_a_name_that_is_no_tool_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_unknown_tool_name_of_a_leak_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert has_leaked_call('<invoke name="my_secret"><parameter name="x">', "some-model")
     assert "my_secret" not in caplog.text

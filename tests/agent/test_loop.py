@@ -1,4 +1,4 @@
-"""The loop: turns, limits, and models that misbehave. Every run ends in a handoff."""
+"""The recall loop: turns, limits, windows, and models that misbehave."""
 
 import asyncio
 from functools import partial
@@ -29,11 +29,11 @@ from memrecall.testing import (
 )
 
 from ..cases import check_each_async
-from .clients import HeldClient, at_once
+from .clients import HeldClient, without_waiting
 from .recall_helpers import (
     ANN,
-    ASKED,
     NOW,
+    REQUEST,
     detail,
     hand_off,
     kinds,
@@ -47,7 +47,7 @@ from .recall_helpers import (
 
 
 class Clock:
-    """Tells the budgets of recalls a time that only tests change."""
+    """A clock for budgets that only tests advance."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
@@ -58,9 +58,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    made = Clock()
-    monkeypatch.setattr(driver, "Budget", partial(Budget, clock=made))
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(driver, "Budget", partial(Budget, clock=fake_clock))
+    return fake_clock
 
 
 @on_both_engines
@@ -94,10 +94,14 @@ async def test_prompt_prefix_is_stable_between_turns(library: Library) -> None:
     client = ScriptedClient([search(), detail("a1"), widen(9), search("dinner"), hand_off("a1")])
     await play(library, client=client, messages=talk(12))
 
-    seen = [request.messages for request in client.requests]
-    assert len({str(messages[0]) for messages in seen}) == 1
+    prompts = [request.messages for request in client.requests]
+    assert len({str(messages[0]) for messages in prompts}) == 1
     assert len({str(request.tools) for request in client.requests}) == 1
-    for earlier, later in ((seen[0], seen[1]), (seen[1], seen[2]), (seen[3], seen[4])):
+    for earlier, later in (
+        (prompts[0], prompts[1]),
+        (prompts[1], prompts[2]),
+        (prompts[3], prompts[4]),
+    ):
         assert later[: len(earlier) - 1] == earlier[:-1]  # the hint alone is not kept
     assert all(request.tool_choice == "required" for request in client.requests)
 
@@ -165,7 +169,7 @@ class TestLimits:
             return search("database config port pool")
 
         client = HeldClient(search_for_long, hand_off("a1"), free=1)
-        async with at_once():
+        async with without_waiting():
             recalled = await play(library, client=client, limits=Limits(seconds=600))
         assert client.stopped
         assert recalled.stop_reason is StopReason.SECONDS
@@ -211,8 +215,8 @@ class TestWindows:
         )
         assert recalled.windows == [5, 6, 7]
         assert recalled.stop_reason is StopReason.ITERATIONS
-        told = [result["output"]["approved"] for result in results(recalled)[:3]]
-        assert told == [True, True, False]
+        approvals = [result["output"]["approved"] for result in results(recalled)[:3]]
+        assert approvals == [True, True, False]
 
     async def test_expansion_is_refused_without_older_messages(self, library: Library) -> None:
         recalled = await play(library, widen(10), widen(10), messages=talk(3))
@@ -284,9 +288,9 @@ class TestMisbehaviour:
         recalled = await play(library, client=client)
         assert recalled.stop_reason is StopReason.REPEATED_SEARCH
         assert len(recalled.queries) == 1
-        told = results(recalled)[1]
-        assert told["error"] == "repeated"
-        assert f"found {recalled.queries[0].total_found}" in told["text"]
+        output = results(recalled)[1]
+        assert output["error"] == "repeated"
+        assert f"found {recalled.queries[0].total_found}" in output["text"]
 
     async def test_leaked_call_is_not_run(self, library: Library) -> None:
         leak = say('search_memories(query="database password")')
@@ -332,8 +336,8 @@ class TestModelFailures:
         client = HeldClient(hand_off())
         options = RecallOptions(limits=Limits(seconds=600))
         recaller = Recaller(library, ANN, client, options, clock=lambda: NOW)
-        async with at_once():
-            recalled = await recaller.recall(ASKED, observer=let_time_pass)
+        async with without_waiting():
+            recalled = await recaller.recall(REQUEST, observer=let_time_pass)
         assert client.stopped
         assert recalled.stop_reason is StopReason.MODEL_FAILED
         assert recalled.fallback
@@ -403,9 +407,9 @@ class TestCancellation:
         token = CancellationToken()
         client = HeldClient(search("database config port pool"), hand_off("a1"), free=1)
         recaller = Recaller(library, ANN, client, RecallOptions(), clock=lambda: NOW)
-        recalling = asyncio.ensure_future(recaller.recall(ASKED, cancellation_token=token))
-        async with at_once():
-            await client.asked.wait()
+        recalling = asyncio.ensure_future(recaller.recall(REQUEST, cancellation_token=token))
+        async with without_waiting():
+            await client.called.wait()
             token.cancel()
             recalled = await recalling
         assert recalled.stop_reason is StopReason.CANCELLED
@@ -415,7 +419,7 @@ class TestCancellation:
         token = CancellationToken()
         token.cancel()
         recaller = Recaller(library, ANN, ScriptedClient([]))
-        recalled = await recaller.recall(ASKED, cancellation_token=token)
+        recalled = await recaller.recall(REQUEST, cancellation_token=token)
         assert recalled.stop_reason is StopReason.CANCELLED
 
     @pytest.mark.concurrent
@@ -423,9 +427,9 @@ class TestCancellation:
     async def test_cancelled_task_raises(self, library: Library) -> None:
         client = HeldClient(hand_off())
         recaller = Recaller(library, ANN, client)
-        task = asyncio.create_task(recaller.recall(ASKED, cancellation_token=CancellationToken()))
-        async with at_once():
-            await client.asked.wait()
+        task = asyncio.create_task(recaller.recall(REQUEST, cancellation_token=CancellationToken()))
+        async with without_waiting():
+            await client.called.wait()
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
@@ -437,8 +441,8 @@ async def test_concurrent_recalls_are_independent(library: Library) -> None:
     def slow(key: str) -> ScriptedClient:
         return ScriptedClient([wait(0.02, search()), wait(0.02, detail(key)), hand_off(key)])
 
-    found = await asyncio.gather(*(play(library, client=slow(key)) for key in ("a1", "a3", "a4")))
-    assert [one.handoff.relevant_memory_keys for one in found] == [["a1"], ["a3"], ["a4"]]
+    recalls = await asyncio.gather(*(play(library, client=slow(key)) for key in ("a1", "a3", "a4")))
+    assert [result.handoff.relevant_memory_keys for result in recalls] == [["a1"], ["a3"], ["a4"]]
 
 
 @on_both_engines
@@ -474,6 +478,6 @@ async def test_trace_is_stored(library: Library) -> None:
     recalled = await play(library, search(), hand_off("a1"))
     stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
     assert stored.body["handoff"]["relevant_memory_keys"] == ["a1"]
-    assert stored.query == ASKED
+    assert stored.query == REQUEST
     await play(library, search(), hand_off("a1"), keep_traces_days=0)
     assert len((await library.store.traces(ANN).page()).items) == 1

@@ -1,4 +1,4 @@
-"""remember, recall, correct, forget: a parent keeps what it was told to keep, for one user."""
+"""The memory tools of a parent agent: remember, recall, correct and forget."""
 
 import json
 from collections.abc import Callable
@@ -30,7 +30,7 @@ def location(databases: Databases) -> str:
 
 
 async def use(library: Library, name: str, scope: Scope = ANN, **arguments: Any) -> dict[str, Any]:
-    """What the parent's model reads of a call."""
+    """Call a tool and return the JSON that the parent's model reads."""
     tool = tools_of(library, scope)[name]
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
@@ -43,14 +43,14 @@ def tools_of(library: Library, scope: Scope = ANN, **options: Any) -> dict[str, 
 
 
 async def memory(library: Library, text: str, **fields: Any) -> str:
-    """A memory that was there before."""
+    """Store a memory and return its key."""
     new = NewMemory(content=text, **fields)
-    written = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
-    return written.ids[0]
+    result = await library.add_memories(ANN, [new], origin=Origin.USER, actor="test")
+    return result.ids[0]
 
 
-class TestOneByOne:
-    async def test_what_is_remembered_says_who_wrote_it(self, library: Library) -> None:
+class TestSingleTools:
+    async def test_remember_records_the_assistant_as_origin(self, library: Library) -> None:
         answer = await use(library, "remember", text="Ann likes tea", memory_type="user_preference")
 
         assert answer["done"]
@@ -62,13 +62,13 @@ class TestOneByOne:
         assert again == {**again, "memory_key": answer["memory_key"], "done": True}
         assert (await library.store.count("ann"))["memories"] == 1
 
-    async def test_similar_memories_are_named(self, library: Library) -> None:
+    async def test_remember_returns_similar_memories(self, library: Library) -> None:
         key = await memory(library, "Ann lives in Paris")
         answer = await use(library, "remember", text="Ann lives in Rome")
         assert answer["similar"] == [{"memory_key": key, "content": "Ann lives in Paris"}]
         assert answer["memory_key"] != key
 
-    async def test_a_correction_supersedes(self, library: Library) -> None:
+    async def test_correct_supersedes_the_old_memory(self, library: Library) -> None:
         key = await memory(
             library, "Ann lives in Paris", subject="user", field="home", metadata={"a": 1}
         )
@@ -86,37 +86,37 @@ class TestOneByOne:
         late = await use(library, "correct", memory_key=key, text="Ann lives in Oslo")
         assert (late.get("done", False), late["memory_key"]) == (False, new.memory_key)
 
-    async def test_what_is_forgotten_can_be_brought_back(self, library: Library) -> None:
+    async def test_forgotten_memory_can_be_restored(self, library: Library) -> None:
         key = await memory(library, "Ann likes coffee")
         assert (await use(library, "forget", memory_key=key, reason="she asked"))["done"]
         assert await library.store.memories(ANN).get_many([key]) == []
-        *_, last = await library.store.history(ANN, key)
+        *_, last = await library.store.memories(ANN).history(key)
         assert (last.event, last.actor, last.reason) == ("DELETE", "assistant", "she asked")
         await library.store.changes(ANN).undo(key, actor="ann")
         assert (await library.store.memories(ANN).get(key)).content == "Ann likes coffee"
 
-    async def test_secrets_go_before_anything_is_stored(self, library: Library) -> None:
+    async def test_redact_is_applied_before_storing(self, library: Library) -> None:
         tool = tools_of(library, redact=lambda text: text.replace("hunter2", "***"))["remember"]
         value = await tool.run_json({"text": "password hunter2"}, CancellationToken())
         record = await library.store.memories(ANN).get(value.memory_key)
         assert record.content == "password ***"
 
 
-class TestWhatTheyRefuse:
+class TestRefusals:
     @pytest.mark.parametrize("name", NAMES)
-    async def test_no_argument_names_a_user(self, library: Library, name: str) -> None:
+    async def test_user_argument_is_refused(self, library: Library, name: str) -> None:
         tool = tools_of(library)[name]
         for word in ("user_id", "agent_id", "session_id", "scope"):
             assert word not in json.dumps(tool.schema)
-        known = {"text": "x", "query": "x", "memory_key": "x"}
+        values = {"text": "x", "query": "x", "memory_key": "x"}
         parameters = tool.schema.get("parameters")
         assert parameters is not None
-        asked = {key: value for key, value in known.items() if key in parameters["properties"]}
+        arguments = {key: value for key, value in values.items() if key in parameters["properties"]}
         bench = StaticWorkbench([tool])
-        refused = await bench.call_tool(name, {**asked, "user_id": "ben"})
+        refused = await bench.call_tool(name, {**arguments, "user_id": "ben"})
         assert refused.is_error
 
-    async def test_another_users_memory_is_not_there(self, library: Library) -> None:
+    async def test_memory_of_another_user_is_not_found(self, library: Library) -> None:
         key = await memory(library, "Ann's own")
         for name, more in (("correct", {"text": "Ben's"}), ("forget", {})):
             answer = await use(library, name, BEN, memory_key=key, **more)
@@ -124,37 +124,34 @@ class TestWhatTheyRefuse:
             assert "no such memory" in answer["note"]
         assert (await library.store.memories(ANN).get(key)).content == "Ann's own"
 
-    async def test_a_sensitive_memory_is_not_there_without_the_permission(
-        self, library: Library
-    ) -> None:
+    async def test_sensitive_memory_is_not_found_without_permission(self, library: Library) -> None:
         key = await memory(library, "a secret", sensitive=True)
         assert "no such memory" in (await use(library, "forget", memory_key=key))["note"]
 
-    async def test_messages_are_evidence(self, library: Library) -> None:
-        told = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
-        await library.add_messages(ANN, [told])
+    async def test_messages_cannot_be_changed(self, library: Library) -> None:
+        message = NewMessage(message_id="m1", role=Role.USER, content="I like tea")
+        await library.add_messages(ANN, [message])
         answer = await use(library, "correct", memory_key="m1", text="I like coffee")
         assert "no such memory" in answer["note"]
-        (said,) = await library.store.timeline(ANN).get_many(["m1"])
-        assert said.content == "I like tea"
+        (stored,) = await library.store.timeline(ANN).get_many(["m1"])
+        assert stored.content == "I like tea"
 
     @pytest.mark.parametrize("text", ["   ", "a\0b"])
-    async def test_what_cannot_be_stored_is_told(self, library: Library, text: str) -> None:
+    async def test_unstorable_text_returns_a_note(self, library: Library, text: str) -> None:
         answer = await use(library, "remember", text=text)
         assert not answer.get("done", False)
         assert answer["note"].startswith("Nothing was changed")
 
 
-async def test_with_an_assistant_agent(library: Library) -> None:
-    """Told to keep, asked later, corrected, and told to forget: four turns of one conversation."""
+def key_of_last_answer(request: Request) -> str:
+    results = [m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"]
+    answer = json.loads(results[-1][0].content)
+    memory_fields = answer["memories"][0] if "memories" in answer else answer
+    return str(memory_fields["memory_key"])
 
-    def key_of_last_answer(request: Request) -> str:
-        results = [
-            m.content for m in request.messages if m.type == "FunctionExecutionResultMessage"
-        ]
-        answer = json.loads(results[-1][0].content)
-        found = answer["memories"][0] if "memories" in answer else answer
-        return str(found["memory_key"])
+
+async def test_assistant_agent_uses_memory_tools(library: Library) -> None:
+    """Remember, recall, correct and forget in four turns of one conversation."""
 
     def correct(request: Request) -> Step:
         return call(
@@ -180,16 +177,16 @@ async def test_with_an_assistant_agent(library: Library) -> None:
         tools=memory_tools(library, ANN),
         max_tool_iterations=2,
     )
-    spoken = []
+    answers = []
     for task in ("Remember: desk 7", "Which desk?", "No, 12", "Forget it"):
         result = await assistant.run(task=task)
-        spoken.append(result.messages[-1].to_text())
+        answers.append(result.messages[-1].to_text())
         for event in result.messages:
             if isinstance(event, ToolCallExecutionEvent) and event.source == "assistant":
                 assert not any(answer.is_error for answer in event.content)
 
-    assert spoken == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
-    listing = library.store.memory_list(ANN)
+    assert answers == ["Kept.", "Number 7.", "Changed.", "Forgotten."]
+    listing = library.store.memories(ANN)
     assert [record.content for record in (await listing.page()).items] == []
     rows = (await library.store.count("ann"))["memories"]
     assert rows == 2  # the old one and the one that took its place, both still in the history

@@ -1,4 +1,4 @@
-"""What every request repeats stays small and the same, and so does what a search answers."""
+"""Sizes of the prompt prefix and of search results."""
 
 import json
 from typing import Any
@@ -13,15 +13,15 @@ from memrecall.testing import ScriptedClient, open_library
 from memrecall.types import Keyword, Language, NewMemory, NewMessage, Origin, Role
 
 from ..model.openai_server import ModelServer, serve, tool_call
-from .recall_helpers import ASKED, ASKED_ZH, LIN, hand_off, search, talk
+from .recall_helpers import LIN, REQUEST, REQUEST_ZH, hand_off, search, talk
 
 LARGEST_HEAD: dict[Language, int] = {"en": 6_000, "zh": 4_500}
 LARGEST_RESULT = 3_000
-ASK: dict[Language, str] = {"en": ASKED, "zh": ASKED_ZH}
+ASK: dict[Language, str] = {"en": REQUEST, "zh": REQUEST_ZH}
 
 
 def head(body: dict[str, Any]) -> str:
-    """The beginning of a request: the system prompt and the tools, as they were sent."""
+    """Return the system prompt and the tools of a request, as sent."""
     first = body["messages"][0]
     assert first["role"] == "system"
     return str(first["content"]) + json.dumps(body["tools"], ensure_ascii=False)
@@ -29,7 +29,7 @@ def head(body: dict[str, Any]) -> str:
 
 @pytest.mark.concurrent
 @pytest.mark.parametrize("language", ["en", "zh"])
-async def test_the_head_of_a_request_is_small_and_always_the_same(
+async def test_prompt_prefix_is_small_and_stable(
     language: Language, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
@@ -48,7 +48,7 @@ async def test_the_head_of_a_request_is_small_and_always_the_same(
 
 
 async def recall(library: Library, server: ModelServer, user: str, language: Language) -> None:
-    """Search, widen the window, search again, hand off."""
+    """Run a recall that searches, widens the window, searches again and hands off."""
     server.play(
         tool_call("search_memories", {"query": user}),
         tool_call(
@@ -71,7 +71,7 @@ ZH = "上周三我们决定把结算服务的重试次数调高，并且把告�
 
 
 @pytest.mark.parametrize("text", [EN, ZH, EN + ZH])
-async def test_the_largest_result_of_a_search(text: str) -> None:
+async def test_largest_search_result_fits(text: str) -> None:
     keywords = tuple(Keyword(keyword=f"{text[:40]}{n}") for n in range(10))
     memories = [
         NewMemory(
@@ -88,7 +88,7 @@ async def test_the_largest_result_of_a_search(text: str) -> None:
         assert await result_size(library, text[:20]) < LARGEST_RESULT
 
 
-async def test_the_largest_result_of_a_search_among_messages() -> None:
+async def test_largest_search_result_of_messages_fits() -> None:
     messages = [
         NewMessage(
             message_id=f"{number:x>64}",
@@ -103,9 +103,9 @@ async def test_the_largest_result_of_a_search_among_messages() -> None:
 
 
 async def result_size(library: Library, query: str) -> int:
-    """Characters of the answer to a search that finds ten."""
+    """Return the size of a search result with ten hits."""
     client = ScriptedClient([search(query, limit=10), hand_off()])
-    await Recaller(library, LIN, client).recall(ASKED)
+    await Recaller(library, LIN, client).recall(REQUEST)
     text = str(client.requests[1].messages[-2].content[0].content)  # type: ignore[union-attr]
     assert json.loads(text)["returned"] == 10
     return len(text)

@@ -1,4 +1,4 @@
-"""RecallTool: recall behind a typed tool of a parent."""
+"""RecallTool: recall as a tool of a parent agent."""
 
 import asyncio
 import contextlib
@@ -27,8 +27,8 @@ from memrecall.store.feed import ChangeFeed
 from memrecall.testing import ScriptedClient, call, call_raw, calls, say, wait
 
 from ..cases import check_each_async
-from .clients import HeldClient, at_once
-from .recall_helpers import ANN, ASKED, ASKED_ZH, LIN, hand_off, on_both_engines, search
+from .clients import HeldClient, without_waiting
+from .recall_helpers import ANN, LIN, REQUEST, REQUEST_ZH, hand_off, on_both_engines, search
 
 
 def tool_of(library: Library, *steps: Any) -> RecallTool:
@@ -36,14 +36,14 @@ def tool_of(library: Library, *steps: Any) -> RecallTool:
 
 
 async def answer_of(tool: RecallTool, **arguments: Any) -> dict[str, Any]:
-    """What the parent's model reads."""
+    """Return the answer that the parent's model reads."""
     value = await tool.run_json(arguments, CancellationToken())
     answer = json.loads(tool.return_value_as_string(value))
     assert isinstance(answer, dict)
     return answer
 
 
-# What a parent's model sees
+# Schema and answer
 
 
 async def test_schema_has_no_user_argument(library: Library) -> None:
@@ -60,7 +60,7 @@ async def test_schema_has_no_user_argument(library: Library) -> None:
 
 @on_both_engines
 async def test_recall_tool_returns_evidence(library: Library) -> None:
-    answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=ASKED)
+    answer = await answer_of(tool_of(library, search(), hand_off("a1")), query=REQUEST)
     assert answer == {
         "found": True,
         "confidence": 0.9,
@@ -79,7 +79,7 @@ async def test_recall_tool_returns_evidence(library: Library) -> None:
 
 async def test_no_result_returns_a_question(library: Library) -> None:
     handed = hand_off(confidence=0.0, needs_more_info=True, follow_up_question="Which one?")
-    answer = await answer_of(tool_of(library, search(), handed), query=ASKED)
+    answer = await answer_of(tool_of(library, search(), handed), query=REQUEST)
     assert not answer["found"]
     assert answer["memories"] == []
     assert answer["follow_up_question"] == "Which one?"
@@ -88,7 +88,7 @@ async def test_no_result_returns_a_question(library: Library) -> None:
 async def test_answer_does_not_escape_chinese(library: Library) -> None:
     client = ScriptedClient([search("数据库配置"), hand_off("l1")])
     tool = RecallTool(library, LIN, model_client=client)
-    value = await tool.run_json({"query": ASKED_ZH}, CancellationToken())
+    value = await tool.run_json({"query": REQUEST_ZH}, CancellationToken())
     text = tool.return_value_as_string(value)
     assert "数据库配置：PostgreSQL，端口 5433，连接池 20" in text
     assert "\\u" not in text
@@ -97,14 +97,14 @@ async def test_answer_does_not_escape_chinese(library: Library) -> None:
 async def test_context_argument_reaches_the_recall_agent(library: Library) -> None:
     client = ScriptedClient([search(), hand_off("a1")])
     tool = RecallTool(library, ANN, model_client=client)
-    await answer_of(tool, query=ASKED, context="We talked about the new server")
+    await answer_of(tool, query=REQUEST, context="We talked about the new server")
     lines = str(client.requests[0].messages[1].content).split("\n")
-    before, asked = (json.loads(line) for line in lines[-2:])
+    before, request = (json.loads(line) for line in lines[-2:])
     assert (before["role"], before["text"]) == ("other", "We talked about the new server")
-    assert (asked["role"], asked["text"]) == ("user", ASKED)
+    assert (request["role"], request["text"]) == ("user", REQUEST)
 
 
-# What it refuses
+# Refused arguments
 
 
 @pytest.mark.parametrize("workbench", [StaticWorkbench, StaticStreamWorkbench])
@@ -112,7 +112,7 @@ async def test_user_argument_is_refused(library: Library, workbench: type[Static
     tool = tool_of(library)
 
     async def check(smuggled: str) -> None:
-        arguments = {"query": ASKED, smuggled: "ben"}
+        arguments = {"query": REQUEST, smuggled: "ben"}
         with pytest.raises(ValidationError, match=smuggled):
             await tool.run_json(arguments, CancellationToken())
         refused = await workbench([tool]).call_tool("recall", arguments)
@@ -124,7 +124,7 @@ async def test_user_argument_is_refused(library: Library, workbench: type[Static
 
 async def test_parent_continues_after_a_refused_user_argument(library: Library) -> None:
     steps = [
-        call("recall", query=ASKED, user_id="ben"),
+        call("recall", query=REQUEST, user_id="ben"),
         call_raw("recall", "{broken"),
         call("recall"),
         say("I cannot."),
@@ -132,18 +132,18 @@ async def test_parent_continues_after_a_refused_user_argument(library: Library) 
     agent = AssistantAgent(
         "parent", ScriptedClient(steps), tools=[tool_of(library)], max_tool_iterations=5
     )
-    result = await agent.run(task=ASKED)
+    result = await agent.run(task=REQUEST)
     executed = [e for e in result.messages if isinstance(e, ToolCallExecutionEvent)]
     assert [event.content[0].is_error for event in executed] == [True, True, True]
     assert result.messages[-1].to_text() == "I cannot."
 
 
-# Errors are answers
+# Errors
 
 
 async def test_disabled_user_returns_an_answer(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
-    answer = await answer_of(tool_of(library), query=ASKED)
+    answer = await answer_of(tool_of(library), query=REQUEST)
     assert not answer["found"]
     assert answer["stop_reason"] == "permission_denied"
     assert "could not be searched" in answer["summary"]
@@ -161,7 +161,7 @@ async def test_storage_failure_returns_an_answer(
         raise StorageUnreachable("the database is gone")
 
     monkeypatch.setattr(ChangeFeed, "version", broken)
-    answer = await answer_of(tool_of(library), query=ASKED)
+    answer = await answer_of(tool_of(library), query=REQUEST)
     assert answer["stop_reason"] == "storage_failed"
     assert "does not mean that there is nothing" in answer["summary"]
 
@@ -169,22 +169,22 @@ async def test_storage_failure_returns_an_answer(
 async def test_stream_ends_with_an_answer_after_an_error(library: Library) -> None:
     await library.store.owners.set_user_enabled("ann", False)
     tool = tool_of(library)
-    items = [i async for i in tool.run_json_stream({"query": ASKED}, CancellationToken())]
+    items = [i async for i in tool.run_json_stream({"query": REQUEST}, CancellationToken())]
     (answer,) = items
     assert not isinstance(answer, BaseAgentEvent)
     assert answer.stop_reason == "permission_denied"
 
 
-# Inside a parent
+# Parent agents
 
 
 async def test_parent_stream_contains_recall_events(library: Library) -> None:
-    parent = ScriptedClient([call("recall", query=ASKED), say("Port 5433.")])
+    parent = ScriptedClient([call("recall", query=REQUEST), say("Port 5433.")])
     tool = tool_of(library, search(), hand_off("a1"))
     agent = AssistantAgent("parent", parent, tools=[tool], max_tool_iterations=2)
-    result = await agent.run(task=ASKED)
-    told = [(type(each).__name__, each.source) for each in result.messages]
-    assert told == [
+    result = await agent.run(task=REQUEST)
+    events = [(type(each).__name__, each.source) for each in result.messages]
+    assert events == [
         ("TextMessage", "user"),
         ("ToolCallRequestEvent", "parent"),
         *(("ToolCallRequestEvent", "recall"), ("ToolCallExecutionEvent", "recall")) * 2,
@@ -196,7 +196,7 @@ async def test_parent_stream_contains_recall_events(library: Library) -> None:
 
 
 def play_both(request: Request) -> Any:
-    """Play the recall agent in either of two recalls, slowly enough that they interleave."""
+    """Answer in either of two recalls, slowly enough that they interleave."""
     briefing, searched = str(request.messages[1].content), len(request.messages) > 3
     key, words = ("a3", "dinner") if "dinner" in briefing else ("a4", "garden")
     step = hand_off(key, search_summary=words) if searched else search(words)
@@ -233,7 +233,7 @@ async def test_parallel_calls_do_not_mix(library: Library) -> None:
 @pytest.mark.parametrize("iterations", [1, 3])
 async def test_cancelled_parent_stops_immediately(library: Library, iterations: int) -> None:
     recall = HeldClient(search(), hand_off("a1"), free=1)
-    parent = ScriptedClient([call("recall", query=ASKED), say("unused")])
+    parent = ScriptedClient([call("recall", query=REQUEST), say("unused")])
     agent = AssistantAgent(
         "parent",
         parent,
@@ -241,9 +241,9 @@ async def test_cancelled_parent_stops_immediately(library: Library, iterations: 
         max_tool_iterations=iterations,
     )
     token = CancellationToken()
-    running = asyncio.ensure_future(drained(agent, token))
-    async with at_once():
-        await recall.asked.wait()
+    running = asyncio.ensure_future(collect_messages(agent, token))
+    async with without_waiting():
+        await recall.called.wait()
         token.cancel()
         items = await running
     if iterations == 1:  # AssistantAgent ends by telling its last results
@@ -254,11 +254,11 @@ async def test_cancelled_parent_stops_immediately(library: Library, iterations: 
     assert '"stop_reason":"cancelled"' in executed_by_parent(items)
 
 
-async def drained(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
-    """The messages of a run until its end or its cancellation."""
+async def collect_messages(agent: AssistantAgent, token: CancellationToken) -> list[Any]:
+    """Return the messages of a run until its end or cancellation."""
     items: list[Any] = []
-    asked = [TextMessage(content=ASKED, source="user")]
-    stream = agent.on_messages_stream(asked, token)
+    messages = [TextMessage(content=REQUEST, source="user")]
+    stream = agent.on_messages_stream(messages, token)
     with contextlib.suppress(asyncio.CancelledError):
         while item := await anext(stream, None):
             items.append(item.chat_message if isinstance(item, Response) else item)
@@ -275,9 +275,9 @@ async def test_cancelled_token_returns_an_answer(library: Library) -> None:
     recall = HeldClient(search())
     tool = RecallTool(library, ANN, model_client=recall)
     token = CancellationToken()
-    running = asyncio.ensure_future(tool.run_json({"query": ASKED}, token))
-    async with at_once():
-        await recall.asked.wait()
+    running = asyncio.ensure_future(tool.run_json({"query": REQUEST}, token))
+    async with without_waiting():
+        await recall.called.wait()
         token.cancel()
         value = await running
     assert value.stop_reason == "cancelled"
@@ -287,8 +287,8 @@ async def test_cancelled_token_returns_an_answer(library: Library) -> None:
 async def test_events_are_streamed_during_the_recall(library: Library) -> None:
     recall = HeldClient(search(), hand_off("a1"), free=1)
     tool = RecallTool(library, ANN, model_client=recall)
-    stream = tool.run_json_stream({"query": ASKED}, CancellationToken())
-    async with at_once():
+    stream = tool.run_json_stream({"query": REQUEST}, CancellationToken())
+    async with without_waiting():
         assert isinstance(await anext(stream), ToolCallRequestEvent)
         assert isinstance(await anext(stream), ToolCallExecutionEvent)
         await stream.aclose()

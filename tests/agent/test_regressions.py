@@ -1,4 +1,4 @@
-"""Mistakes that were seen in the recall loops of others: each is a test by name."""
+"""Regression tests for known mistakes of recall loops."""
 
 import os
 import subprocess
@@ -24,10 +24,10 @@ from memrecall.types import NewMemory, NewMessage, Origin, Role
 from ..cases import check_each, check_each_async
 from .recall_helpers import (
     ANN,
-    ASKED,
-    ASKED_ZH,
     LIN,
     NOW,
+    REQUEST,
+    REQUEST_ZH,
     detail,
     hand_off,
     on_both_engines,
@@ -45,8 +45,8 @@ class TestVerdicts:
         assert not await judge.needs_recall([GREETING], "en")  # the rules' word stands
         judge = NeedJudge(ScriptedClient([]))
         assert await judge.needs_recall(
-            [ASKED], "en"
-        )  # where the rules see a need, nobody is asked
+            [REQUEST], "en"
+        )  # where the rules see a need, no model is called
 
     @pytest.mark.parametrize(
         ("answer", "needed"),
@@ -78,9 +78,9 @@ async def test_results_have_content_and_date(library: Library) -> None:
     memory = NewMemory(memory_key="bare", content="database")
     await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
     recalled = await play(library, search(limit=10), detail("bare"), hand_off("bare"))
-    shown = results(recalled)[0]["output"]["results"]
-    assert {"bare", "a1", "pref"} <= {item["memory_key"] for item in shown}
-    for item in shown:
+    hits = results(recalled)[0]["output"]["results"]
+    assert {"bare", "a1", "pref"} <= {item["memory_key"] for item in hits}
+    for item in hits:
         assert item["content_preview"].strip()
         assert datetime.fromisoformat(item["created_at"]).tzinfo
     text = results(recalled)[0]["text"]
@@ -105,7 +105,7 @@ class TestEmptySearches:
         assert recalled.abstained
 
     async def test_recall_without_stored_data_calls_no_model(self, library: Library) -> None:
-        recalled = await Recaller(library, Scope("nobody")).recall(ASKED)
+        recalled = await Recaller(library, Scope("nobody")).recall(REQUEST)
         assert recalled.usage["model_calls"] == recalled.usage["tool_calls"] == 0
 
 
@@ -116,16 +116,16 @@ async def test_failure_is_not_reported_as_no_result(
         raise StorageError("the disk is gone")
 
     monkeypatch.setattr(Library, "search", broken)
-    for scope, asked, words in (
-        (ANN, ASKED, "could not be searched"),
-        (LIN, ASKED_ZH, "无法搜索"),
+    for scope, request, words in (
+        (ANN, REQUEST, "could not be searched"),
+        (LIN, REQUEST_ZH, "无法搜索"),
     ):
-        recalled = await Recaller(library, scope, clock=lambda: NOW).recall(asked)
+        recalled = await Recaller(library, scope, clock=lambda: NOW).recall(request)
         assert not recalled.abstained
         assert not recalled.memories
         assert not recalled.handoff.success or recalled.handoff.search_summary
-        told = recalled.handoff.search_summary + write_block(recalled)
-        assert words in told or "fail" in told.lower() or "失败" in told
+        text = recalled.handoff.search_summary + write_block(recalled)
+        assert words in text or "fail" in text.lower() or "失败" in text
 
 
 class TestLimits:
@@ -184,13 +184,13 @@ COUNTED_FROM: tuple[tuple[str, str, str | None, str], ...] = (
 
 class TestDates:
     async def test_relative_dates_are_resolved(self, library: Library) -> None:
-        said = NewMessage(
+        message = NewMessage(
             message_id="trip",
             role=Role.USER,
             content="We bought the boat last year",
             ts=datetime(2023, 5, 2, tzinfo=UTC),
         )
-        await library.add_messages(ANN, [said])
+        await library.add_messages(ANN, [message])
         recalled = await play(library, search("boat"), hand_off("trip"))
         (time,) = [t for t in recalled.memories[0].times if t.words == "last year"]
         assert time.start == datetime(2022, 1, 1, tzinfo=UTC)
@@ -198,8 +198,8 @@ class TestDates:
 
     def test_times_are_relative_to_the_request(self) -> None:
         def check(case: tuple[str, str, str | None, str]) -> None:
-            words, said, start, end = case
-            (span,) = find_times(words, datetime.fromisoformat(said).replace(tzinfo=UTC))
+            words, moment, start, end = case
+            (span,) = find_times(words, datetime.fromisoformat(moment).replace(tzinfo=UTC))
             assert (span.start and str(span.start.date())) == start
             assert span.end is not None
             assert str(span.end.date()) == end
@@ -212,7 +212,7 @@ class TestDates:
     async def test_as_of_replaces_the_current_time(self, library: Library) -> None:
         client = ScriptedClient([search("garden", time_range_days=3), hand_off()])
         recaller = Recaller(library, ANN, client)
-        recalled = await recaller.recall(ASKED, as_of=datetime(2026, 3, 4, tzinfo=UTC))
+        recalled = await recaller.recall(REQUEST, as_of=datetime(2026, 3, 4, tzinfo=UTC))
         found = {item["memory_key"] for item in results(recalled)[0]["output"]["results"]}
         assert found == {"a4", "a5"}
         assert '"now":"2026-03-04T00:00:00+00:00"' in str(client.requests[0].messages[1].content)
@@ -228,7 +228,7 @@ class TestDates:
             ]
         )
         recaller = Recaller(library, ANN, client)
-        recalled = await recaller.recall(ASKED, as_of=datetime(2026, 2, 20, tzinfo=UTC))
+        recalled = await recaller.recall(REQUEST, as_of=datetime(2026, 2, 20, tzinfo=UTC))
         assert set(recalled.keys_seen) <= {"a1", "a2", "a3"}
         assert results(recalled)[1]["error"] == "not_found"
 
@@ -382,7 +382,7 @@ class TestParents:
         from autogen_core.models import AssistantMessage, UserMessage
 
         context = MemoryContext(library, ANN)
-        await context.add_message(UserMessage(content=ASKED, source="user"))
+        await context.add_message(UserMessage(content=REQUEST, source="user"))
         assert "recalled_memories" in str(await context.get_messages())
         await context.add_message(AssistantMessage(content="Done.", source="assistant"))
         await context.add_message(UserMessage(content="Thanks!", source="user"))
@@ -393,7 +393,7 @@ class TestParents:
 
         client = ScriptedClient([search(), hand_off("a1")])  # one more call would fail the test
         context = MemoryContext(library, ANN, model_client=client)
-        await context.add_message(UserMessage(content=ASKED, source="user"))
+        await context.add_message(UserMessage(content=REQUEST, source="user"))
         first = await context.get_messages()
         assert await context.get_messages() == first
         assert client.remaining == 0

@@ -1,4 +1,4 @@
-"""Recalls through a real HTTP server on loopback: our client, AutoGen's own, and JSON calls."""
+"""Recalls through an HTTP server on loopback: our client, AutoGen's client, and JSON calls."""
 
 import json
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from memrecall.model import load_prompt, make_client
 from memrecall.settings import Settings
 
 from ..model.openai_server import ModelServer, Reply, refusal, serve, text, tool_call
-from .recall_helpers import ASKED_ZH, LIN, NOW
+from .recall_helpers import LIN, NOW, REQUEST_ZH
 
 pytestmark = pytest.mark.concurrent
 
@@ -56,7 +56,7 @@ def autogens(server: ModelServer) -> ChatCompletionClient:
 
 
 @pytest.mark.parametrize("make", [ours, autogens])
-async def test_a_recall_over_the_wire(library: Library, server: ModelServer, make: Any) -> None:
+async def test_recall_over_http(library: Library, server: ModelServer, make: Any) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
     server.play(
         calling("search_memories", search, 1),
@@ -64,7 +64,7 @@ async def test_a_recall_over_the_wire(library: Library, server: ModelServer, mak
         calling("handoff", {**HANDOFF, "relevant_memory_keys": ["l1"]}, 3),
     )
     client = make(server)
-    recalled = await Recaller(library, LIN, client, clock=lambda: NOW).recall(ASKED_ZH)
+    recalled = await Recaller(library, LIN, client, clock=lambda: NOW).recall(REQUEST_ZH)
     await client.close()
 
     assert recalled.stop_reason is StopReason.HANDOFF
@@ -84,7 +84,7 @@ async def test_a_recall_over_the_wire(library: Library, server: ModelServer, mak
     assert "端口" in third["messages"][5]["content"]
 
 
-async def test_thoughts_are_sent_back_and_seen_in_the_trace(
+async def test_thoughts_are_returned_to_the_model_and_traced(
     library: Library, server: ModelServer
 ) -> None:
     search = {"query": "数据库配置", "min_relevance_score": 0.0}
@@ -92,7 +92,7 @@ async def test_thoughts_are_sent_back_and_seen_in_the_trace(
         calling("search_memories", search, 1, reasoning_content="先找配置"),
         calling("handoff", HANDOFF, 2),
     )
-    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
+    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(REQUEST_ZH)
     assert server.requests[1]["messages"][2]["reasoning_content"] == "先找配置"
     events = recalled.trace.events
     thoughts = [event.text for event in events if isinstance(event, ThoughtEvent)]
@@ -107,18 +107,18 @@ async def test_thoughts_are_sent_back_and_seen_in_the_trace(
         ([refusal(401, "bad key")], StopReason.MODEL_FAILED),
     ],
 )
-async def test_where_the_server_cannot_the_rules_go_on(
+async def test_server_without_tool_support_falls_back_to_rules(
     library: Library, server: ModelServer, replies: list[Reply], reason: StopReason
 ) -> None:
     server.play(*replies)
-    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(ASKED_ZH)
+    recalled = await Recaller(library, LIN, ours(server), clock=lambda: NOW).recall(REQUEST_ZH)
     assert recalled.stop_reason is reason
     assert recalled.fallback == reason
     assert recalled.judged
     assert "l1" in recalled.keys_seen
 
 
-async def test_a_server_without_tools_can_answer_by_a_json_schema(
+async def test_server_without_tools_answers_by_json_schema(
     library: Library, server: ModelServer
 ) -> None:
     search = {"tool": "search_memories", "arguments": {"query": "数据库配置"}}
@@ -127,7 +127,7 @@ async def test_a_server_without_tools_can_answer_by_a_json_schema(
         text(json.dumps({"tool": "handoff", "arguments": HANDOFF})),
     )
     settings = Settings(model="tiny", base_url=server.url, tool_calls="json")
-    recalled = await Recaller(library, LIN, make_client(settings)).recall(ASKED_ZH)
+    recalled = await Recaller(library, LIN, make_client(settings)).recall(REQUEST_ZH)
     assert recalled.stop_reason is StopReason.HANDOFF
     assert len(recalled.queries) == 1
     assert "tools" not in server.requests[0]

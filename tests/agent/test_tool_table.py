@@ -31,7 +31,7 @@ PROMPTS = Path(__file__).parents[2] / "prompts"
 
 
 def without_titles(value: Any) -> Any:
-    """A JSON schema without `title`, which only repeats the names of classes and fields."""
+    """Return a JSON schema without `title`, which repeats the names of classes and fields."""
     if isinstance(value, dict):
         names = {name: item for name, item in value.items() if not _is_title(name, item)}
         return {name: without_titles(item) for name, item in names.items()}
@@ -163,12 +163,12 @@ class TestFunc:
         )
         assert isinstance(keywords, models.ExtractKeywordsOutput)
         assert keywords.keywords
-        asked = models.ExpandContextWindowInput(reason="r", current_size=2, requested_size=4)
+        arguments = models.ExpandContextWindowInput(reason="r", current_size=2, requested_size=4)
         expand = MEMRECALL_TOOLS["expand_context_window"]["func"]
-        granted = await expand(library, ANN.with_session("talk"), asked)
+        granted = await expand(library, ANN.with_session("talk"), arguments)
         assert isinstance(granted, models.ExpandContextWindowOutput)
         assert (granted.approved, granted.new_size, granted.iteration) == (True, 4, 2)
-        refused = await expand(library, ANN, asked)
+        refused = await expand(library, ANN, arguments)
         assert isinstance(refused, models.ExpandContextWindowOutput)
         assert not refused.approved
         done = await MEMRECALL_TOOLS["handoff"]["func"](

@@ -1,4 +1,4 @@
-"""The five tools: what they find, refuse and say."""
+"""The five recall tools: results, refusals and failures."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,9 +19,9 @@ from memrecall.types import NewMemory, Origin
 
 from .recall_helpers import (
     ANN,
-    ASKED,
-    ASKED_ZH,
     LIN,
+    REQUEST,
+    REQUEST_ZH,
     detail,
     hand_off,
     on_both_engines,
@@ -35,7 +35,7 @@ TRUSTED = Scope("ann", permissions=frozenset({Permission.SENSITIVE}))
 
 
 class TestRegistry:
-    def test_the_five_and_their_flags(self) -> None:
+    def test_recall_tools_and_their_flags(self) -> None:
         assert list(MEMRECALL_TOOLS) == [
             "search_memories",
             "get_memory_detail",
@@ -51,8 +51,12 @@ class TestRegistry:
             assert tool.get("is_handoff", False) == (name == "handoff")
 
     def test_defaults_and_bounds(self) -> None:
-        asked = SearchMemoriesInput(query="x")
-        assert (asked.search_mode, asked.limit, asked.min_relevance_score) == ("hybrid", 5, 0.5)
+        arguments = SearchMemoriesInput(query="x")
+        assert (arguments.search_mode, arguments.limit, arguments.min_relevance_score) == (
+            "hybrid",
+            5,
+            0.5,
+        )
         for wrong in (
             {"limit": 0},
             {"limit": 11},
@@ -68,7 +72,7 @@ class TestRegistry:
         assert (done.relevant_memory_keys, done.needs_more_info) == ([], False)
 
     @pytest.mark.parametrize("language", ["en", "zh"])
-    def test_schemas_are_made_once_and_say_what_arguments_mean(self, language: Any) -> None:
+    def test_schemas_are_cached_and_describe_arguments(self, language: Any) -> None:
         schemas = function_schemas(Interface.RECALL, language)
         assert function_schemas(Interface.RECALL, language) is schemas
         assert [schema["name"] for schema in schemas] == list(MEMRECALL_TOOLS)
@@ -81,7 +85,7 @@ class TestRegistry:
         names = {name for schema in schemas for name in schema["parameters"]["properties"]}
         assert not names & {"user_id", "agent_id", "session_id", "iteration_used"}
 
-    def test_both_languages_describe_every_argument_of_every_tool(self) -> None:
+    def test_texts_describe_every_argument_in_both_languages(self) -> None:
         for tool in TOOLS.values():
             for interface in tool.interfaces:
                 variant = tool.for_interface(interface)
@@ -89,7 +93,7 @@ class TestRegistry:
                 assert list(english.arguments) == list(chinese.arguments)
                 assert english.description != chinese.description
 
-    def test_an_argument_without_a_description_is_an_error(self) -> None:
+    def test_missing_argument_description_raises(self) -> None:
         tool = replace(TOOLS["handoff"], arguments=SearchMemoriesInput)
         with pytest.raises(InvalidArgument, match="does not describe the arguments"):
             tool.texts("en")
@@ -97,7 +101,7 @@ class TestRegistry:
 
 class TestSearch:
     @on_both_engines
-    async def test_memories_and_messages_are_found(self, library: Library) -> None:
+    async def test_search_returns_memories_and_messages(self, library: Library) -> None:
         recalled = await play(
             library, search("dark mode"), search("database config"), hand_off("pref", "a1")
         )
@@ -106,7 +110,7 @@ class TestSearch:
         assert preference.memory_type == "user_preference"
         assert [source.memory_key for source in preference.sources] == ["a1"]
 
-    async def test_after_three_in_a_row_it_refuses_and_says_what_is_left(
+    async def test_fourth_consecutive_search_is_refused_with_options(
         self, library: Library
     ) -> None:
         recalled = await play(
@@ -124,7 +128,7 @@ class TestSearch:
         assert results(recalled)[5]["error"] is None  # another tool in between resets the count
         assert recalled.stop_reason is StopReason.HANDOFF
 
-    async def test_what_is_not_possible_is_not_offered_as_left(self, library: Library) -> None:
+    async def test_refusal_offers_only_possible_options(self, library: Library) -> None:
         nothing = [search(f"zqx{n}", search_mode="keyword") for n in range(4)]
         recalled = await play(library, *nothing, hand_off())
         refused = results(recalled)[3]["text"]
@@ -144,25 +148,23 @@ class TestSearch:
             calls(detail("a4"), search("plan", keywords=["tomatoes"])),
             hand_off(),
         )
-        found = [
+        hits = [
             {item["memory_key"] for item in result["output"].get("results", [])}
             for result in results(recalled, "search_memories")
         ]
-        assert found[0] == {"a4", "a5", "a6", "pref"}
-        assert found[1] == {"a2", "a5"}
-        assert found[2] == set()
-        assert found[3] == {"pref"}
-        assert found[4] == {"a4", "a5"}
+        assert hits[0] == {"a4", "a5", "a6", "pref"}
+        assert hits[1] == {"a2", "a5"}
+        assert hits[2] == set()
+        assert hits[3] == {"pref"}
+        assert hits[4] == {"a4", "a5"}
 
-    async def test_a_filter_that_lets_nothing_through_is_turned_into_words(
-        self, library: Library
-    ) -> None:
+    async def test_filters_without_results_become_query_words(self, library: Library) -> None:
         recalled = await play(
             library, search("garden", keywords=["fence-post"], limit=2), hand_off("a4")
         )
-        told = results(recalled)[0]
-        assert told["output"]["relaxed"] == ["fence-post"]
-        assert "fence-post" in told["text"]
+        result = results(recalled)[0]
+        assert result["output"]["relaxed"] == ["fence-post"]
+        assert "fence-post" in result["text"]
         assert recalled.handoff.relevant_memory_keys == ["a4"]
 
     @on_both_engines
@@ -180,21 +182,21 @@ class TestSearch:
         assert trusted.withheld == 0
         assert trusted.memories[0].content.endswith("hunter2")
 
-    async def test_a_permission_is_not_outlived_by_a_cache(self, library: Library) -> None:
+    async def test_cache_respects_permissions(self, library: Library) -> None:
         from memrecall.agent import Recaller
         from memrecall.library.caches import Caches
 
         caches = Caches()
         steps = [search("database password"), detail("secret"), hand_off("secret")]
-        shown = []
+        keys = []
         for scope in (TRUSTED, ANN, TRUSTED):
             recaller = Recaller(library, scope, ScriptedClient(steps), caches=caches)
-            recalled = await recaller.recall(ASKED)
-            shown.append(recalled.handoff.relevant_memory_keys)
-        assert shown == [["secret"], [], ["secret"]]
+            recalled = await recaller.recall(REQUEST)
+            keys.append(recalled.handoff.relevant_memory_keys)
+        assert keys == [["secret"], [], ["secret"]]
 
     @on_both_engines
-    async def test_a_cache_never_hides_a_write(self, library: Library) -> None:
+    async def test_cache_is_invalidated_by_writes(self, library: Library) -> None:
         from memrecall.agent import Recaller
         from memrecall.library.caches import Caches
 
@@ -203,11 +205,11 @@ class TestSearch:
             memory = NewMemory(memory_key=key, content=f"database config {key}")
             await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
             client = ScriptedClient([search(limit=10), hand_off(key)])
-            recalled = await Recaller(library, ANN, client, caches=caches).recall(ASKED)
+            recalled = await Recaller(library, ANN, client, caches=caches).recall(REQUEST)
             assert recalled.handoff.relevant_memory_keys == [key]
 
     @on_both_engines
-    async def test_no_tool_reaches_another_user(self, library: Library) -> None:
+    async def test_tools_cannot_reach_another_user(self, library: Library) -> None:
         recalled = await play(
             library, search("数据库配置", limit=10), detail("l1"), hand_off("l1", "l2")
         )
@@ -215,7 +217,7 @@ class TestSearch:
         assert results(recalled)[1]["error"] == "not_found"
         assert "连接池" not in "".join(result["text"] for result in results(recalled))
 
-    async def test_a_long_query_is_cut_and_says_so(self, library: Library) -> None:
+    async def test_long_query_is_truncated_with_a_note(self, library: Library) -> None:
         recalled = await play(library, search("database " * 200), hand_off("a1"))
         assert "first 1000 characters" in results(recalled)[0]["text"]
 
@@ -231,17 +233,17 @@ class TestSearch:
         ]
         await library.add_memories(LIN, memories, origin=Origin.USER, actor="test")
         recalled = await play(
-            library, search("数据库配置", limit=10), hand_off(), messages=ASKED_ZH, scope=LIN
+            library, search("数据库配置", limit=10), hand_off(), messages=REQUEST_ZH, scope=LIN
         )
-        told = results(recalled)[0]
-        assert len(told["text"]) < 3_000
-        assert "截短" in told["text"]
-        assert told["text"].count("memory_key") == 10
-        assert len(told["output"]["results"][0]["content_preview"]) <= 203
+        result = results(recalled)[0]
+        assert len(result["text"]) < 3_000
+        assert "截短" in result["text"]
+        assert result["text"].count("memory_key") == 10
+        assert len(result["output"]["results"][0]["content_preview"]) <= 203
 
 
 @on_both_engines
-async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Library) -> None:
+async def test_trace_omits_contents_of_sensitive_recalls(library: Library) -> None:
     recalled = await play(library, search("database password"), hand_off("secret"), scope=TRUSTED)
     assert "hunter2" in recalled.model_dump_json()
     stored = await library.store.traces(ANN).get(recalled.trace.trace_id)
@@ -250,14 +252,14 @@ async def test_a_trace_keeps_no_copy_for_those_without_permission(library: Libra
 
 
 class TestFailures:
-    async def test_a_store_that_fails_once_is_tried_again(
+    async def test_storage_failure_is_retried_once(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=1)
         recalled = await play(library, search(), hand_off("a1"))
         assert results(recalled)[0]["error"] is None
 
-    async def test_a_store_that_fails_is_not_an_empty_store(
+    async def test_storage_failure_is_not_an_empty_result(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, StorageError("disk gone"), times=99)
@@ -268,7 +270,7 @@ class TestFailures:
         assert not recalled.handoff.success
         assert "does not mean that there is nothing" in recalled.handoff.search_summary
 
-    async def test_a_bug_in_a_tool_does_not_escape(
+    async def test_unexpected_error_becomes_an_internal_failure(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         _fail_search(monkeypatch, ZeroDivisionError("oops"), times=1)
@@ -278,7 +280,7 @@ class TestFailures:
         assert recalled.handoff.relevant_memory_keys == ["a1"]
 
     @pytest.mark.concurrent
-    async def test_a_tool_that_hangs_is_stopped(
+    async def test_hanging_tool_times_out(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import asyncio
@@ -291,7 +293,7 @@ class TestFailures:
         assert results(recalled)[0]["error"] == "timeout"
         assert "keyword" in results(recalled)[0]["text"]
 
-    async def test_without_an_embedder_it_goes_on_by_words_and_says_so(
+    async def test_search_without_embedder_falls_back_to_keywords(
         self, library: Library, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def broken(*_: object) -> None:
@@ -325,27 +327,25 @@ def _fail_search(monkeypatch: pytest.MonkeyPatch, error: Exception, times: int) 
 
 class TestDetail:
     @on_both_engines
-    async def test_what_was_said_around_is_shown_and_can_be_handed_off(
-        self, library: Library
-    ) -> None:
+    async def test_detail_shows_neighbors_that_can_be_handed_off(self, library: Library) -> None:
         recalled = await play(library, search("garden", limit=1), detail("a4"), hand_off("a5"))
-        told = results(recalled)[1]["output"]
-        assert [near["memory_key"] for near in told["after"]] == ["a5", "a6"]
+        result = results(recalled)[1]["output"]
+        assert [near["memory_key"] for near in result["after"]] == ["a5", "a6"]
         assert recalled.handoff.relevant_memory_keys == ["a5"]
         assert recalled.memories[0].relevance_score is None
 
-    async def test_a_long_content_is_cut_and_says_so(self, library: Library) -> None:
+    async def test_long_content_is_truncated_with_a_note(self, library: Library) -> None:
         memory = NewMemory(memory_key="long", content="database " * 5_000)
         await library.add_memories(ANN, [memory], origin=Origin.USER, actor="test")
         recalled = await play(library, detail("long"), hand_off("long"))
-        told = results(recalled)[0]
-        assert len(told["text"]) < 5_000
-        assert "4000 of 45000 characters" in told["text"]
+        result = results(recalled)[0]
+        assert len(result["text"]) < 5_000
+        assert "4000 of 45000 characters" in result["text"]
         assert len(recalled.memories[0].content) == 45_000
 
 
 class TestKeywords:
-    async def test_by_the_model(self, library: Library) -> None:
+    async def test_model_extracts_keywords(self, library: Library) -> None:
         answer = (
             '{"keywords": [{"keyword": "database", "weight": 0.9, "type": "entity"},'
             ' {"keyword": "config", "weight": 0.5, "type": "thing"}], "expanded_query": "db"}'
@@ -354,15 +354,15 @@ class TestKeywords:
             [call("extract_search_keywords", query="database config"), say(answer), hand_off()]
         )
         recalled = await play(library, client=client)
-        told = results(recalled)[0]["output"]
-        assert [word["type"] for word in told["keywords"]] == ["entity", "concept"]
-        assert told["expanded_query"] == "db"
+        result = results(recalled)[0]["output"]
+        assert [word["type"] for word in result["keywords"]] == ["entity", "concept"]
+        assert result["expanded_query"] == "db"
         assert recalled.usage["model_calls"] == 3
         question = client.requests[1].messages[-1]
         assert isinstance(question, UserMessage)
         assert '"query":"database config"' in str(question.content)
 
-    async def test_bad_json_is_asked_for_once_more(self, library: Library) -> None:
+    async def test_invalid_json_is_requested_again(self, library: Library) -> None:
         recalled = await play(
             library,
             call("extract_search_keywords", query="database config"),
@@ -372,7 +372,7 @@ class TestKeywords:
         )
         assert results(recalled)[0]["output"]["keywords"][0]["keyword"] == "database"
 
-    async def test_twice_bad_json_falls_back_on_rules_and_says_so(self, library: Library) -> None:
+    async def test_repeated_invalid_json_falls_back_to_rules(self, library: Library) -> None:
         recalled = await play(
             library,
             call("extract_search_keywords", query="database config"),
@@ -380,13 +380,11 @@ class TestKeywords:
             say("Really sure!"),
             hand_off(),
         )
-        told = results(recalled)[0]["output"]
-        assert {word["keyword"] for word in told["keywords"]} == {"database", "config"}
-        assert "made by rules" in told["message"]
+        result = results(recalled)[0]["output"]
+        assert {word["keyword"] for word in result["keywords"]} == {"database", "config"}
+        assert "made by rules" in result["message"]
 
-    async def test_a_query_is_expanded_by_the_model_only_if_asked_and_once(
-        self, library: Library
-    ) -> None:
+    async def test_model_expands_queries_once_if_enabled(self, library: Library) -> None:
         answer = say('{"keywords": [{"keyword": "trout", "weight": 1, "type": "entity"}]}')
         recalled = await play(
             library,
@@ -401,7 +399,7 @@ class TestKeywords:
         assert recalled.handoff.relevant_memory_keys == ["a3"]
 
 
-async def test_a_chinese_recall_speaks_chinese(library: Library) -> None:
+async def test_chinese_recall_answers_in_chinese(library: Library) -> None:
     client = ScriptedClient(
         [
             search("数据库配置"),
@@ -414,7 +412,7 @@ async def test_a_chinese_recall_speaks_chinese(library: Library) -> None:
             ),
         ]
     )
-    recalled = await play(library, client=client, messages=ASKED_ZH, scope=LIN)
+    recalled = await play(library, client=client, messages=REQUEST_ZH, scope=LIN)
     assert "查找用户所指的内容" in str(client.requests[0].messages[0].content)
     assert "搜索该用户的记忆" in str(client.requests[0].tools)
     assert "没有工具" in results(recalled)[1]["text"]

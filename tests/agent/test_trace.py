@@ -38,8 +38,8 @@ def test_stored_events_load_and_are_written_back_unchanged() -> None:
     def check(path: Path) -> None:
         for stored, event in zip(read_stored(path), read_events(path), strict=True):
             times = {"seconds", "usage"}  # the fixtures are stored without them
-            written = {k: v for k, v in event.as_dict().items() if k not in times}
-            assert written == stored
+            stored_form = {k: v for k, v in event.as_dict().items() if k not in times}
+            assert stored_form == stored
 
     check_each(TRACES, check, lambda path: path.name)
 
@@ -65,18 +65,18 @@ def test_fields_of_later_versions_are_ignored() -> None:
     assert "mood" not in event.as_dict()
 
 
-def test_an_unknown_kind_is_refused() -> None:
+def test_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="dance"):
         TraceEvent.from_dict({"kind": "dance", "at": 0.0, "iteration": 1, "turn": 0})
 
 
 def test_recorder_stamps_events_and_informs_the_observer() -> None:
-    seen: list[TraceEvent] = []
-    recorder = Recorder(seen.append)
+    observed: list[TraceEvent] = []
+    recorder = Recorder(observed.append)
     recorder.iteration, recorder.turn = 2, 5
     recorder.add(CallEvent(id="1", tool="handoff"))
     (event,) = recorder.finish().events
-    assert seen == [event]
+    assert observed == [event]
     assert (event.iteration, event.turn) == (2, 5)
     assert event.at > 0
 
@@ -87,7 +87,7 @@ def test_trace_round_trip_keeps_types() -> None:
     assert trace.start.asked == "tea?"
 
 
-def test_every_call_of_a_trace_is_a_finished_step() -> None:
+def test_calls_become_finished_steps() -> None:
     def check(path: Path) -> None:
         events = read_events(path)
         iterations = build_timeline(events)
@@ -103,7 +103,7 @@ def test_every_call_of_a_trace_is_a_finished_step() -> None:
     check_each(TRACES, check, lambda path: path.name)
 
 
-def test_windows_grow_from_iteration_to_iteration() -> None:
+def test_timeline_shows_growing_windows() -> None:
     iterations = build_timeline(read_events(WINDOW_EXPANSION))
     assert [(each.iteration, each.window, each.shown) for each in iterations] == [
         (1, 5, 5),
@@ -111,7 +111,7 @@ def test_windows_grow_from_iteration_to_iteration() -> None:
     ]
 
 
-def test_a_call_without_its_result_is_running() -> None:
+def test_call_without_result_is_a_running_step() -> None:
     (iteration,) = build_timeline(read_events(WINDOW_EXPANSION)[:4])
     assert [(step.kind, step.is_running) for step in iteration.steps] == [
         ("model", False),
@@ -130,7 +130,7 @@ def test_steps_have_times_and_failures() -> None:
     assert [step.has_failed for step in iteration.steps] == [False, True]
 
 
-def test_a_failed_model_call_is_a_failed_step() -> None:
+def test_failed_model_call_is_a_failed_step() -> None:
     stored = {"kind": "model", "at": 1.0, "iteration": 1, "turn": 1, "failed": "quota exceeded"}
     (iteration,) = build_timeline([TraceEvent.from_dict(stored)])
     assert iteration.steps[0].has_failed

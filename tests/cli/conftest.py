@@ -13,7 +13,7 @@ from memrecall.cli.app import run
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command printed and how it ended."""
+    """The output and the exit code of a command."""
 
     code: int
     out: str
@@ -31,17 +31,17 @@ Shell = Callable[..., Outcome]
 def shell(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> Shell:
-    """Runs `memrecall` with a home of its own and an embedder that needs no loading."""
+    """Run `memrecall` with temporary user folders and the hash embedder."""
     for name in ("XDG_DATA_HOME", "XDG_CACHE_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(tmp_path / name.lower()))
     monkeypatch.setenv("MEMRECALL_EMBEDDER", "hash")
 
     def call(*arguments: object) -> Outcome:
         monkeypatch.setattr("sys.argv", ["memrecall", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
+        with pytest.raises(SystemExit) as exit_info:
             run()
         printed = capsys.readouterr()
-        return Outcome(int(ended.value.code or 0), printed.out, printed.err)
+        return Outcome(int(exit_info.value.code or 0), printed.out, printed.err)
 
     return call
 

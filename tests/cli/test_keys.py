@@ -13,12 +13,12 @@ from .conftest import Shell
 
 
 def test_new_key_is_printed_once(shell: Shell, db: Path) -> None:
-    made = shell("keys", "create", "--user", "u_12345", "--name", "phone", "--db", db)
-    assert made.code == 0
-    key = made.out.strip()
+    created = shell("keys", "create", "--user", "u_12345", "--name", "phone", "--db", db)
+    assert created.code == 0
+    key = created.out.strip()
     assert key.startswith("mr_")
     assert "\n" not in key
-    assert "not shown again" in made.err
+    assert "not shown again" in created.err
     listed = shell("keys", "list", "--db", db)
     assert key.split("_")[1] in listed.out
     assert "phone: u_12345; read and write" in listed.out
@@ -26,31 +26,31 @@ def test_new_key_is_printed_once(shell: Shell, db: Path) -> None:
 
 
 def test_key_json_has_all_fields(shell: Shell, db: Path) -> None:
-    made = shell(
+    created = shell(
         *("keys", "create", "--user", "a", "--user", "b", "--agent", "helper", "--read-only"),
         *("--allow-sensitive", "--allow-knowledge", "--operator", "--expires", "30d"),
         *("--name", "both", "--db", db, "--json"),
     ).json
-    assert made["key"].startswith(f"mr_{made['key_id']}_")
-    assert made["users"] == ["a", "b"]
-    assert (made["agent_id"], made["read_only"], made["name"]) == ("helper", True, "both")
-    assert made["permissions"] == ["knowledge", "operator", "sensitive"]
-    left = datetime.fromisoformat(made["expires_at"]) - datetime.now(UTC)
-    assert timedelta(days=29, hours=23) < left <= timedelta(days=30)
-    del made["key"]
+    assert created["key"].startswith(f"mr_{created['key_id']}_")
+    assert created["users"] == ["a", "b"]
+    assert (created["agent_id"], created["read_only"], created["name"]) == ("helper", True, "both")
+    assert created["permissions"] == ["knowledge", "operator", "sensitive"]
+    remaining = datetime.fromisoformat(created["expires_at"]) - datetime.now(UTC)
+    assert timedelta(days=29, hours=23) < remaining <= timedelta(days=30)
+    del created["key"]
     listed = shell("keys", "list", "--db", db, "--json").json
-    assert listed == {"items": [made], "next_after": None}
+    assert listed == {"items": [created], "next_after": None}
 
 
 def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
-    made = shell("keys", "create", "--all-users", "--db", db, "--json").json
-    assert made["users"] is None
+    created = shell("keys", "create", "--all-users", "--db", db, "--json").json
+    assert created["users"] is None
     assert (
-        f"key {made['key_id']} is revoked"
-        in shell("keys", "revoke", made["key_id"], "--db", db).out
+        f"key {created['key_id']} is revoked"
+        in shell("keys", "revoke", created["key_id"], "--db", db).out
     )
     assert "all users; read and write; revoked" in shell("keys", "list", "--db", db).out
-    again = shell("keys", "revoke", made["key_id"], "--db", db, "--json").json
+    again = shell("keys", "revoke", created["key_id"], "--db", db, "--json").json
     assert again["revoked_at"] is not None
     unknown = shell("keys", "revoke", "0123456789abcdef", "--db", db)
     assert unknown.code == 2
@@ -58,14 +58,14 @@ def test_revoked_key_is_listed_as_revoked(shell: Shell, db: Path) -> None:
 
 
 def test_revoke_accepts_whole_key_without_printing_it(shell: Shell, db: Path) -> None:
-    made = shell("keys", "create", "--all-users", "--db", db, "--json").json
-    secret = made["key"].split("_", 2)[2]
+    created = shell("keys", "create", "--all-users", "--db", db, "--json").json
+    secret = created["key"].split("_", 2)[2]
     for wrong in (f"mr_0123456789abcdef_{secret}", f"x{secret}"):
         refused = shell("keys", "revoke", wrong, "--db", db)
         assert refused.code == 2
         assert secret[1:] not in refused.err + refused.out
-    done = shell("keys", "revoke", made["key"], "--db", db)
-    assert f"key {made['key_id']} is revoked" in done.out
+    outcome = shell("keys", "revoke", created["key"], "--db", db)
+    assert f"key {created['key_id']} is revoked" in outcome.out
 
 
 def test_new_key_explains_id_and_effects(shell: Shell, db: Path) -> None:
@@ -91,9 +91,9 @@ def test_keys_are_listed_oldest_first(shell: Shell, db: Path) -> None:
 
 
 def test_operator_key_needs_no_user(shell: Shell, db: Path) -> None:
-    made = shell("keys", "create", "--operator", "--db", db, "--json").json
-    assert made["users"] == []
-    assert made["permissions"] == ["operator"]
+    created = shell("keys", "create", "--operator", "--db", db, "--json").json
+    assert created["users"] == []
+    assert created["permissions"] == ["operator"]
     assert "no user; read and write; operator" in shell("keys", "list", "--db", db).out
 
 
@@ -110,25 +110,25 @@ def test_invalid_key_options_are_rejected(shell: Shell, db: Path) -> None:
     ]
 
     def check(case: tuple[list[str], str]) -> None:
-        options, said = case
-        done = shell("keys", "create", *options, "--db", db)
-        assert done.code == 2
-        assert said in done.err
-        assert done.out == ""
+        options, message = case
+        outcome = shell("keys", "create", *options, "--db", db)
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert outcome.out == ""
 
     check_each(cases, check)
 
 
-def test_expiry_durations() -> None:
+def test_expires_accepts_durations_and_times() -> None:
     for text, span in [
         ("90m", timedelta(minutes=90)),
         ("12h", timedelta(hours=12)),
         ("30d", timedelta(days=30)),
         (" 8w ", timedelta(weeks=8)),
     ]:
-        found = read_expiry(text)
-        assert found is not None
-        assert abs(found - datetime.now(UTC) - span) < timedelta(seconds=5)
+        expiry = read_expiry(text)
+        assert expiry is not None
+        assert abs(expiry - datetime.now(UTC) - span) < timedelta(seconds=5)
     assert read_expiry(None) is None
     assert read_expiry("2999-01-01T00:00:00Z") == datetime(2999, 1, 1, tzinfo=UTC)
     with pytest.raises(InvalidArgument, match="too far"):

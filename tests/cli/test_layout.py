@@ -17,7 +17,7 @@ def plain(lines: list[Text]) -> list[str]:
     return [line.plain for line in lines]
 
 
-def test_text_is_folded_between_chinese_characters() -> None:
+def test_fold_breaks_between_chinese_characters() -> None:
     cases: list[int] = [10, 24, 40, 79]
 
     def check(width: int) -> None:
@@ -31,22 +31,22 @@ def test_text_is_folded_between_chinese_characters() -> None:
 
 
 @given(st.text(alphabet="ab 中文，。（）\n/🙂", max_size=80), st.integers(4, 30))
-def test_folding_loses_nothing_but_spaces(text: str, width: int) -> None:
+def test_fold_keeps_all_characters_except_spaces(text: str, width: int) -> None:
     lines = plain(fold(Text(text), width))
     assert "".join("".join(lines).split()) == "".join(text.split())
     closed = [line.rstrip("，。）") for line in lines]  # punctuation may hang over
     assert all(cell_len(line) <= width for line in closed)
 
 
-def test_long_words_are_broken() -> None:
+def test_fold_breaks_long_words() -> None:
     assert plain(fold(Text("x" * 25), 10)) == ["x" * 10, "x" * 10, "x" * 5]
 
 
-def test_lines_are_kept_and_so_are_blank_ones() -> None:
+def test_fold_keeps_line_breaks_and_blank_lines() -> None:
     assert plain(fold(Text("a\n\n  b"), 10)) == ["a", "", "  b"]
 
 
-def test_margin_style_does_not_spread() -> None:
+def test_indent_does_not_style_text_like_margin() -> None:
     first, second = indent([Text("one", "green"), Text("two")], 4, Text("1", "bold"))
     assert (first.plain, second.plain) == ("1   one", "    two")
     assert [(span.start, span.end, span.style) for span in first.spans] == [
@@ -57,18 +57,18 @@ def test_margin_style_does_not_spread() -> None:
     assert not second.spans
 
 
-def test_one_line_ends_in_an_ellipsis() -> None:
+def test_truncate_adds_ellipsis() -> None:
     assert truncate(Text("数据库配置"), 7).plain == "数据库…"
     assert truncate(Text("short"), 7).plain == "short"
     assert flatten("a\n\tb\x1b[31m\u202e") == "a b�[31m�"
 
 
-def test_a_bar_has_always_the_same_length() -> None:
+def test_bar_has_constant_length() -> None:
     cases: list[tuple[float, int]] = [(0, 0), (0.5, 6), (1, 12), (-1, 0), (7, 12)]
 
     def check(case: tuple[float, int]) -> None:
         share, filled = case
-        drawn = draw_bar(share, "green").plain
-        assert (drawn.count("━"), len(drawn)) == (filled, 12)
+        bar = draw_bar(share, "green").plain
+        assert (bar.count("━"), len(bar)) == (filled, 12)
 
     check_each(cases, check)

@@ -19,66 +19,66 @@ def ann(shell: Shell, db: Path) -> Path:
 
 
 def listed(shell: Shell, db: Path, *options: object) -> list[str]:
-    done = shell("memories", "list", "--user", "ann", "--db", db, "--json", *options)
-    assert done.code == 0, done.err
-    return [item["memory"] for item in done.json["results"]]
+    outcome = shell("memories", "list", "--user", "ann", "--db", db, "--json", *options)
+    assert outcome.code == 0, outcome.err
+    return [item["memory"] for item in outcome.json["results"]]
 
 
 def key_of(shell: Shell, db: Path, text: str) -> str:
-    done = shell("memories", "list", "--user", "ann", "--db", db, "--json", "--superseded")
-    (key,) = [item["id"] for item in done.json["results"] if item["memory"] == text]
+    outcome = shell("memories", "list", "--user", "ann", "--db", db, "--json", "--superseded")
+    (key,) = [item["id"] for item in outcome.json["results"] if item["memory"] == text]
     return str(key)
 
 
 class TestMemories:
     def test_add_extracts_facts_and_shows_replaced_memory(self, shell: Shell, ann: Path) -> None:
-        done = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
-        assert done.code == 0
-        assert done.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
+        outcome = shell("memories", "add", "I moved to Rome.", "--user", "ann", "--db", ann)
+        assert outcome.code == 0
+        assert outcome.out.startswith("UPDATE User moved to Rome. replaces User lives in Paris.")
         assert listed(shell, ann) == ["User moved to Rome.", "User likes green tea."]
         assert len(listed(shell, ann, "--superseded")) == 3
         nothing = shell("memories", "add", "Hello!", "--user", "ann", "--db", ann)
         assert nothing.out == "stored; no new facts in it\n"
 
-    def test_as_it_is_and_from_standard_input(
+    def test_add_as_is_and_from_standard_input(
         self, shell: Shell, db: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("sys.stdin", io.StringIO("喝茶"))
-        given = ("--as-is", "--metadata", '{"a": 1}', "--session", "s1", "--agent", "helper")
-        done = shell("memories", "add", "-", "--user", "ann", *given, "--db", db, "--json")
-        assert done.json["results"][0]["memory"] == "喝茶"
+        options = ("--as-is", "--metadata", '{"a": 1}', "--session", "s1", "--agent", "helper")
+        outcome = shell("memories", "add", "-", "--user", "ann", *options, "--db", db, "--json")
+        assert outcome.json["results"][0]["memory"] == "喝茶"
         assert listed(shell, db, "--filter", '{"a": 1}', "--session", "s1") == ["喝茶"]
         assert listed(shell, db, "--agent", "other") == []
 
-    def test_search_for_programs_and_for_people(self, shell: Shell, ann: Path) -> None:
+    def test_search_prints_json_and_text(self, shell: Shell, ann: Path) -> None:
         base = ("memories", "search", "tea", "--user", "ann", "--db", ann)
-        found = shell(*base, "--limit", 1, "--json").json
-        assert found["results"][0]["memory"] == "User likes green tea."
+        result = shell(*base, "--limit", 1, "--json").json
+        assert result["results"][0]["memory"] == "User likes green tea."
         assert "User likes green tea." in shell(*base).out
         assert "no memories" not in shell(*base, "--no-rerank").out
         assert shell(*base, "--min-score", "1").out.strip()
 
-    def test_correct_delete_undo_and_the_history(self, shell: Shell, ann: Path) -> None:
+    def test_update_delete_undo_and_history(self, shell: Shell, ann: Path) -> None:
         key = key_of(shell, ann, "User likes green tea.")
         at = ("--user", "ann", "--db", ann)
-        done = shell("memories", "update", key, "--text", "likes coffee", "--pin", *at, "--json")
-        assert (done.json["memory"], done.json["pinned"]) == ("likes coffee", True)
+        outcome = shell("memories", "update", key, "--text", "likes coffee", "--pin", *at, "--json")
+        assert (outcome.json["memory"], outcome.json["pinned"]) == ("likes coffee", True)
         assert shell("memories", "delete", key, *at).out == f"{key} deleted\n"
         assert listed(shell, ann) == ["User lives in Paris."]
         assert listed(shell, ann, "--deleted") == ["likes coffee"]
         assert shell("memories", "undo", key, *at).code == 0
-        shown = shell("memories", "show", key, *at)
-        assert "likes coffee" in shown.out
-        told = shell("memories", "history", key, *at)
-        assert [line.split()[2] for line in told.out.splitlines()] == [
+        outcome = shell("memories", "show", key, *at)
+        assert "likes coffee" in outcome.out
+        outcome = shell("memories", "history", key, *at)
+        assert [line.split()[2] for line in outcome.out.splitlines()] == [
             "ADD", "UPDATE", "DELETE", "UNDO",
         ]  # fmt: skip
-        assert "by command line" in told.out
+        assert "by command line" in outcome.out
         assert shell("memories", "purge", key, *at, "--yes").out == "1 memory purged\n"
-        gone = shell("memories", "show", key, *at)
-        assert (gone.code, "NOT_FOUND" in gone.err) == (2, True)
+        deleted = shell("memories", "show", key, *at)
+        assert (deleted.code, "NOT_FOUND" in deleted.err) == (2, True)
 
-    def test_delete_all_counts_and_asks_first(
+    def test_delete_all_counts_and_confirms(
         self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         base = ("memories", "delete-all", "--user", "ann", "--db", ann)
@@ -89,7 +89,7 @@ class TestMemories:
         assert shell(*base, "--yes", "--json").json["deleted"] == 2
         assert listed(shell, ann) == []
 
-    def test_bad_input_is_one_line(self, shell: Shell, ann: Path) -> None:
+    def test_invalid_input_prints_one_error_line(self, shell: Shell, ann: Path) -> None:
         cases: list[tuple[str, ...]] = [
             ("list", "--filter", "[1]"),
             ("list", "--filter", '{"a": {"like": 1}}'),
@@ -105,15 +105,15 @@ class TestMemories:
         ]
 
         def check(wrong: tuple[str, ...]) -> None:
-            done = shell("memories", *wrong, "--user", "ann", "--db", ann)
-            assert (done.code, done.out) == (2, "")
-            assert done.err.startswith("error: ")
-            assert done.err.count("\n") == 1
+            outcome = shell("memories", *wrong, "--user", "ann", "--db", ann)
+            assert (outcome.code, outcome.out) == (2, "")
+            assert outcome.err.startswith("error: ")
+            assert outcome.err.count("\n") == 1
 
         check_each(cases, check)
 
 
-def test_the_graph(shell: Shell, ann: Path) -> None:
+def test_graph_prints_relations_and_paths(shell: Shell, ann: Path) -> None:
     at = ("--user", "ann", "--db", ann)
     assert "user —lives_in→ Paris" in shell("graph", "user", *at).out
     assert "Paris" in shell("graph", *at).out
@@ -124,15 +124,15 @@ def test_the_graph(shell: Shell, ann: Path) -> None:
 
 
 class TestSweep:
-    def test_sweep_previews_and_asks(
+    def test_sweep_previews_and_confirms(
         self, shell: Shell, ann: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for _ in range(2):
             shell("memories", "add", "the same", "--as-is", "--user", "ann", "--db", ann)
         base = ("sweep", "--user", "ann", "--db", ann)
-        said = shell(*base, "--dry-run").out
-        assert "duplicate        1" in said
-        assert said.endswith("1 memory would be deleted\n")
+        text = shell(*base, "--dry-run").out
+        assert "duplicate        1" in text
+        assert text.endswith("1 memory would be deleted\n")
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert shell(*base).code == 2
         assert len(listed(shell, ann)) == 4
@@ -142,29 +142,29 @@ class TestSweep:
 
     def test_sweep_json_deletes_only_with_yes(self, shell: Shell, ann: Path) -> None:
         base = ("sweep", "--user", "ann", "--most", 1, "--db", ann, "--json")
-        told = shell(*base).json
-        assert (told["dry_run"], told["found"], told["removed"]) == (True, 1, 0)
-        assert told["results"][0]["reason"] == "over the budget"
-        done = shell(*base, "--yes", "--purge").json
-        assert (done["dry_run"], done["removed"]) == (False, 1)
+        outcome = shell(*base).json
+        assert (outcome["dry_run"], outcome["found"], outcome["removed"]) == (True, 1, 0)
+        assert outcome["results"][0]["reason"] == "over the budget"
+        outcome = shell(*base, "--yes", "--purge").json
+        assert (outcome["dry_run"], outcome["removed"]) == (False, 1)
         assert len(listed(shell, ann)) == 1
 
     def test_sweep_all_users(self, shell: Shell, ann: Path) -> None:
         shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
-        told = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
-        assert (told["users"], told["removed"]) == (2, 3)
-        assert told["reasons"] == {"over the budget": 3}
+        outcome = shell("sweep", "--all-users", "--most", 0, "--db", ann, "--json", "--yes").json
+        assert (outcome["users"], outcome["removed"]) == (2, 3)
+        assert outcome["reasons"] == {"over the budget": 3}
         for wrong in ((), ("--user", "ann", "--all-users"), ("--all-users", "--older-than", -1)):
             assert shell("sweep", *wrong, "--db", ann).code == 2
 
 
 class TestMoving:
-    def test_an_export_is_imported_into_another_database(
+    def test_export_can_be_imported_into_another_database(
         self, shell: Shell, ann: Path, tmp_path: Path
     ) -> None:
         file, other = tmp_path / "ann.jsonl", tmp_path / "other.db"
-        done = shell("export", "--user", "ann", "--out", file, "--db", ann, "--json").json
-        assert done["lines"] == len(file.read_text("utf-8").splitlines())
+        outcome = shell("export", "--user", "ann", "--out", file, "--db", ann, "--json").json
+        assert outcome["lines"] == len(file.read_text("utf-8").splitlines())
         assert file.stat().st_mode & 0o777 == 0o600
 
         imported = shell("import", file, "--db", other, "--json")
@@ -176,10 +176,12 @@ class TestMoving:
         assert listed(shell, other) == listed(shell, ann)
         renamed = shell("import", file, "--user", "anna", "--db", other, "--json")
         assert renamed.code == 0
-        found = shell("memories", "list", "--user", "anna", "--db", other, "--json").json
-        assert {item["user_id"] for item in found["results"]} == {"anna"}
+        result = shell("memories", "list", "--user", "anna", "--db", other, "--json").json
+        assert {item["user_id"] for item in result["results"]} == {"anna"}
 
-    def test_several_users_go_in_one_file(self, shell: Shell, ann: Path, tmp_path: Path) -> None:
+    def test_import_of_export_with_several_users(
+        self, shell: Shell, ann: Path, tmp_path: Path
+    ) -> None:
         shell("memories", "add", "of ben", "--as-is", "--user", "ben", "--db", ann)
         lines = [shell("export", "--user", user, "--db", ann).out for user in ("ann", "ben")]
         file, other = tmp_path / "all.jsonl", tmp_path / "other.db"
@@ -187,7 +189,9 @@ class TestMoving:
         assert shell("import", file, "--db", other, "--json").json["users"] == 2
         assert shell("import", file, "--user", "ann", "--db", other).code == 2
 
-    def test_what_cannot_be(self, shell: Shell, ann: Path, tmp_path: Path) -> None:
+    def test_invalid_export_and_import_are_rejected(
+        self, shell: Shell, ann: Path, tmp_path: Path
+    ) -> None:
         file = tmp_path / "ann.jsonl"
         assert shell("export", "--user", "nobody", "--out", file, "--db", ann).code == 2
         assert not file.exists()
@@ -197,6 +201,6 @@ class TestMoving:
         assert shell("export", "--user", "ann", "--db", ann, "--json").code == 2
         broken = shell("export", "--user", "ann", "--db", ann).out + '{"role": "user"}\n'
         file.write_text(broken, "utf-8")
-        done = shell("import", file, "--db", tmp_path / "new.db", "--json")
-        assert done.code == 2
-        assert "line" in json.loads(done.err)["error"]["message"]
+        outcome = shell("import", file, "--db", tmp_path / "new.db", "--json")
+        assert outcome.code == 2
+        assert "line" in json.loads(outcome.err)["error"]["message"]

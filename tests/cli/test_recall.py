@@ -30,7 +30,7 @@ RESULT = {
 @pytest.fixture
 def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
     """A database with some messages of lin and of maya."""
-    said = {
+    messages = {
         "lin": ["周五聚餐，大家有什么忌口？", PEANUTS, "好的，记下了。", "今天跑了十公里。"],
         "maya": ["Biscuit limps again.", GARAGE, "Good to know.", "Lentil stew tonight."],
     }
@@ -43,7 +43,7 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
             "content": text,
             "session_id": "s1",
         }
-        for user, texts in said.items()
+        for user, texts in messages.items()
         for n, text in enumerate(texts)
     ]
     file = tmp_path / "chat.jsonl"
@@ -54,7 +54,7 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Lets a scripted model answer instead of the one of the settings."""
+    """Replace the configured model by a scripted one."""
 
     def play(*steps: Any, **options: Any) -> ScriptedClient:
         steps_: Script = steps
@@ -66,51 +66,51 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def look_for(query: str, **more: Any) -> Any:
-    """A search whose hits do not depend on how few messages these are."""
+    """Return a search that finds its hits even among few messages."""
     return call("search_memories", query=query, min_relevance_score=0.0, **more)
 
 
 def finish(*keys: str, confidence: float = 0.8, **more: Any) -> Any:
-    given = {"reason": "done", "search_summary": "what it is", "confidence": confidence, **more}
-    return call("handoff", relevant_memory_keys=list(keys), **given)
+    arguments = {"reason": "done", "search_summary": "what it is", "confidence": confidence, **more}
+    return call("handoff", relevant_memory_keys=list(keys), **arguments)
 
 
 @pytest.mark.parametrize(
-    ("user", "asked", "key", "words"),
+    ("user", "query", "key", "words"),
     [
         ("lin", "我对花生过敏吗？", "lin-1", PEANUTS),
         ("maya", "Who has the spare key of the garage?", "maya-1", GARAGE),
     ],
 )
-def test_a_recall_is_shown_from_the_question_to_the_evidence(
-    shell: Shell, chat: Path, script: Any, user: str, asked: str, key: str, words: str
+def test_recall_prints_query_calls_and_evidence(
+    shell: Shell, chat: Path, script: Any, user: str, query: str, key: str, words: str
 ) -> None:
-    script(look_for(asked), finish(key))
-    done = shell("recall", asked, "--user", user, "--db", chat, "--now", NOW)
-    assert (done.code, done.err) == (0, "")
-    opening = [f"?  {asked}", "iteration 1, 1 message shown", "▸ search_memories “", "hybrid"]
+    script(look_for(query), finish(key))
+    outcome = shell("recall", query, "--user", user, "--db", chat, "--now", NOW)
+    assert (outcome.code, outcome.err) == (0, "")
+    opening = [f"?  {query}", "iteration 1, 1 message shown", "▸ search_memories “", "hybrid"]
     ending = ["▸ handoff", "── handoff", "━", key, f"│ {words}", "handoff, window 5"]
     parts = opening + ending
-    places = [done.out.index(part) for part in parts]
+    places = [outcome.out.index(part) for part in parts]
     assert places[:6] == sorted(places[:6])
     assert places[-1] == max(places)
-    assert "\x1b" not in done.out
-    assert max(map(cell_len, done.out.splitlines())) <= 80
+    assert "\x1b" not in outcome.out
+    assert max(map(cell_len, outcome.out.splitlines())) <= 80
 
 
-def test_json_is_one_object_that_is_the_result(shell: Shell, chat: Path, script: Any) -> None:
+def test_json_prints_recall_result(shell: Shell, chat: Path, script: Any) -> None:
     script(look_for("花生"), finish("lin-1"))
-    done = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW, "--json")
-    assert (done.code, done.err, done.out.count("\n")) == (0, "", 1)
-    assert done.json.keys() >= RESULT
-    assert done.json["memories"][0]["memory_key"] == "lin-1"
-    assert done.json["memories"][0]["content"] == PEANUTS
-    assert (done.json["language"], done.json["now"]) == ("zh", NOW)
-    kinds = [event["kind"] for event in done.json["trace"]["events"]]
+    outcome = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW, "--json")
+    assert (outcome.code, outcome.err, outcome.out.count("\n")) == (0, "", 1)
+    assert outcome.json.keys() >= RESULT
+    assert outcome.json["memories"][0]["memory_key"] == "lin-1"
+    assert outcome.json["memories"][0]["content"] == PEANUTS
+    assert (outcome.json["language"], outcome.json["now"]) == ("zh", NOW)
+    kinds = [event["kind"] for event in outcome.json["trace"]["events"]]
     assert (kinds[0], kinds[-1]) == ("start", "handoff")
 
 
-def test_now_hides_what_was_said_later(shell: Shell, chat: Path) -> None:
+def test_now_hides_later_messages(shell: Shell, chat: Path) -> None:
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--json"]
     assert "lin-1" in shell(*base, "--now", "2026-03-02T10:00:00Z").json["keys_seen"]
     early = shell(*base, "--now", "2026-03-01T10:00:00Z").json
@@ -118,37 +118,37 @@ def test_now_hides_what_was_said_later(shell: Shell, chat: Path) -> None:
 
 
 def test_unanswerable_request_ends_in_question(shell: Shell, chat: Path) -> None:
-    for user, asked in (
+    for user, query in (
         ("lin", "我的护照什么时候到期？"),
         ("maya", "When does my passport expire?"),
     ):
-        base = ["recall", asked, "--user", user, "--db", chat, "--now", NOW]
-        done = shell(*base, "--json")
-        assert (done.code, done.json["abstained"], done.json["memories"]) == (0, True, [])
-        question = done.json["handoff"]["follow_up_question"]
-        drawn = shell(*base)
-        assert drawn.code == 0
-        assert "nothing handed off" in drawn.out
-        assert question[:10] in drawn.out
+        base = ["recall", query, "--user", user, "--db", chat, "--now", NOW]
+        outcome = shell(*base, "--json")
+        assert (outcome.code, outcome.json["abstained"], outcome.json["memories"]) == (0, True, [])
+        question = outcome.json["handoff"]["follow_up_question"]
+        outcome = shell(*base)
+        assert outcome.code == 0
+        assert "nothing handed off" in outcome.out
+        assert question[:10] in outcome.out
 
 
-def test_an_unknown_user_is_told_as_such(shell: Shell, chat: Path) -> None:
-    done = shell("recall", "花生过敏", "--user", "nobody", "--db", chat)
-    assert done.code == 0
-    assert "stopped (nothing_stored)" in done.out
-    told = shell("recall", "花生过敏", "--user", "nobody", "--db", chat, "--json").json
-    assert (told["stop_reason"], told["abstained"]) == ("nothing_stored", True)
+def test_unknown_user_is_reported(shell: Shell, chat: Path) -> None:
+    outcome = shell("recall", "花生过敏", "--user", "nobody", "--db", chat)
+    assert outcome.code == 0
+    assert "stopped (nothing_stored)" in outcome.out
+    result = shell("recall", "花生过敏", "--user", "nobody", "--db", chat, "--json").json
+    assert (result["stop_reason"], result["abstained"]) == ("nothing_stored", True)
 
 
-def test_a_disabled_user_is_refused(shell: Shell, chat: Path) -> None:
+def test_disabled_user_is_rejected(shell: Shell, chat: Path) -> None:
     shell("users", "disable", "lin", "--db", chat)
-    done = shell("recall", "花生过敏", "--user", "lin", "--db", chat)
-    assert (done.code, done.out) == (2, "")
-    assert "PERMISSION_DENIED" in done.err
+    outcome = shell("recall", "花生过敏", "--user", "lin", "--db", chat)
+    assert (outcome.code, outcome.out) == (2, "")
+    assert "PERMISSION_DENIED" in outcome.err
     assert shell("recall", "garage", "--user", "maya", "--db", chat).code == 0
 
 
-def test_sensitive_memories_need_a_permission(shell: Shell, chat: Path, script: Any) -> None:
+def test_sensitive_memories_require_permission(shell: Shell, chat: Path, script: Any) -> None:
     shell("add", "the garage code is heron-quill", "--user", "maya", "--db", chat, "--sensitive",
           "--key", "code")  # fmt: skip
     base = ["recall", "What is the garage code?", "--user", "maya", "--db", chat]
@@ -174,11 +174,11 @@ SAID = [
 ]
 
 
-def as_lines(said: list[Any]) -> str:
-    return "\r\n".join(json.dumps(one, ensure_ascii=False) for one in said) + "\n\n"
+def as_lines(messages: list[Any]) -> str:
+    return "\r\n".join(json.dumps(message, ensure_ascii=False) for message in messages) + "\n\n"
 
 
-def test_a_conversation_comes_from_a_file_or_from_standard_input(
+def test_messages_are_read_from_file_or_standard_input(
     shell: Shell, chat: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "said.json"
@@ -191,8 +191,8 @@ def test_a_conversation_comes_from_a_file_or_from_standard_input(
     file.write_text(as_lines(SAID), "utf-8")
     start = shell(*base, file, "花生").json["trace"]["events"][0]
     assert (start["asked"], start["given"]) == ("花生", 3)
-    given = io.TextIOWrapper(io.BytesIO(as_lines([*SAID, asks]).encode()))
-    monkeypatch.setattr("sys.stdin", given)
+    stdin = io.TextIOWrapper(io.BytesIO(as_lines([*SAID, asks]).encode()))
+    monkeypatch.setattr("sys.stdin", stdin)
     assert shell(*base, "-").json["trace"]["events"][0]["given"] == 3
 
 
@@ -220,15 +220,15 @@ BAD_FILES: list[tuple[str | bytes, str]] = [
 def test_invalid_conversation_error_names_line(shell: Shell, chat: Path, tmp_path: Path) -> None:
 
     def check(case: tuple[str | bytes, str]) -> None:
-        text, said = case
+        text, expected = case
         file = tmp_path / "said.json"
         file.write_bytes(text if isinstance(text, bytes) else text.encode())
-        done = shell("recall", "--messages", file, "--user", "lin", "--db", chat)
-        assert (done.code, done.out) == (2, "")
-        assert said in done.err
-        assert "said.json" in done.err
-        assert done.err.count("\n") == 1
-        assert done.err.endswith("[INVALID_ARGUMENT]\n")
+        outcome = shell("recall", "--messages", file, "--user", "lin", "--db", chat)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert expected in outcome.err
+        assert "said.json" in outcome.err
+        assert outcome.err.count("\n") == 1
+        assert outcome.err.endswith("[INVALID_ARGUMENT]\n")
 
     check_each(BAD_FILES, check)
 
@@ -249,114 +249,114 @@ WRONG = [
 ]
 
 
-def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
+def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     def check(case: tuple[list[str], str]) -> None:
-        arguments, said = case
-        done = shell("recall", *arguments, "--user", "lin", "--db", chat)
-        assert (done.code, done.out) == (2, "")
-        assert said in done.err
-        assert done.err.count("\n") == 1
+        arguments, expected = case
+        outcome = shell("recall", *arguments, "--user", "lin", "--db", chat)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert expected in outcome.err
+        assert outcome.err.count("\n") == 1
 
     check_each(WRONG, check)
 
 
 def test_recall_does_not_create_database(shell: Shell, db: Path, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
-    done = shell("recall", "x", "--user", "lin", "--db", db, "--record", tape)
-    assert done.code == 2
+    cassette = tmp_path / "cassette.jsonl"
+    outcome = shell("recall", "x", "--user", "lin", "--db", db, "--record", cassette)
+    assert outcome.code == 2
     assert not db.exists()
-    assert not tape.exists()
+    assert not cassette.exists()
 
 
 @pytest.mark.parametrize(
-    ("user", "asked"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
+    ("user", "query"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
 )
-@pytest.mark.parametrize("given", [["--now", NOW], []])
-def test_a_recorded_recall_is_replayed_to_the_same_trace(
-    shell: Shell, chat: Path, tmp_path: Path, user: str, asked: str, given: list[str]
+@pytest.mark.parametrize("arguments", [["--now", NOW], []])
+def test_replay_reproduces_recorded_trace(
+    shell: Shell, chat: Path, tmp_path: Path, user: str, query: str, arguments: list[str]
 ) -> None:
-    tape = tmp_path / "tape.jsonl"
-    base = ["recall", asked, "--user", user, "--db", chat, "--json"]
-    recorded = shell(*base, *given, "--record", tape).json
-    calls_made = [json.loads(line) for line in tape.read_text("utf-8").splitlines()]
+    cassette = tmp_path / "cassette.jsonl"
+    base = ["recall", query, "--user", user, "--db", chat, "--json"]
+    recorded = shell(*base, *arguments, "--record", cassette).json
+    calls_made = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
     assert len(calls_made) == recorded["usage"]["model_calls"]
-    replayed = shell(*base, "--replay", tape).json
+    replayed = shell(*base, "--replay", cassette).json
     traces = [Trace.from_dict(result["trace"]).fixed() for result in (recorded, replayed)]
     assert traces[0] == traces[1]
     assert recorded["now"] == replayed["now"]
     assert recorded["memories"] == replayed["memories"]
 
 
-def test_a_replay_needs_no_model(
+def test_replay_needs_no_model(
     shell: Shell, chat: Path, tmp_path: Path, script: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tape = tmp_path / "tape.jsonl"
+    cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生", "--user", "lin", "--db", chat]
     script(look_for("花生"), finish("lin-1"))
-    assert shell(*base, "--record", tape).code == 0
+    assert shell(*base, "--record", cassette).code == 0
 
     def unreachable(settings: object) -> None:
         raise AssertionError("a replay has no model")
 
     monkeypatch.setattr("memrecall.memory.client_of", unreachable)
-    assert "│ " + PEANUTS in shell(*base, "--replay", tape).out
+    assert "│ " + PEANUTS in shell(*base, "--replay", cassette).out
 
 
 def test_replay_difference_names_call_and_part(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
+    cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
-    shell(*base, "--record", tape)
-    other = shell("recall", "花生不过敏", "--user", "lin", "--db", chat, "--replay", tape)
+    shell(*base, "--record", cassette)
+    other = shell("recall", "花生不过敏", "--user", "lin", "--db", chat, "--replay", cassette)
     assert other.code == 2
     assert "call 1 of" in other.err
     assert "differs in messages" in other.err
-    lines = [json.loads(line) for line in tape.read_text("utf-8").splitlines()]
+    lines = [json.loads(line) for line in cassette.read_text("utf-8").splitlines()]
     lines[1]["digests"]["tools"] = "something else"
-    tape.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
-    changed = shell(*base, "--replay", tape)
+    cassette.write_text("\n".join(json.dumps(line, ensure_ascii=False) for line in lines), "utf-8")
+    changed = shell(*base, "--replay", cassette)
     assert changed.code == 2
     assert "call 2 of" in changed.err
     assert "differs in tools" in changed.err
-    as_json = shell(*base, "--replay", tape, "--json")
+    as_json = shell(*base, "--replay", cassette, "--json")
     error = json.loads(as_json.err)["error"]
     assert (as_json.out, error["code"]) == ("", "FAILED_PRECONDITION")
     assert (error["details"]["call"], error["details"]["part"]) == (2, "tools")
 
 
 def test_incomplete_replay_is_an_error(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
+    cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
-    shell(*base, "--record", tape)
+    shell(*base, "--record", cassette)
     shell("users", "erase", "lin", "--db", chat, "--yes")
-    done = shell(*base, "--replay", tape)
-    assert done.code == 2
-    assert "never made" in done.err
+    outcome = shell(*base, "--replay", cassette)
+    assert outcome.code == 2
+    assert "never made" in outcome.err
 
 
-def test_a_replay_keeps_the_recorded_time(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
+def test_replay_uses_recorded_time(shell: Shell, chat: Path, tmp_path: Path) -> None:
+    cassette = tmp_path / "cassette.jsonl"
     base = ["recall", "花生过敏", "--user", "lin", "--db", chat]
-    shell(*base, "--record", tape, "--now", NOW)
-    assert shell(*base, "--replay", tape, "--now", NOW).code == 0
-    other = shell(*base, "--replay", tape, "--now", "2026-05-01")
+    shell(*base, "--record", cassette, "--now", NOW)
+    assert shell(*base, "--replay", cassette, "--now", NOW).code == 0
+    other = shell(*base, "--replay", cassette, "--now", "2026-05-01")
     assert other.code == 2
     assert "was recorded with now = 2026-04-21T09:00:00Z" in other.err
 
 
 def test_record_does_not_overwrite_cassette(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    tape = tmp_path / "tape.jsonl"
-    base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--record", tape]
+    cassette = tmp_path / "cassette.jsonl"
+    base = ["recall", "花生过敏", "--user", "lin", "--db", chat, "--record", cassette]
     assert shell(*base).code == 0
-    before = tape.read_bytes()
+    before = cassette.read_bytes()
     refused = shell(*base)
     assert refused.code == 2
     assert "--overwrite" in refused.err
-    assert tape.read_bytes() == before
+    assert cassette.read_bytes() == before
     assert shell(*base, "--overwrite").code == 0
 
 
-def test_thoughts_steering_errors_and_dropped_keys_are_shown(
+def test_recall_prints_thoughts_steering_errors_and_dropped_keys(
     shell: Shell, chat: Path, script: Any
 ) -> None:
     script(
@@ -372,9 +372,9 @@ def test_thoughts_steering_errors_and_dropped_keys_are_shown(
         finish("maya-1", "made-up", reasoning="why"),
         tokens=(812, 96),
     )
-    done = shell("recall", "the garage", "--user", "maya", "--db", chat, "--max-iterations", 1)
-    assert done.code == 0
-    assert "\x1b" not in done.out
+    outcome = shell("recall", "the garage", "--user", "maya", "--db", chat, "--max-iterations", 1)
+    assert outcome.code == 0
+    assert "\x1b" not in outcome.out
     for part in (
         " 1  812 + 96 tokens",
         "Let me [bold]look�[31m.",
@@ -395,44 +395,44 @@ def test_thoughts_steering_errors_and_dropped_keys_are_shown(
         "garage 1",
         "4,540 tokens",
     ):
-        assert part in done.out, part
+        assert part in outcome.out, part
 
 
-def test_a_larger_window_is_a_new_iteration(
+def test_larger_window_starts_new_iteration(
     shell: Shell, chat: Path, script: Any, tmp_path: Path
 ) -> None:
     file = tmp_path / "said.jsonl"
-    said = [{"role": "user", "content": f"line {n}"} for n in range(9)]
-    file.write_text(as_lines(said), "utf-8")
+    messages = [{"role": "user", "content": f"line {n}"} for n in range(9)]
+    file.write_text(as_lines(messages), "utf-8")
     script(
         call("expand_context_window", reason="more", current_size=5, requested_size=8),
         look_for("garage"),
         finish("maya-1"),
     )
-    done = shell("recall", "go on", "--messages", file, "--user", "maya", "--db", chat)
-    assert "10 messages passed" in done.out
-    assert "iteration 1, 5 messages shown" in done.out
-    assert "iteration 2, 8 messages shown" in done.out
-    assert "window 5 → 8" in done.out
+    outcome = shell("recall", "go on", "--messages", file, "--user", "maya", "--db", chat)
+    assert "10 messages passed" in outcome.out
+    assert "iteration 1, 5 messages shown" in outcome.out
+    assert "iteration 2, 8 messages shown" in outcome.out
+    assert "window 5 → 8" in outcome.out
 
 
 def test_failed_model_falls_back_to_rules(shell: Shell, chat: Path, script: Any) -> None:
     script(fail("authentication", "the key [sk] is wrong"))
-    done = shell("recall", "Who has the spare key?", "--user", "maya", "--db", chat)
-    assert done.code == 0
-    assert "the model failed: the key [sk] is wrong" in done.out
-    told, _, after = done.out.partition("the model cannot continue, falling back to rules")
-    assert "▸" not in told
+    outcome = shell("recall", "Who has the spare key?", "--user", "maya", "--db", chat)
+    assert outcome.code == 0
+    assert "the model failed: the key [sk] is wrong" in outcome.out
+    result, _, after = outcome.out.partition("the model cannot continue, falling back to rules")
+    assert "▸" not in result
     assert "▸ search_memories “Who has the spare key?”" in after
-    assert "model_failed, window 5" in done.out
+    assert "model_failed, window 5" in outcome.out
 
 
 def test_limit_hands_off_unjudged_results(shell: Shell, chat: Path, script: Any) -> None:
     script(look_for(GARAGE), say("a"), say("b"))
-    done = shell("recall", "garage", "--user", "maya", "--db", chat)
-    assert done.code == 0
-    assert "stopped (text_answer)" in done.out
-    assert "not judged" in done.out
+    outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
+    assert outcome.code == 0
+    assert "stopped (text_answer)" in outcome.out
+    assert "not judged" in outcome.out
 
 
 def test_failed_search_exits_1(shell: Shell, chat: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -443,26 +443,26 @@ def test_failed_search_exits_1(shell: Shell, chat: Path, monkeypatch: pytest.Mon
         raise StorageError("the disk is on fire")
 
     monkeypatch.setattr(Library, "search", broken)
-    done = shell("recall", "garage", "--user", "maya", "--db", chat)
-    assert done.code == 1
-    assert "storage: " in done.out
+    outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
+    assert outcome.code == 1
+    assert "storage: " in outcome.out
 
 
 def test_long_memory_is_truncated_in_output(shell: Shell, chat: Path, script: Any) -> None:
     shell("add", "garage " + "长" * 3_000, "--user", "maya", "--db", chat, "--key", "long")
     script(look_for("garage"), finish("long"))
-    done = shell("recall", "garage", "--user", "maya", "--db", chat)
-    assert "… 3,007 characters in all; --json shows them" in done.out
-    assert len(done.out.splitlines()) < 60
-    assert max(map(cell_len, done.out.splitlines())) <= 80
+    outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
+    assert "… 3,007 characters in all; --json shows them" in outcome.out
+    assert len(outcome.out.splitlines()) < 60
+    assert max(map(cell_len, outcome.out.splitlines())) <= 80
 
 
 def test_times_are_in_user_time_zone(shell: Shell, chat: Path, script: Any) -> None:
     script(look_for("花生"), finish("lin-1"))
     shell("users", "zone", "lin", "Asia/Shanghai", "--db", chat)
-    done = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW)
-    assert "2026-04-21 17:00" in done.out
-    assert "2026-03-02 17:00  lin-1" in done.out
+    outcome = shell("recall", "花生过敏", "--user", "lin", "--db", chat, "--now", NOW)
+    assert "2026-04-21 17:00" in outcome.out
+    assert "2026-03-02 17:00  lin-1" in outcome.out
 
 
 def test_ctrl_c_prints_one_line(shell: Shell, chat: Path, script: Any) -> None:
@@ -470,15 +470,15 @@ def test_ctrl_c_prints_one_line(shell: Shell, chat: Path, script: Any) -> None:
         raise KeyboardInterrupt
 
     script(look_for("garage"), interrupt)
-    done = shell("recall", "garage", "--user", "maya", "--db", chat)
-    assert done.code == 130
-    assert done.err == "stopped\n"
-    assert "▸ search_memories “garage”" in done.out
+    outcome = shell("recall", "garage", "--user", "maya", "--db", chat)
+    assert outcome.code == 130
+    assert outcome.err == "stopped\n"
+    assert "▸ search_memories “garage”" in outcome.out
 
 
 @pytest.mark.concurrent
-def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
-    """In a process of its own, with a terminal that is one."""
+def test_terminal_output_is_coloured(chat: Path, tmp_path: Path) -> None:
+    """Run in a process with a pseudo-terminal."""
     parent, child = pty.openpty()
     command = ["-c", "from memrecall.cli import main; main()", "recall", "花生过敏"]
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "80"}
@@ -488,7 +488,7 @@ def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
         stdout=child, stderr=subprocess.DEVNULL, env=environment, cwd=ROOT,
     )  # fmt: skip
     os.close(child)
-    shown = b""
+    printed = b""
     while True:
         try:
             read = os.read(parent, 65536)
@@ -496,11 +496,11 @@ def test_a_terminal_gets_colours(chat: Path, tmp_path: Path) -> None:
             break
         if not read:
             break
-        shown += read
+        printed += read
     os.close(parent)
     assert running.wait() == 0
-    assert b"\x1b[" in shown
-    assert PEANUTS in shown.decode()
+    assert b"\x1b[" in printed
+    assert PEANUTS in printed.decode()
 
 
 @pytest.mark.concurrent

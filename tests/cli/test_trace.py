@@ -1,4 +1,4 @@
-"""`memrecall trace`: recalls that were kept."""
+"""`memrecall trace`: stored recalls."""
 
 import json
 import sqlite3
@@ -41,57 +41,57 @@ def chat(shell: Shell, db: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A scripted model that finds the peanuts answers instead of the one of the settings."""
+    """Replace the configured model by a scripted one that finds the peanuts."""
     look = call("search_memories", query="花生", min_relevance_score=0.0)
-    given = {"reason": "done", "search_summary": "found", "confidence": 0.8}
-    finish = call("handoff", relevant_memory_keys=["lin-0"], **given)
+    arguments = {"reason": "done", "search_summary": "found", "confidence": 0.8}
+    finish = call("handoff", relevant_memory_keys=["lin-0"], **arguments)
     read = call("get_memory_detail", memory_key="lin-0")
     client = ScriptedClient([think("look", look), read, finish])
     monkeypatch.setattr("memrecall.memory.client_of", lambda settings: client)
 
 
-def recall(shell: Shell, chat: Path, user: str, asked: str, *more: str) -> Any:
-    done = shell("recall", asked, "--user", user, "--db", chat, "--now", NOW, *more)
-    assert done.code == 0, done.err
-    return done
+def recall(shell: Shell, chat: Path, user: str, query: str, *more: str) -> Any:
+    outcome = shell("recall", query, "--user", user, "--db", chat, "--now", NOW, *more)
+    assert outcome.code == 0, outcome.err
+    return outcome
 
 
 @pytest.mark.parametrize(
-    ("user", "asked"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
+    ("user", "query"), [("lin", "我对花生过敏吗？"), ("maya", "Who has the spare key?")]
 )
 def test_stored_trace_prints_like_live_recall(
-    shell: Shell, chat: Path, tmp_path: Path, user: str, asked: str
+    shell: Shell, chat: Path, tmp_path: Path, user: str, query: str
 ) -> None:
-    live = recall(shell, chat, user, asked).out
+    live = recall(shell, chat, user, query).out
     at_last = shell("trace", "show", "--last", "--user", user, "--db", chat)
     assert at_last.out == live
     trace_id = live.split()[-1]
     assert shell("trace", "show", trace_id, "--user", user, "--db", chat).out == live
-    kept = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
+    stored = shell("trace", "show", trace_id, "--user", user, "--db", chat, "--json")
     file = tmp_path / "result.json"
-    file.write_text(kept.out, "utf-8")
+    file.write_text(stored.out, "utf-8")
     assert shell("trace", "show", "--file", file).out == live
-    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == kept.json
+    assert json.loads(shell("trace", "show", "--file", file, "--json").out) == stored.json
 
 
 def test_recall_json_equals_stored_trace(shell: Shell, chat: Path) -> None:
     printed = recall(shell, chat, "lin", "花生过敏", "--json").json
-    kept = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
-    assert kept == printed
+    stored = shell("trace", "show", "--last", "--user", "lin", "--db", chat, "--json").json
+    assert stored == printed
 
 
 @pytest.mark.usefixtures("script")
 def test_truncated_large_trace_can_be_shown(shell: Shell, chat: Path, tmp_path: Path) -> None:
-    kept = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
-    kept["trace"]["events"] = kept["trace"]["events"][4:]
-    for event in kept["trace"]["events"]:
+    stored = recall(shell, chat, "lin", "我对花生过敏吗？", "--json").json
+    stored["trace"]["events"] = stored["trace"]["events"][4:]
+    for event in stored["trace"]["events"]:
         event.pop("output", None)
     file = tmp_path / "cut.json"
-    file.write_text(json.dumps(kept), "utf-8")
+    file.write_text(json.dumps(stored), "utf-8")
     for more in ([], ["--brief"]):
-        done = shell("trace", "show", "--file", file, *more)
-        assert (done.code, done.err) == (0, "")
-        assert "│ 我对花生过敏。" in done.out
+        outcome = shell("trace", "show", "--file", file, *more)
+        assert (outcome.code, outcome.err) == (0, "")
+        assert "│ 我对花生过敏。" in outcome.out
 
 
 @pytest.mark.usefixtures("script")
@@ -101,13 +101,13 @@ def test_brief_prints_call_in_one_line(shell: Shell, chat: Path) -> None:
     assert "│ 我对花生过敏。" in brief
     assert "iteration" not in brief
     calls = [line for line in brief.splitlines() if line.startswith("    ▸ ")]
-    assert len(calls) == full.count("▸") - 1  # all but the handoff, which is told below
+    assert len(calls) == full.count("▸") - 1  # all but the handoff, which is printed below
     assert len(brief.splitlines()) < len(full.splitlines())
 
 
-def test_traces_are_listed_latest_first_and_by_pages(shell: Shell, chat: Path) -> None:
-    for asked in ("花生一", "花生二", "花生三"):
-        recall(shell, chat, "lin", asked)
+def test_list_is_newest_first_and_paged(shell: Shell, chat: Path) -> None:
+    for query in ("花生一", "花生二", "花生三"):
+        recall(shell, chat, "lin", query)
     base = ["trace", "list", "--user", "lin", "--db", chat, "--json"]
     listed = shell(*base).json
     assert [item["query"] for item in listed["items"]] == ["花生三", "花生二", "花生一"]
@@ -116,18 +116,18 @@ def test_traces_are_listed_latest_first_and_by_pages(shell: Shell, chat: Path) -
     first = shell(*base, "--limit", "2").json
     rest = shell(*base, "--cursor", first["next_cursor"]).json
     assert [item["query"] for item in rest["items"]] == ["花生一"]
-    drawn = shell("trace", "list", "--user", "lin", "--db", chat, "--limit", "2").out.splitlines()
-    assert len(drawn) == 3
-    assert "花生三" in drawn[0]
-    assert listed["items"][0]["trace_id"] in drawn[0]
-    assert "--cursor" in drawn[2]
+    lines = shell("trace", "list", "--user", "lin", "--db", chat, "--limit", "2").out.splitlines()
+    assert len(lines) == 3
+    assert "花生三" in lines[0]
+    assert listed["items"][0]["trace_id"] in lines[0]
+    assert "--cursor" in lines[2]
 
 
 def test_empty_trace_list_prints_none(shell: Shell, chat: Path) -> None:
     assert shell("trace", "list", "--user", "lin", "--db", chat).out == "none\n"
-    done = shell("trace", "show", "--last", "--user", "lin", "--db", chat)
-    assert done.code == 2
-    assert "no recall of user 'lin' is stored" in done.err
+    outcome = shell("trace", "show", "--last", "--user", "lin", "--db", chat)
+    assert outcome.code == 2
+    assert "no recall of user 'lin' is stored" in outcome.err
 
 
 def test_traces_of_other_users_are_hidden(shell: Shell, chat: Path) -> None:
@@ -141,7 +141,7 @@ def test_traces_of_other_users_are_hidden(shell: Shell, chat: Path) -> None:
     assert shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"] == []
 
 
-def test_a_trace_of_a_disabled_user_can_still_be_read(shell: Shell, chat: Path) -> None:
+def test_trace_of_disabled_user_is_readable(shell: Shell, chat: Path) -> None:
     recall(shell, chat, "lin", "花生过敏")
     shell("users", "disable", "lin", "--db", chat)
     assert shell("trace", "show", "--last", "--user", "lin", "--db", chat).code == 0
@@ -164,9 +164,11 @@ def test_purge_removes_old_traces_of_all_users(shell: Shell, chat: Path) -> None
     recall(shell, chat, "maya", "the spare key", "--agent", "default")
     base = ["trace", "purge", "--db", chat, "--older-than"]
     assert shell(*base, "36500", "--json").json["purged"] == 0
-    assert shell(*base, "7").out == "1 trace purged\n"  # maya's went when her new one was kept
-    left = shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"]
-    assert [item["query"] for item in left] == ["the spare key"]
+    assert (
+        shell(*base, "7").out == "1 trace purged\n"
+    )  # maya's was removed when a new one was stored
+    remaining = shell("trace", "list", "--user", "maya", "--db", chat, "--json").json["items"]
+    assert [item["query"] for item in remaining] == ["the spare key"]
     assert shell(*base, "0", "--json").json["purged"] == 1
 
 
@@ -186,14 +188,14 @@ WRONG = [
 ]
 
 
-def test_what_is_wrong_is_said_in_one_line(shell: Shell, chat: Path) -> None:
+def test_invalid_arguments_print_one_error_line(shell: Shell, chat: Path) -> None:
 
     def check(case: tuple[list[str], str]) -> None:
-        arguments, said = case
-        done = shell("trace", *arguments, "--db", chat)
-        assert (done.code, done.out) == (2, "")
-        assert said in done.err
-        assert done.err.count("\n") == 1
+        arguments, message = case
+        outcome = shell("trace", *arguments, "--db", chat)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert message in outcome.err
+        assert outcome.err.count("\n") == 1
 
     check_each(WRONG, check)
 
@@ -215,9 +217,9 @@ def test_show_rejects_file_without_result(shell: Shell, tmp_path: Path) -> None:
     def check(text: str) -> None:
         file = tmp_path / "other.json"
         file.write_text(text, "utf-8")
-        done = shell("trace", "show", "--file", file)
-        assert (done.code, done.out) == (2, "")
-        assert "other.json is not" in done.err
-        assert done.err.endswith("[INVALID_ARGUMENT]\n")
+        outcome = shell("trace", "show", "--file", file)
+        assert (outcome.code, outcome.out) == (2, "")
+        assert "other.json is not" in outcome.err
+        assert outcome.err.endswith("[INVALID_ARGUMENT]\n")
 
     check_each(cases, check)

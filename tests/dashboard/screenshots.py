@@ -28,7 +28,7 @@ async def prepare(folder: Path, database: Path) -> dict[str, str]:
         await add_traffic(library.store.counters)
         scope = Scope("maya")
         recalls = (await library.store.traces(scope).page()).items
-        known = (await library.store.memory_list(scope).page()).items
+        known = (await library.store.memories(scope).page()).items
         tea = next(item for item in known if "sencha" in item.content)
     recall = next(item for item in recalls if "spare key" in item.query)
     return {"recall": recall.trace_id, "memory": tea.memory_key}

@@ -1,4 +1,4 @@
-"""What a third party would write: one of each part, as small as it can be."""
+"""A minimal third-party package: one of each part that a plugin can provide."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +15,7 @@ calls: dict[str, Any] = {"graph": 0, "products": 0, "forgotten": []}
 
 
 class SampleEmbedder:
-    """Counts letters."""
+    """An embedder that counts letters."""
 
     def __init__(self, size: int) -> None:
         self.model = f"sample-{size}"  # stored with the vectors: it changes when they would
@@ -37,7 +37,7 @@ def make_embedder(argument: str, base_url: str | None, api_key: str | None) -> S
 
 
 class SampleModel(ScriptedClient):
-    """Says nothing new."""
+    """A client without answers."""
 
 
 def make_model(argument: str, settings: Settings) -> SampleModel:
@@ -46,7 +46,7 @@ def make_model(argument: str, settings: Settings) -> SampleModel:
 
 
 class SampleGraphs(StoreGraphs):
-    """The store's own tables, with a count of who asks."""
+    """The store's own tables; calls are counted."""
 
     def for_scope(self, scope: Scope) -> ScopedGraph:
         calls["graph"] += 1
@@ -69,26 +69,26 @@ class SampleVectors:
         self._marks: dict[str, tuple[str, int, int]] = {}
 
     async def progress(self, user_id: str, history: str) -> tuple[int, int]:
-        known, version, dimensions = self._marks.get(user_id, ("", 0, 0))
-        return (version, dimensions) if known == history else (0, 0)
+        copied, version, dimensions = self._marks.get(user_id, ("", 0, 0))
+        return (version, dimensions) if copied == history else (0, 0)
 
     async def take(self, user_id: str, history: str, through: int, rows: Sequence[Any]) -> None:
         if self._marks.get(user_id, (history,))[0] != history:
             del self._rows[user_id]
-        kept = self._rows.setdefault(user_id, {})
+        stored = self._rows.setdefault(user_id, {})
         for row in rows:
             vector = np.frombuffer(row.vector, dtype=np.float16).astype(np.float32)
-            kept[row.kind, row.key] = (row.change_no, vector)
-        size = len(next(iter(kept.values()))[1]) if kept else 0
+            stored[row.kind, row.key] = (row.change_no, vector)
+        size = len(next(iter(stored.values()))[1]) if stored else 0
         self._marks[user_id] = (history, through, size)
 
     async def products(
-        self, user_id: str, question: npt.NDArray[np.float32]
+        self, user_id: str, query: npt.NDArray[np.float32]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         calls["products"] += 1
         rows = self._rows[user_id].values()
         numbers = np.array([number for number, _ in rows], dtype=np.int64)
-        return numbers, np.array([vector @ question for _, vector in rows], dtype=np.float32)
+        return numbers, np.array([vector @ query for _, vector in rows], dtype=np.float32)
 
     async def forget(self, user_id: str) -> None:
         calls["forgotten"].append(user_id)
@@ -105,7 +105,7 @@ def make_vectors(argument: str, store: Store) -> SampleVectors:
 
 
 class SampleReranker:
-    """Likes one word."""
+    """Prefers texts that contain one word."""
 
     def __init__(self, word: str) -> None:
         self._word = word

@@ -1,4 +1,4 @@
-"""What every graph database promises: the store's tables on both engines, and Ladybug."""
+"""The graph databases: the store's tables on both engines, and Ladybug."""
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
@@ -27,83 +27,85 @@ ANN, BEN = Scope("ann"), Scope("ben")
 
 @pytest.fixture(params=["sqlite", "postgresql", "ladybug"])
 def engine(request: pytest.FixtureRequest) -> str:
-    """Three homes of a graph; Ladybug beside a SQLite store."""
+    """The kinds of graph databases; Ladybug is used with a SQLite store."""
     return str(request.param)
 
 
 @pytest.fixture
 def location(engine: str, databases: Databases) -> str:
-    """A file that is not a copy where Ladybug is: it tells databases apart by their ids."""
+    """A new database for Ladybug, not a copy: its files are named after the database's id."""
     return databases.fresh(migrated=engine == "postgresql")
 
 
 @pytest.fixture
 async def graphs(store: Store, engine: str, tmp_path: Path) -> AsyncIterator[GraphDB]:
     spec = f"ladybug:{tmp_path / 'graphs'}" if engine == "ladybug" else ""
-    made = make_graphs(spec, store)
-    yield made
-    await made.close()
+    created = make_graphs(spec, store)
+    yield created
+    await created.close()
 
 
-def related(found: list[tuple[str, str, Any]]) -> list[tuple[str, str, str]]:
-    return [(r.source, r.relationship, r.destination) for _, _, r in found]
+def to_triples(relations: list[tuple[str, str, Any]]) -> list[tuple[str, str, str]]:
+    return [(r.source, r.relationship, r.destination) for _, _, r in relations]
 
 
 async def around(graphs: GraphDB, name: str, scope: Scope = ANN, **options: Any) -> Any:
-    room = graphs.for_scope(scope)
-    ids = [entity.entity_id for entity in await room.entities([name])]
-    return related(await room.around(ids, **options))
+    graph = graphs.for_scope(scope)
+    ids = [entity.entity_id for entity in await graph.entities([name])]
+    return to_triples(await graph.around(ids, **options))
 
 
-class TestPromises:
-    async def test_what_is_told_is_found_by_name(self, graphs: GraphDB) -> None:
-        room = graphs.for_scope(ANN)
-        assert await room.entities(["李明"]) == []
+class TestScopedGraph:
+    async def test_added_relation_is_read_by_either_name(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        assert await graph.entities(["李明"]) == []
         new = NewRelation("李明", "studies_at", "北京大学", ("m1",))
-        (made,) = await room.add({"李明": "person", "北京大学": "organization"}, [new])
-        assert await room.add({}, [new]) == []  # known already
+        (created,) = await graph.add({"李明": "person", "北京大学": "organization"}, [new])
+        assert await graph.add({}, [new]) == []  # stored already
 
-        (li,) = await room.entities([" 李明 "])
+        (li,) = await graph.entities([" 李明 "])
         assert (li.name, li.type, li.aliases) == ("李明", "person", ("李明",))
-        ((source, _, relation),) = await room.around([li.entity_id])
-        assert (source, relation.relation_id) == (li.entity_id, made)
+        ((source, _, relation),) = await graph.around([li.entity_id])
+        assert (source, relation.relation_id) == (li.entity_id, created)
         assert relation.source_message_ids == ("m1",)
         assert await around(graphs, "北京大学") == [("李明", "studies_at", "北京大学")]
         assert await around(graphs, "李明", BEN) == []
 
     async def test_names_are_compared_without_case_width_and_spaces(self, graphs: GraphDB) -> None:
-        room = graphs.for_scope(ANN)
-        await room.add({}, [NewRelation("Ann  Lee", "works_at", "ACME")])
-        await room.add({}, [NewRelation("ann lee", "works_at", "Ａcme")])
+        graph = graphs.for_scope(ANN)
+        await graph.add({}, [NewRelation("Ann  Lee", "works_at", "ACME")])
+        await graph.add({}, [NewRelation("ann lee", "works_at", "Ａcme")])
         assert len(await around(graphs, "ANN LEE")) == 1
-        assert {e.name for e in await room.page(limit=10)} == {"Ann  Lee", "ACME"}
+        assert {e.name for e in await graph.page(limit=10)} == {"Ann  Lee", "ACME"}
 
-    async def test_validity(self, graphs: GraphDB) -> None:
-        room = graphs.for_scope(ANN)
+    async def test_around_returns_relations_valid_at_a_time(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
         year = {n: datetime(n, 1, 1, tzinfo=UTC) for n in (2019, 2020, 2022, 2024)}
-        await room.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2020])])
-        await room.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2024], ended=True)])
-        await room.add({}, [NewRelation("Ann", "works_at", "Initech", (), year[2024])])
+        await graph.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2020])])
+        await graph.add({}, [NewRelation("Ann", "works_at", "ACME", (), year[2024], ended=True)])
+        await graph.add({}, [NewRelation("Ann", "works_at", "Initech", (), year[2024])])
         assert await around(graphs, "Ann") == [("Ann", "works_at", "Initech")]
         assert await around(graphs, "Ann", as_of=year[2022]) == [("Ann", "works_at", "ACME")]
         assert await around(graphs, "Ann", as_of=year[2019]) == []
 
-    async def test_merging(self, graphs: GraphDB) -> None:
-        room = graphs.for_scope(ANN)
-        await room.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
-        await room.add({}, [NewRelation("ACME", "employs", "Robert"), NewRelation("x", "is", "y")])
-        await room.merge("Robert", "Bob")
-        await room.merge("robert", "BOB")  # nothing is left to do
+    async def test_merge_moves_relations_and_aliases(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
+        await graph.add({"Bob": "person"}, [NewRelation("Bob", "lives_in", "Oslo")])
+        await graph.add({}, [NewRelation("ACME", "employs", "Robert"), NewRelation("x", "is", "y")])
+        await graph.merge("Robert", "Bob")
+        await graph.merge("robert", "BOB")  # merged already
         expected = [("Robert", "lives_in", "Oslo"), ("ACME", "employs", "Robert")]
         assert sorted(await around(graphs, "bob")) == sorted(expected)
-        (robert,) = await room.entities(["bob"])
+        (robert,) = await graph.entities(["bob"])
         assert robert.aliases == ("Bob", "Robert")
-        assert len(await room.page(limit=10)) == 5
+        assert len(await graph.page(limit=10)) == 5
 
-    async def test_agents_and_pages(self, graphs: GraphDB) -> None:
+    async def test_scopes_filter_by_agent_and_pages_continue_after_an_id(
+        self, graphs: GraphDB
+    ) -> None:
         for agent in ("a1", "a2"):
-            room = graphs.for_scope(Scope("ann", agent))
-            await room.add({}, [NewRelation("Ann", "knows", f"friend of {agent}")])
+            graph = graphs.for_scope(Scope("ann", agent))
+            await graph.add({}, [NewRelation("Ann", "knows", f"friend of {agent}")])
         assert await around(graphs, "Ann", Scope("ann", "a1")) == [("Ann", "knows", "friend of a1")]
         assert len(await around(graphs, "Ann")) == 2
         assert len(await around(graphs, "Ann", limit=1)) == 1
@@ -113,28 +115,28 @@ class TestPromises:
         assert (len(first), len(rest)) == (3, 1)
         assert len(await graphs.for_scope(Scope("ann", "a2")).page(limit=10)) == 2
 
-    async def test_what_cannot_name_anything_is_refused(self, graphs: GraphDB) -> None:
-        room = graphs.for_scope(ANN)
+    async def test_invalid_entity_name_is_refused(self, graphs: GraphDB) -> None:
+        graph = graphs.for_scope(ANN)
 
         async def refuse(name: str) -> None:
             with pytest.raises(InvalidArgument):
-                await room.add({}, [NewRelation(name, "is", "x")])
+                await graph.add({}, [NewRelation(name, "is", "x")])
             with pytest.raises(InvalidArgument):
-                await room.merge("x", name)
-            assert await room.page(limit=10) == []
+                await graph.merge("x", name)
+            assert await graph.page(limit=10) == []
 
         await check_each_async(["", "  ", "x" * 300, "a\0b"], refuse)
 
-    async def test_words_of_a_query_language_are_only_words(self, graphs: GraphDB) -> None:
+    async def test_query_syntax_in_names_is_stored_as_text(self, graphs: GraphDB) -> None:
         name = "x'}) DETACH DELETE (n) //"
-        room = graphs.for_scope(ANN)
-        await room.add({name: "DROP TABLE Entity"}, [NewRelation(name, "is' OR 1=1", '"$x')])
+        graph = graphs.for_scope(ANN)
+        await graph.add({name: "DROP TABLE Entity"}, [NewRelation(name, "is' OR 1=1", '"$x')])
         assert await around(graphs, name) == [(name, "is' OR 1=1", '"$x')]
-        assert await room.entities(["' OR 1=1"]) == []
+        assert await graph.entities(["' OR 1=1"]) == []
 
 
 def files_with(word: str, folder: Path) -> list[Path]:
-    """The files of databases and graphs that contain a word."""
+    """Return the files of databases and graphs that contain a word."""
     files = [path for path in folder.rglob("*") if path.suffix in (".db", ".lbug")]
     return [path for path in files if word.encode() in path.read_bytes()]
 
@@ -144,8 +146,8 @@ def settings_of(location: str, engine: str, folder: Path) -> Settings:
     return Settings(db=location, embedder="hash", snapshots=False, graph_db=spec)
 
 
-class TestBehindTheMemory:
-    async def test_two_hop_questions_export_import_and_erase(
+class TestMemoryWithGraph:
+    async def test_paths_export_import_and_erasure(
         self, databases: Databases, engine: str, tmp_path: Path
     ) -> None:
         canary = "zqcanaryzq"
@@ -175,7 +177,7 @@ class TestBehindTheMemory:
             expected = {Path(second.db).name} if engine == "sqlite" else {second.db, "graph"}
             assert len(files_with(canary, tmp_path)) == len(expected)  # the other database's alone
 
-    async def test_erasing_a_session_keeps_what_others_said(
+    async def test_erase_session_keeps_relations_of_other_sessions(
         self, location: str, engine: str, tmp_path: Path
     ) -> None:
         settings = settings_of(location, engine, tmp_path)
@@ -184,8 +186,10 @@ class TestBehindTheMemory:
             await memory.add("Ann lives_in Oslo", "ann", session_id="s2")
             library = (await memory._open()).library
             await library.erase_session("ann", "s1")
-            left = (await memory.graph("Ann", "ann"))["relations"]
-            assert [(r["relationship"], r["destination"]) for r in left] == [("lives_in", "Oslo")]
+            relations = (await memory.graph("Ann", "ann"))["relations"]
+            assert [(r["relationship"], r["destination"]) for r in relations] == [
+                ("lives_in", "Oslo")
+            ]
             names = {e["name"] for e in (await memory.graph(user_id="ann"))["entities"]}
             assert names == {"Ann", "Oslo"}
 
@@ -198,7 +202,7 @@ STEP = st.one_of(
 
 
 @pytest.fixture
-async def homes(tmp_path: Path) -> AsyncIterator[list[GraphDB]]:
+async def databases_side_by_side(tmp_path: Path) -> AsyncIterator[list[GraphDB]]:
     """A store's tables and Ladybug, side by side."""
     async with await Store.open(str(tmp_path / "a.db"), durability="normal") as store:
         ladybug = LadybugGraphs(tmp_path / "graphs", "d")
@@ -208,32 +212,32 @@ async def homes(tmp_path: Path) -> AsyncIterator[list[GraphDB]]:
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(STEP, max_size=12))
-async def test_ladybug_and_the_store_agree(
-    homes: list[GraphDB], steps: list[tuple[Any, ...]]
+async def test_ladybug_agrees_with_the_store(
+    databases_side_by_side: list[GraphDB], steps: list[tuple[Any, ...]]
 ) -> None:
-    """Whatever is told in whatever order, both know the same."""
+    """After any sequence of writes, both return the same graph."""
     scope = Scope(new_id("user"))
-    for home in homes:
-        room = home.for_scope(scope)
+    for database in databases_side_by_side:
+        graph = database.for_scope(scope)
         for verb, *rest in steps:
             if verb == "merge":
-                await room.merge(rest[0], rest[1])
+                await graph.merge(rest[0], rest[1])
             else:
                 source, kind, destination, ended = rest
-                await room.add({}, [NewRelation(source, kind, destination, ended=ended)])
-    told = [await essence(home, scope) for home in homes]
-    assert told[0] == told[1]
+                await graph.add({}, [NewRelation(source, kind, destination, ended=ended)])
+    contents = [await content_of(database, scope) for database in databases_side_by_side]
+    assert contents[0] == contents[1]
 
 
-async def essence(home: GraphDB, scope: Scope) -> Any:
-    room = home.for_scope(scope)
-    entities = await room.page(limit=100)
-    relations = await room.around([entity.entity_id for entity in entities])
-    known = sorted((e.name, e.type, e.aliases) for e in entities)
-    return known, sorted(related(relations))
+async def content_of(database: GraphDB, scope: Scope) -> Any:
+    graph = database.for_scope(scope)
+    entities = await graph.page(limit=100)
+    relations = await graph.around([entity.entity_id for entity in entities])
+    named_entities = sorted((e.name, e.type, e.aliases) for e in entities)
+    return named_entities, sorted(to_triples(relations))
 
 
-async def test_a_setting_names_the_home(tmp_path: Path) -> None:
+async def test_invalid_graph_db_setting_is_refused(tmp_path: Path) -> None:
     for wrong in ("nowhere", "ladybug", "ladybug:"):
         settings = Settings(db=str(tmp_path / "a.db"), embedder="hash", graph_db=wrong)
         with pytest.raises(InvalidArgument):

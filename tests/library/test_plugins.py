@@ -1,6 +1,6 @@
-"""A third party's package brings its own parts: found by entry points, loaded when they are named.
+"""Plugins: parts that a third-party package provides by entry points, loaded when they are used.
 
-The sample is installed as pip would do it, in a folder of its own.
+The sample is installed into a folder as pip would do it.
 """
 
 import subprocess
@@ -56,8 +56,8 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.usefixtures("installed")
-class TestASamplePlugin:
-    def test_it_is_known_by_name_and_loaded_only_when_it_is_named(self) -> None:
+class TestSamplePlugin:
+    def test_plugin_is_loaded_only_when_it_is_used(self) -> None:
         assert plugin_names("embedders") == ["broken", "sample"]
         assert "sample_plugin" not in sys.modules
         assert find_plugin("embedders", "other") is None
@@ -65,7 +65,7 @@ class TestASamplePlugin:
         assert callable(find_plugin("embedders", "sample"))
         assert "sample_plugin" in sys.modules
 
-    async def test_all_its_parts_serve_a_memory(self, tmp_path: Path) -> None:
+    async def test_memory_uses_every_part_of_the_plugin(self, tmp_path: Path) -> None:
         settings = Settings(
             db=str(tmp_path / "a.db"),
             snapshots=False,
@@ -78,9 +78,9 @@ class TestASamplePlugin:
         async with AsyncMemory(settings=settings, user_id="ann") as memory:
             for text in ("I live in Paris.", "I like green tea.", "I play chess."):
                 await memory.add(text)
-            found = await memory.search("What does she drink?")
-            assert found["results"][0]["memory"] == "User likes green tea."
-            assert found["results"][0]["score"] == 1.0  # the sample reranker's word
+            answer = await memory.search("What does she drink?")
+            assert answer["results"][0]["memory"] == "User likes green tea."
+            assert answer["results"][0]["score"] == 1.0  # the sample reranker's word
             assert (await memory.graph("user"))["relations"]
             library = (await memory._open()).library
             parts: Any = sys.modules["sample_plugin"]
@@ -91,18 +91,18 @@ class TestASamplePlugin:
             await memory.erase()
             assert parts.calls["forgotten"] == ["ann", "ann"]  # the graph, and the vectors
 
-    async def test_its_model_is_named_by_the_setting(self) -> None:
+    async def test_model_setting_selects_the_plugin(self) -> None:
         client = make_client(Settings(model="sample:large"))
         assert type(client).__name__ == "SampleModel"
         ordinary = make_client(Settings(model="llama3:8b", base_url="http://127.0.0.1:9/v1"))
         assert type(ordinary).__name__ == "ServerClient"
 
-    def test_one_that_cannot_be_loaded_is_named(self) -> None:
+    def test_broken_plugin_is_named_in_the_error(self) -> None:
         with pytest.raises(InvalidArgument, match="broken") as caught:
             make_embedder("broken:x")
         assert "sample_plugin:nothing_there" in caught.value.hint
 
-    def test_choices_name_the_installed_ones(self) -> None:
+    def test_hint_lists_installed_plugins(self) -> None:
         with pytest.raises(InvalidArgument) as caught:
             make_embedder("nobody:x")
         assert "local" in caught.value.hint
@@ -110,14 +110,14 @@ class TestASamplePlugin:
 
 
 @pytest.mark.concurrent
-async def test_the_command_line_takes_it_too(installed: Path, tmp_path: Path) -> None:
+async def test_command_line_uses_the_plugin(installed: Path, tmp_path: Path) -> None:
     settings = Settings(db=str(tmp_path / "a.db"), embedder="sample:3", snapshots=False)
     async with await Library.open(settings) as library:
-        told = NewMessage(message_id="m1", role=Role.USER, content="green tea")
-        await library.add_messages(Scope("ann"), [told])
+        message = NewMessage(message_id="m1", role=Role.USER, content="green tea")
+        await library.add_messages(Scope("ann"), [message])
         await library.vectors.settle()
         assert (await library.search(Scope("ann"), SearchRequest("tea"))).results
-    done = subprocess.run(  # noqa: ASYNC221 -- there is nothing else to do meanwhile
+    process = subprocess.run(  # noqa: ASYNC221 -- nothing else runs meanwhile
         [sys.executable, "-m", "memrecall", "search", "tea", "--user", "ann", "--db", settings.db],
         env={
             "PATH": "",
@@ -129,5 +129,5 @@ async def test_the_command_line_takes_it_too(installed: Path, tmp_path: Path) ->
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "green tea" in done.stdout
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "green tea" in process.stdout

@@ -11,7 +11,7 @@ from sqlalchemy import event
 
 from memrecall.errors import InvalidArgument
 from memrecall.library.library import Library
-from memrecall.store import EDITABLE_FIELDS, PlanStep, ScopedMessage, Store
+from memrecall.store import EDITABLE_FIELDS, PlanStep, Store
 from memrecall.store.database.dialects import POSTGRESQL
 from memrecall.types import Keyword, NewMemory, Origin
 
@@ -38,9 +38,9 @@ def record_user_locks(store: Store) -> Iterator[list[str]]:
 
 
 async def write_turn(store: Store) -> None:
-    entries = [ScopedMessage(ANN, new_message("m1")), ScopedMessage(ANN, new_message("m2"))]
+    messages = [new_message("m1"), new_message("m2")]
     memories = [(NewMemory(content="one"), Origin.USER), (NewMemory(content="two"), Origin.USER)]
-    await store.write_turn(entries, memories, actor="test")
+    await store.changes(ANN).write_turn(messages, memories, actor="test")
 
 
 async def apply_plan(store: Store) -> None:
@@ -50,7 +50,7 @@ async def apply_plan(store: Store) -> None:
         PlanStep("DELETE", memory_key="home"),
         PlanStep("NONE", memory_key="home"),
     ]
-    outcomes = await store.apply_plan(ANN, steps, actor="test")
+    outcomes = await store.changes(ANN).apply_plan(steps, actor="test")
     assert [outcome.event for outcome in outcomes] == ["ADD", "UPDATE", "DELETE", "NONE"]
 
 
@@ -130,7 +130,7 @@ async def test_update_changes_every_editable_field_and_undo_restores_it(store: S
     await store.changes(ANN).undo("tea", actor="test")
     restored = await store.memories(ANN).get("tea")
     assert restored.model_copy(update={"updated_at": before.updated_at}) == before
-    events = [entry.event for entry in await store.history(ANN, "tea")]
+    events = [entry.event for entry in await store.memories(ANN).history("tea")]
     assert events == ["ADD", "UPDATE", "UNDO"]
 
 

@@ -86,7 +86,7 @@ async def compare(store: Store, rows: list[dict[str, Any]], filters: list[dict[s
     for data in filters:
         condition = read_filter(data)
         expected = [f"k{n}" for n, row in enumerate(rows) if matches(condition, row)]
-        keys = await store.memory_list(scope).keys(MemoryQuery(condition, superseded=True))
+        keys = await store.memories(scope).keys(MemoryQuery(condition, superseded=True))
         assert keys == expected, data
 
 
@@ -131,7 +131,7 @@ def test_deeply_nested_filters_are_refused() -> None:
 async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None:
     await add_memory(store, "k1", pinned=True, metadata={"pinned": False})
     await add_memory(store, "k2", pinned=False, metadata={"pinned": True})
-    listed = store.memory_list(ANN)
+    listed = store.memories(ANN)
 
     assert await listed.keys(MemoryQuery(read_filter({"pinned": True}))) == ["k1"]
     assert await listed.keys(MemoryQuery(read_filter({"metadata.pinned": True}))) == ["k2"]
@@ -139,9 +139,9 @@ async def test_fields_and_metadata_keys_of_one_name_differ(store: Store) -> None
 
 async def test_times_compare_across_time_zones(store: Store) -> None:
     await add_memory(store, "k", valid_from=MORNING)
-    listed = store.memory_list(ANN)
+    listed = store.memories(ANN)
 
     for text in ("2026-01-26T10:00:00Z", "2026-01-26T18:00:00+08:00", "2026-01-26T10:00:00"):
         assert await listed.keys(MemoryQuery(read_filter({"valid_from": text}))) == ["k"]
     assert await listed.count(MemoryQuery(read_filter({"valid_from": {"gt": MORNING}}))) == 0
-    assert await store.memory_list(BEN).count(MemoryQuery()) == 0
+    assert await store.memories(BEN).count(MemoryQuery()) == 0

@@ -165,7 +165,7 @@ async def test_failure_at_any_statement_changes_nothing(
 
 
 async def test_failure_at_any_statement_of_a_migration_changes_nothing(empty_location: str) -> None:
-    database = Database.connect(empty_location)
+    database = Database(empty_location)
     try:
         for number in count(
             1, 1 if database.dialect is SQLITE else 3

@@ -33,7 +33,7 @@ async def test_around_respects_the_limit(store: Store) -> None:
     assert len(await graph.around([ann.entity_id], limit=2)) == 2
 
 
-async def test_memory_list_get_returns_deleted_and_superseded_memories(store: Store) -> None:
+async def test_get_any_returns_deleted_and_superseded_memories(store: Store) -> None:
     await store.memories(ANN).add(
         [
             NewMemory(memory_key="k", content="tea"),
@@ -42,15 +42,15 @@ async def test_memory_list_get_returns_deleted_and_superseded_memories(store: St
         origin=Origin.USER,
         actor="test",
     )
-    memory_list = store.memory_list(ANN)
-    assert (await memory_list.get("k")).deleted_at is None
+    memories = store.memories(ANN)
+    assert (await memories.get_any("k")).deleted_at is None
     await store.changes(ANN).delete(["k"], actor="test")
-    assert (await memory_list.get("k")).deleted_at is not None
+    assert (await memories.get_any("k")).deleted_at is not None
     for scope, key in ((ANN, "other"), (BEN, "k"), (ANN, "s")):
         with pytest.raises(NotFound):
-            await store.memory_list(scope).get(key)
+            await store.memories(scope).get_any(key)
     allowed = Scope(ANN.user_id, ANN.agent_id, permissions=frozenset({Permission.SENSITIVE}))
-    assert (await store.memory_list(allowed).get("s")).sensitive
-    assert [
-        item.memory_key for item in (await memory_list.page(MemoryQuery(deleted=True))).items
-    ] == ["k"]
+    assert (await store.memories(allowed).get_any("s")).sensitive
+    assert [item.memory_key for item in (await memories.page(MemoryQuery(deleted=True))).items] == [
+        "k"
+    ]

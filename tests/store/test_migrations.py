@@ -41,7 +41,7 @@ def sample(version: int, *, sqlite: bool) -> list[str]:
 
 async def make_old(location: str, version: int) -> None:
     """A database as memrecall of that schema version left it."""
-    database = Database.connect(location)
+    database = Database(location)
 
     async def fill(connection: Any) -> None:
         for statement in sample(version, sqlite=database.dialect is SQLITE):
@@ -210,7 +210,7 @@ async def test_schema_4_graph_summaries_and_history_are_read_unchanged(
         home = await store.memories(ANN).get("home")
         assert (home.subject, home.field, home.pinned) == ("user", "home", True)
         assert (home.superseded_by, home.superseded_reason) == ("rome", "she moved")
-        added, updated = await store.history(ANN, "home")
+        added, updated = await store.memories(ANN).history("home")
         assert (added.new_text, updated.event, updated.other_key) == ("Paris", "UPDATE", "rome")
         await store.changes(ANN).undo("home", actor="ann")
         assert (await store.memories(ANN).get("home")).valid_to is None
@@ -258,7 +258,7 @@ async def test_schema_5_knowledge_is_read_unchanged(empty_location: str) -> None
 
 async def memories_are_changed_and_changed_back(store: Store) -> None:
     await store.changes(ANN).update("drinks", {"content": "drinks tea"}, actor="ann")
-    assert [step.event for step in await store.history(ANN, "drinks")] == ["ADD", "UPDATE"]
+    assert [step.event for step in await store.memories(ANN).history("drinks")] == ["ADD", "UPDATE"]
     await store.changes(ANN).undo("drinks", actor="ann")
     assert (await store.memories(ANN).get("drinks")).content == "Ann drinks no coffee"
 
@@ -292,7 +292,7 @@ async def test_old_database_is_read_unchanged_and_writable(
 
 async def rewrite_meta(location: str, name: str, value: str) -> Rows:
     """Claim something in the database's own description; all its rows afterwards."""
-    database = Database.connect(location)
+    database = Database(location)
     stated = update(meta).where(meta.c.name == name).values(value=value)
     try:
         await database.transact(lambda connection: connection.execute(stated))
@@ -315,7 +315,7 @@ async def test_newer_database_is_refused_untouched(location: str, name: str) -> 
 
 
 async def test_database_of_another_application_is_refused_untouched(empty_location: str) -> None:
-    database = Database.connect(empty_location)
+    database = Database(empty_location)
     try:
         await database.transact(lambda c: c.exec_driver_sql("CREATE TABLE users (name TEXT)"))
 

@@ -282,8 +282,8 @@ def describe_schema(connection: Connection) -> dict[str, Any]:
 
 
 async def test_migrations_create_the_declared_tables(databases: Any) -> None:
-    migrated = Database.connect(databases.fresh(migrated=False))
-    declared = Database.connect(databases.fresh(migrated=False))
+    migrated = Database(databases.fresh(migrated=False))
+    declared = Database(databases.fresh(migrated=False))
     try:
         await upgrade(migrated)
         await declared.transact(lambda c: c.run_sync(metadata.create_all))

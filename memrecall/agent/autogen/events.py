@@ -5,11 +5,7 @@ from collections.abc import AsyncGenerator
 from datetime import datetime
 
 from autogen_agentchat import messages as autogen_messages
-from autogen_agentchat.messages import (
-    BaseAgentEvent,
-    ToolCallExecutionEvent,
-    ToolCallRequestEvent,
-)
+from autogen_agentchat.messages import BaseAgentEvent, ToolCallExecutionEvent, ToolCallRequestEvent
 from autogen_core import CancellationToken, FunctionCall
 from autogen_core.models import FunctionExecutionResult
 

@@ -1,7 +1,6 @@
 """The tools that end an iteration: `expand_context_window` and `handoff`."""
 
 from memrecall.agent.conversation import LARGEST_WINDOW
-from memrecall.agent.phrases import say
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     ExpandContextWindowInput,
@@ -19,19 +18,16 @@ async def expand_context_window(
     state.consecutive_searches = 0
     window = state.window
     if arguments.requested_size <= window.size:
-        message = say(
-            state.language,
-            "window_not_larger",
-            requested=arguments.requested_size,
-            size=window.size,
+        message = state.say(
+            "window_not_larger", requested=arguments.requested_size, size=window.size
         )
         raise InvalidArgument(message)
     if window.iteration >= window.max_iterations:
-        message = say(state.language, "window_no_iterations", count=window.max_iterations)
+        message = state.say("window_no_iterations", count=window.max_iterations)
         return _refuse(state, message)
     size = len(await state.conversation.window(min(arguments.requested_size, LARGEST_WINDOW)))
     if size <= window.size:
-        return _refuse(state, say(state.language, "window_nothing_older", size=window.size))
+        return _refuse(state, state.say("window_nothing_older", size=window.size))
     window.granted = size
     iteration = window.iteration + 1
     return ExpandContextWindowOutput(
@@ -39,7 +35,7 @@ async def expand_context_window(
         new_size=size,
         iteration=iteration,
         max_iterations=window.max_iterations,
-        message=say(state.language, "window_approved", size=size, iteration=iteration),
+        message=state.say("window_approved", size=size, iteration=iteration),
     )
 
 
@@ -82,25 +78,24 @@ def _can_hand_off(state: RecallState, key: str) -> bool:
 
 def write_handoff_message(state: RecallState, handoff: HandoffInput) -> str:
     """Return the handoff as text with the sections that a parent expects."""
-    language = state.language
     parts = [
-        say(language, "handoff_title", confidence=handoff.confidence),
+        state.say("handoff_title", confidence=handoff.confidence),
         "",
-        say(language, "handoff_summary"),
+        state.say("handoff_summary"),
         handoff.search_summary,
         "",
-        say(language, "handoff_relevance"),
+        state.say("handoff_relevance"),
         handoff.reasoning or handoff.reason,
     ]
     if handoff.relevant_memory_keys:
         count = len(handoff.relevant_memory_keys)
-        parts += ["", say(language, "handoff_keys"), say(language, "handoff_count", count=count)]
+        parts += ["", state.say("handoff_keys"), state.say("handoff_count", count=count)]
         parts += [f"- {key}" for key in handoff.relevant_memory_keys]
     if state.dropped_keys:
         keys = ", ".join(state.dropped_keys)
-        parts += ["", say(language, "handoff_dropped", keys=keys)]
+        parts += ["", state.say("handoff_dropped", keys=keys)]
     if state.withheld:
-        parts += ["", say(language, "handoff_withheld", count=state.withheld)]
+        parts += ["", state.say("handoff_withheld", count=state.withheld)]
     if handoff.needs_more_info and handoff.follow_up_question:
-        parts += ["", say(language, "handoff_question"), handoff.follow_up_question]
+        parts += ["", state.say("handoff_question"), handoff.follow_up_question]
     return "\n".join(parts)

@@ -135,26 +135,20 @@ class Tool:
 
     def parent_schema(self, language: Language) -> ToolSchema:
         """Return the schema for the model of a parent agent."""
-        schema = self.arguments_schema(language)
-        return self._tool_schema(schema["properties"], schema, language)
+        return self._tool_schema(language, dict)
 
     def function_schema(self, language: Language) -> ToolSchema:
         """Return the schema for our own prompts, as short as a model needs it."""
-        schema = self.arguments_schema(language)
-        properties = {
-            name: _shorten(schema["properties"][name]) for name in self.texts(language).arguments
-        }
-        return self._tool_schema(properties, schema, language)
+        return self._tool_schema(language, _shorten)
 
-    def _tool_schema(
-        self, properties: dict[str, Any], schema: dict[str, Any], language: Language
-    ) -> ToolSchema:
+    def _tool_schema(self, language: Language, convert: Callable[[Any], Any]) -> ToolSchema:
+        texts, schema = self.texts(language), self.arguments_schema(language)
         return ToolSchema(
             name=self.name,
-            description=self.texts(language).description,
+            description=texts.description,
             parameters=ParametersSchema(
                 type="object",
-                properties=properties,
+                properties={name: convert(schema["properties"][name]) for name in texts.arguments},
                 required=schema.get("required", []),
                 additionalProperties=False,
             ),
@@ -166,11 +160,7 @@ class Tool:
 def _resolve_variant(tool: Tool, interface: Interface) -> Tool:
     variant = tool.variants[interface]
     return replace(
-        tool,
-        arguments=variant.arguments,
-        result=variant.result,
-        prompt=variant.prompt,
-        variants={},
+        tool, arguments=variant.arguments, result=variant.result, prompt=variant.prompt, variants={}
     )
 
 

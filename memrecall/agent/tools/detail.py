@@ -2,13 +2,8 @@
 
 from collections.abc import Sequence
 
-from memrecall.agent.phrases import say
 from memrecall.agent.state import RecallState
-from memrecall.agent.tools.models import (
-    GetMemoryDetailInput,
-    GetMemoryDetailOutput,
-    NearbyMessage,
-)
+from memrecall.agent.tools.models import GetMemoryDetailInput, GetMemoryDetailOutput, NearbyMessage
 from memrecall.agent.tools.search import preview
 from memrecall.types import MemoryRecord, Message
 
@@ -27,9 +22,7 @@ async def get_memory_detail(
     )
     if not isinstance(detail, GetMemoryDetailOutput):
         return GetMemoryDetailOutput(
-            success=False,
-            error="not_found",
-            message=say(state.language, "missing_memory", key=key),
+            success=False, error="not_found", message=state.say("missing_memory", key=key)
         )
     if not state.conversation.has_message(key, detail.content or ""):
         state.add_seen_keys([key])

@@ -1,7 +1,6 @@
 """`extract_search_keywords`, and the query expansion of `search_memories`."""
 
 from memrecall.agent.offline.keywords import expand_terms, extract_typed_keywords
-from memrecall.agent.phrases import say
 from memrecall.agent.state import RecallState
 from memrecall.agent.tools.models import (
     ExtractKeywordsInput,
@@ -39,9 +38,9 @@ def _extract_by_rules(
     )
     message = None
     if problem is not None:
-        message = say(state.language, "keywords_by_rules", problem=problem)
+        message = state.say("keywords_by_rules", problem=problem)
     elif not words:
-        message = say(state.language, "no_keywords")
+        message = state.say("no_keywords")
     return ExtractKeywordsOutput(
         success=True,
         keywords=[

@@ -5,7 +5,6 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.phrases import say
 from memrecall.agent.state import MAX_CONSECUTIVE_SEARCHES, RecallState, SearchRecord
 from memrecall.agent.tools.keywords import expand_query
 from memrecall.agent.tools.models import (
@@ -56,16 +55,16 @@ def _refuse(state: RecallState, arguments: SearchMemoriesInput) -> SearchMemorie
     if state.consecutive_searches >= MAX_CONSECUTIVE_SEARCHES:
         phrases = ["left_detail"] if state.hits else []
         phrases += ["left_expand"] if state.window.can_grow else []
-        options = "; ".join(say(state.language, name) for name in [*phrases, "left_handoff"])
+        options = "; ".join(state.say(name) for name in [*phrases, "left_handoff"])
         count = state.consecutive_searches
-        message = say(state.language, "three_in_a_row", count=count, left=options)
+        message = state.say("three_in_a_row", count=count, left=options)
         return SearchMemoriesOutput(
             success=False, total_found=0, error="too_many_searches", message=message
         )
     fields = arguments.model_dump(exclude_none=True)
     for search in state.searches:
         if search.arguments == fields:
-            message = say(state.language, "repeated", call=search.call, found=search.total_found)
+            message = state.say("repeated", call=search.call, found=search.total_found)
             return SearchMemoriesOutput(
                 success=False, total_found=search.total_found, error="repeated", message=message
             )
@@ -254,12 +253,12 @@ def _answer(
     state.searches.append(SearchRecord(state.calls, fields, page.total_found, keys, new_keys))
     notes = [page.describe(withheld=False) if not hits else ""]
     if relaxed:
-        notes.append(say(state.language, "relaxed", filters=", ".join(relaxed)))
-    notes += [say(state.language, "nothing_new")] if hits and not new_keys else []
-    notes += [say(state.language, "already_given", count=repetitions)] if repetitions else []
-    notes += [say(state.language, "withheld", count=page.withheld)] if page.withheld else []
+        notes.append(state.say("relaxed", filters=", ".join(relaxed)))
+    notes += [state.say("nothing_new")] if hits and not new_keys else []
+    notes += [state.say("already_given", count=repetitions)] if repetitions else []
+    notes += [state.say("withheld", count=page.withheld)] if page.withheld else []
     if len(arguments.query) > MAX_QUERY:
-        notes.append(say(state.language, "query_cut", size=MAX_QUERY))
+        notes.append(state.say("query_cut", size=MAX_QUERY))
     return SearchMemoriesOutput(
         success=True,
         total_found=page.total_found,

@@ -1,19 +1,20 @@
 """The table of tools. Every interface renders its tools from it.
 
-A new tool is an entry here, with its models and handler, and a section in `prompts/tools.*.md`.
+A new tool is an entry here, with a handler annotated with the models of its arguments and result,
+and a section in `prompts/tools.*.md`.
 """
 
 import json
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from functools import cache, partial
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict, get_type_hints
 
 from pydantic import BaseModel
 
 from memrecall.agent.conversation import Conversation
-from memrecall.agent.state import RecallState, Window
-from memrecall.agent.tools import chat, memories, models, service
+from memrecall.agent.state import RecallState, Window, read_version
+from memrecall.agent.tools import chat, memories, service
 from memrecall.agent.tools.control import expand_context_window, handoff
 from memrecall.agent.tools.definition import Interface, Tool, Variant
 from memrecall.agent.tools.detail import get_memory_detail
@@ -23,28 +24,34 @@ from memrecall.library.caches import Caches
 from memrecall.library.library import Library
 from memrecall.model.protocol import BaseTool, CancellationToken, ToolSchema
 from memrecall.scope import Permission, Scope
-from memrecall.store import UserVersion
 from memrecall.text.language import language_of
 from memrecall.types import Language
 
 EXPANSION = "expand_context_window"
 HANDOFF = "handoff"
 
-_RECALL = frozenset({Interface.RECALL})
 _PARENT = frozenset({Interface.AUTOGEN})
 _CLIENTS = frozenset({Interface.RPC, Interface.MCP})
 _GROUP = frozenset({Interface.GROUP_CHAT})
 
-_recall_tool = partial(Tool, interfaces=_RECALL)
-_memory_tool = partial(Tool, interfaces=_PARENT | {Interface.MCP}, prompt="memory_tools")
+
+def _tool(handler: Callable[[Any, Any], Awaitable[Any]], name: str = "", **options: Any) -> Tool:
+    """Return a tool; its models are those of the handler's annotations unless options name them."""
+    _, arguments, result = get_type_hints(handler).values()
+    models = {"arguments": arguments, "result": result}
+    return Tool(name=name or handler.__name__, handler=handler, **(models | options))
+
+
+_recall_tool = partial(_tool, interfaces=frozenset({Interface.RECALL}))
+_memory_tool = partial(_tool, interfaces=_PARENT | {Interface.MCP}, prompt="memory_tools")
 _service_tool = partial(
-    Tool,
+    _tool,
     interfaces=_CLIENTS,
     prompt="service_tools",
     permission=Permission.OPERATOR,
     needs_user=False,
 )
-_chat_tool = partial(Tool, interfaces=_GROUP, prompt="chat_tools", result=models.TextAnswer)
+_chat_tool = partial(_tool, interfaces=_GROUP, prompt="chat_tools")
 
 
 def _for_mcp(arguments: type[BaseModel], result: type[BaseModel]) -> dict[Interface, Variant]:
@@ -52,182 +59,78 @@ def _for_mcp(arguments: type[BaseModel], result: type[BaseModel]) -> dict[Interf
 
 
 _RECALL_TOOLS = (
-    _recall_tool(
-        name="search_memories",
-        arguments=models.SearchMemoriesInput,
-        result=models.SearchMemoriesOutput,
-        handler=search_memories,
-    ),
-    _recall_tool(
-        name="get_memory_detail",
-        arguments=models.GetMemoryDetailInput,
-        result=models.GetMemoryDetailOutput,
-        handler=get_memory_detail,
-    ),
-    _recall_tool(
-        name="extract_search_keywords",
-        arguments=models.ExtractKeywordsInput,
-        result=models.ExtractKeywordsOutput,
-        handler=extract_search_keywords,
-    ),
-    _recall_tool(
-        name=EXPANSION,
-        arguments=models.ExpandContextWindowInput,
-        result=models.ExpandContextWindowOutput,
-        handler=expand_context_window,
-    ),
-    _recall_tool(
-        name=HANDOFF,
-        arguments=models.HandoffInput,
-        result=models.HandoffOutput,
-        handler=handoff,
-    ),
+    _recall_tool(search_memories),
+    _recall_tool(get_memory_detail),
+    _recall_tool(extract_search_keywords),
+    _recall_tool(expand_context_window, EXPANSION),
+    _recall_tool(handoff, HANDOFF),
 )
 _MEMORY_TOOLS = (
     _memory_tool(
-        name="remember",
+        memories.remember,
         title="Remember",
         arguments=memories.RememberArguments,
-        result=memories.MemoryChange,
-        handler=memories.remember,
         writes=True,
         variants=_for_mcp(memories.RememberParams, memories.McpMemory),
     ),
     _memory_tool(
-        name="recall",
+        memories.recall,
         title="Recall",
         arguments=memories.RecallToolArguments,
         result=memories.RecallAnswer,
-        handler=memories.recall,
         variants=_for_mcp(memories.RecallParams, memories.RecallReply),
     ),
+    _memory_tool(memories.correct, interfaces=_PARENT, writes=True),
     _memory_tool(
-        name="correct",
-        arguments=memories.CorrectArguments,
-        result=memories.MemoryChange,
-        handler=memories.correct,
-        interfaces=_PARENT,
-        writes=True,
-    ),
-    _memory_tool(
-        name="forget",
+        memories.forget,
         title="Forget",
         arguments=memories.ForgetArguments,
-        result=memories.MemoryChange,
-        handler=memories.forget,
         writes=True,
         destroys=True,
         variants=_for_mcp(memories.ForgetParams, memories.Forgotten),
     ),
-    Tool(
-        name="search_messages",
+    _tool(
+        memories.search_messages,
         title="Search messages",
-        arguments=memories.MessageSearchParams,
-        result=memories.MessageHits,
-        handler=memories.search_messages,
         interfaces=frozenset({Interface.MCP}),
         prompt="service_tools",
     ),
 )
 _SERVICE_TOOLS = (
     _service_tool(
-        name="memory_init_workspace",
-        title="Make a workspace",
-        arguments=service.TaskParams,
-        result=service.Workspace,
-        handler=service.init_workspace,
-        writes=True,
+        service.init_workspace, "memory_init_workspace", title="Make a workspace", writes=True
     ),
     _service_tool(
-        name="memory_add",
+        service.add_knowledge,
+        "memory_add",
         title="Add knowledge",
-        arguments=service.AddParams,
-        result=service.StoredEntry,
-        handler=service.add_knowledge,
         permission=Permission.KNOWLEDGE,
         writes=True,
     ),
     _service_tool(
-        name="memory_query",
-        title="Query knowledge",
-        arguments=service.QueryParams,
-        result=service.EntryMatches,
-        handler=service.query_knowledge,
-        permission=None,
+        service.query_knowledge, "memory_query", title="Query knowledge", permission=None
     ),
     _service_tool(
-        name="memory_delete",
+        service.delete_knowledge,
+        "memory_delete",
         title="Delete knowledge",
-        arguments=service.DeleteParams,
-        result=service.Deleted,
-        handler=service.delete_knowledge,
         permission=Permission.KNOWLEDGE,
         writes=True,
         destroys=True,
     ),
     _service_tool(
-        name="memory_cleanup",
-        title="Remove a workspace",
-        arguments=service.TaskParams,
-        result=service.Cleaned,
-        handler=service.cleanup,
-        writes=True,
-        destroys=True,
+        service.cleanup, "memory_cleanup", title="Remove a workspace", writes=True, destroys=True
     ),
-    _service_tool(
-        name="memory_get_status",
-        title="Status",
-        arguments=service.NoParams,
-        result=service.Status,
-        handler=service.get_status,
-        permission=None,
-    ),
-    _service_tool(
-        name="memory_dump",
-        title="Dump",
-        arguments=service.DumpParams,
-        result=service.Dump,
-        handler=service.dump,
-    ),
-    _service_tool(
-        name="memory_search",
-        title="Search everywhere",
-        arguments=service.SearchParams,
-        result=service.ToolHits,
-        handler=service.search,
-        permission=None,
-    ),
-    _service_tool(
-        name="memory_backup",
-        title="Back up",
-        arguments=service.NoParams,
-        result=service.BackedUp,
-        handler=service.backup,
-        writes=True,
-    ),
-    _service_tool(
-        name="memory_restore",
-        title="Restore",
-        arguments=service.RestoreParams,
-        result=service.Restored,
-        handler=service.restore,
-        writes=True,
-        destroys=True,
-    ),
+    _service_tool(service.get_status, "memory_get_status", title="Status", permission=None),
+    _service_tool(service.dump, "memory_dump", title="Dump"),
+    _service_tool(service.search, "memory_search", title="Search everywhere", permission=None),
+    _service_tool(service.backup, "memory_backup", title="Back up", writes=True),
+    _service_tool(service.restore, "memory_restore", title="Restore", writes=True, destroys=True),
 )
 _CHAT_TOOLS = (
-    _chat_tool(
-        name=chat.RECALL_MEMORY,
-        arguments=chat.ChatRecallArguments,
-        handler=chat.recall_memory,
-        interfaces=_GROUP | {Interface.CHAT},
-    ),
-    _chat_tool(
-        name=chat.OTHER_MESSAGES,
-        arguments=chat.NoArguments,
-        handler=chat.get_other_members_messages,
-    ),
-    _chat_tool(name=chat.IS_MENTIONED, arguments=chat.NoArguments, handler=chat.is_mentioned),
+    _chat_tool(chat.recall_memory, interfaces=_GROUP | {Interface.CHAT}),
+    _chat_tool(chat.get_other_members_messages),
+    _chat_tool(chat.is_mentioned),
 )
 
 TOOLS: dict[str, Tool] = {
@@ -319,14 +222,11 @@ def _entry(tool: Tool) -> ToolEntry:
 
 async def _run_once(tool: Tool, library: Library, scope: Scope, arguments: BaseModel) -> BaseModel:
     """Run a recall tool with a new state; raises the typed errors of memrecall."""
-    version = await library.store.feed(scope.user_id).version()
-    if version is not None:
-        await library.store.require_active(version, scope)
     texts = [value for value in arguments.model_dump().values() if isinstance(value, str)]
     state = RecallState(
         library=library,
         scope=scope,
-        version=version or UserVersion("", 0, 1, "UTC"),
+        version=await read_version(library, scope),
         conversation=Conversation((), library.store, scope),
         language=language_of("\n".join(texts)),
         now=datetime.now(UTC),

@@ -148,7 +148,7 @@ class RecallView:
         return self._in_turn(event, [Text(", ".join(facts), "dim")]) if facts else []
 
     def _result(self, event: ResultEvent) -> Lines:
-        seen = set(self._seen_texts)
+        known_keys = set(self._seen_texts)
         self._remember_texts(event.output or {})
         raw = self._raw_arguments.pop(event.id, "")
         arguments = event.arguments
@@ -162,7 +162,7 @@ class RecallView:
         facts = [tool_lines.options_line(event.tool, arguments), outcome, duration]
         about = Text("; ".join(filter(None, facts)), style)
         below = fold(about, self._body_width - 2) if about else []
-        below += tool_lines.result_lines(event, self._body_width - 2, seen)
+        below += tool_lines.result_lines(event, self._body_width - 2, known_keys)
         return self._in_turn(event, [*lines, *indent(below, 2)])
 
     def _brief_call(self, tool: str, arguments: Fields, call: Text, outcome: Text) -> Lines:

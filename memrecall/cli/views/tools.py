@@ -47,19 +47,19 @@ def outcome(event: ResultEvent) -> str:
     return describe(output) if describe and output else ""  # large traces lack their outputs
 
 
-def result_lines(event: ResultEvent, width: int, seen: Container[str] = ()) -> list[Text]:
-    """Return the hits or the text of a result; keys `seen` before are dimmed."""
+def result_lines(event: ResultEvent, width: int, known_keys: Container[str] = ()) -> list[Text]:
+    """Return the hits or the text of a result; hits of `known_keys` are dimmed."""
     output = event.output or {}
     if event.error:
         return []
     if event.tool == "search_memories":
-        return [*_hit_lines(output.get("results", []), width, seen), *_notes(output, width)]
+        return [*_hit_lines(output.get("results", []), width, known_keys), *_notes(output, width)]
     if event.tool == "get_memory_detail":
         return list(_detail_lines(output, width))
     return []
 
 
-def _hit_lines(hits: list[Fields], width: int, seen: Container[str]) -> list[Text]:
+def _hit_lines(hits: list[Fields], width: int, known_keys: Container[str]) -> list[Text]:
     """Return hits in columns: score, time, speaker, and the beginning of the text."""
     names = [_speaker(hit) for hit in hits]
     name_width = min(max(map(cell_len, names), default=0), _MAX_NAME_WIDTH)
@@ -72,7 +72,7 @@ def _hit_lines(hits: list[Fields], width: int, seen: Container[str]) -> list[Tex
             "  ",
             flatten(hit.get("summary") or hit.get("passage") or hit["content_preview"]),
         )
-        if hit["memory_key"] in seen:
+        if hit["memory_key"] in known_keys:
             line.stylize("dim")
         lines.append(truncate(line, width))
     return lines

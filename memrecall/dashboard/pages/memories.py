@@ -50,7 +50,7 @@ async def memories(page: Page) -> None:
             await _draw_results(page, scope, zone)
             return
         query = MemoryQuery(superseded=state == "superseded", deleted=state == "deleted")
-        stored = await page.library.store.memory_list(scope).page(
+        stored = await page.library.store.memories(scope).page(
             query, limit=PAGE_SIZE, cursor=page.query.get("cursor")
         )
         if not stored.items:
@@ -103,13 +103,13 @@ async def memory(page: Page) -> None:
     """Show one memory: content, sources, history, and the recalls that mention it."""
     scope, zone = await page.scope(), await user_time_zone(page)
     store, key = page.library.store, page.query.get("key", "")
-    item = await store.memory_list(scope).get(key)
+    item = await store.memories(scope).get_any(key)
     ui.link(page.text("memories"), page.user_link("/explorer/memories"))
     show_title(item.content[:400])
     _draw_facts(page, item, zone)
     _draw_actions(page, item)
     with card(page.text("history")):
-        for step in await store.history(scope, key):
+        for step in await store.memories(scope).history(key):
             _draw_step(page, step, zone)
     with card(page.text("came_from")):
         await _draw_sources(page, scope, item)

@@ -149,8 +149,8 @@ async def _draw_neighbors(page: Page, zone: tzinfo) -> None:
 async def _draw_memories(page: Page, anchor: Message, message_ids: set[str]) -> None:
     """Draw the memories of the anchor's session whose sources are shown."""
     query = MemoryQuery(session_id=anchor.session_id, superseded=True)
-    memory_list = page.library.store.memory_list(await page.scope())
-    stored = await memory_list.page(query, limit=_MAX_MEMORIES)
+    scope = await page.scope()
+    stored = await page.library.store.memories(scope).page(query, limit=_MAX_MEMORIES)
     memories = [item for item in stored.items if message_ids.intersection(item.source_message_ids)]
     with card(page.text("learnt_here")):
         if not memories:

@@ -55,7 +55,7 @@ async def list_resources(
     """Return a page of resources and the next cursor: the collections, then the memories."""
     if not context.has_user:
         return [], None
-    page = await context.library.store.memory_list(context.scope).page(
+    page = await context.library.store.memories(context.scope).page(
         MemoryQuery(), limit=_PAGE, cursor=cursor
     )
     memories = [
@@ -87,7 +87,7 @@ async def _read(context: ToolContext, uri: str) -> str:
     if kind == "memories":
         if key:
             return (await store.memories(scope).get(key)).model_dump_json()
-        memories = await store.memory_list(scope).page(MemoryQuery(), limit=_PAGE)
+        memories = await store.memories(scope).page(MemoryQuery(), limit=_PAGE)
         return to_json(memories.items).decode()
     if key:
         return to_json(await store.traces(scope).get(key)).decode()

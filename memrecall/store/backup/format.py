@@ -127,19 +127,7 @@ class Backup(_Part):
 
     def entries(self) -> list[NewKnowledge]:
         """Return the entries to write."""
-        return [
-            NewKnowledge(
-                saved.content,
-                saved.summary,
-                tuple(saved.tags),
-                saved.metadata,
-                key,
-                saved.actor,
-                saved.created_at,
-                saved.updated_at,
-            )
-            for key, saved in self.knowledge.items()
-        ]
+        return [NewKnowledge(key=key, **dict(saved)) for key, saved in self.knowledge.items()]
 
 
 def seal(content: dict[str, Any]) -> bytes:

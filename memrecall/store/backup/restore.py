@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -19,7 +20,15 @@ from typing import Any
 from memrecall.errors import Conflict, InvalidArgument, MemrecallError, StorageBusy
 from memrecall.scope import Scope
 from memrecall.store.backup.folder import BackupFolder, sync_folder, write_synced
-from memrecall.store.backup.format import FORMAT, VERSION, Backup, SavedFile, seal, unseal
+from memrecall.store.backup.format import (
+    FORMAT,
+    VERSION,
+    Backup,
+    SavedEntry,
+    SavedFile,
+    seal,
+    unseal,
+)
 from memrecall.store.database.locks import agent_of
 from memrecall.store.knowledge import KnowledgeEntry
 from memrecall.store.store import Store
@@ -29,7 +38,6 @@ from memrecall.store.workspaces import (
     Workspaces,
     clear_trash,
     list_tasks,
-    remove_tree,
     retry_while_busy,
     walk,
 )
@@ -124,7 +132,7 @@ class Stage:
         (self.folder / _PLAN).unlink(missing_ok=True)
         sync_folder(self.folder)
         on_step("without a plan")
-        remove_tree(root, self.folder.name)
+        shutil.rmtree(self.folder.name, dir_fd=root)
         on_step("removed")
 
     def _set_aside(self, name: str) -> None:
@@ -141,14 +149,6 @@ def list_stages(root: Path) -> Iterator[Stage]:
     for name in sorted(os.listdir(root)):
         if name.startswith(PREFIX):
             yield Stage(root, name.removeprefix(PREFIX))
-
-
-@dataclass(frozen=True, slots=True)
-class _SavedBackup:
-    """A new backup, and the number of the last change in it."""
-
-    path: Path
-    version: int
 
 
 class Backups:
@@ -187,13 +187,18 @@ class Backups:
 
     async def recover(self) -> None:
         """Finish or undo restores that were interrupted."""
+
+        async def lock_and_recover() -> None:
+            async with self._lock() as root:
+                await self._recover(root)
+
         if await asyncio.to_thread(lambda: any(list_stages(self._workspaces.root))):
-            await run_to_completion(self._lock_and_recover())
+            await run_to_completion(lock_and_recover())
 
     async def _backup(self) -> Path:
         async with self._lock() as root:
             await self._recover(root)
-            return (await self._save(root)).path
+            return (await self._save(root))[0]
 
     async def _restore(self, reference: str) -> Path:
         async with self._lock() as root:
@@ -206,16 +211,16 @@ class Backups:
                     f"not of {self._agent_id!r}"
                 )
             for attempts_left in range(_ATTEMPTS - 1, -1, -1):
-                previous = await self._save(root)
+                previous, version = await self._save(root)
                 try:
-                    await self._replace(root, backup, previous.version)
+                    await self._replace(root, backup, version)
                 except (MemrecallError, OSError) as error:
-                    await asyncio.to_thread(self._folder.remove, previous.path)
+                    await asyncio.to_thread(self._folder.remove, previous)
                     # If something was written meanwhile, the current state is saved again.
                     if not (attempts_left and isinstance(error, StorageBusy)):
                         raise
                 else:
-                    return previous.path
+                    return previous
         raise AssertionError("the last attempt returns or raises")
 
     async def _replace(self, root: int, backup: Backup, version: int) -> None:
@@ -243,10 +248,6 @@ class Backups:
         if is_decided:
             await self._knowledge.close_restore(stage.restore_id)
 
-    async def _lock_and_recover(self) -> None:
-        async with self._lock() as root:
-            await self._recover(root)
-
     async def _recover(self, root: int) -> None:
         await asyncio.to_thread(clear_trash, root)
         for stage in await asyncio.to_thread(lambda: list(list_stages(self._workspaces.root))):
@@ -258,7 +259,8 @@ class Backups:
                 )
             await self._settle(root, stage)
 
-    async def _save(self, root: int) -> _SavedBackup:
+    async def _save(self, root: int) -> tuple[Path, int]:
+        """Write a backup; return its path and the number of the last change in it."""
         snapshot = await self._knowledge.snapshot()
         self._on_step("read the knowledge")
         content = await asyncio.to_thread(self._gather, root, snapshot.entries)
@@ -266,12 +268,12 @@ class Backups:
         self._on_step("before the backup is written")
         path = await asyncio.to_thread(self._folder.write, data)
         self._on_step("backed up")
-        return _SavedBackup(path, snapshot.version)
+        return path, snapshot.version
 
     def _gather(self, root: int, entries: list[KnowledgeEntry]) -> dict[str, Any]:
         files: dict[str, dict[str, Any]] = {}
         left_out: list[str] = []
-        budget = _ByteBudget(self._folder.largest)
+        budget = self._folder.largest  # bytes of files that still fit
         knowledge = {entry.knowledge_key: _to_json(entry) for entry in entries}
         workspaces: dict[str, Any] = {}
         for task_id in list_tasks(root):
@@ -281,6 +283,7 @@ class Backups:
                 is_readable = entry.is_file and entry.has_valid_name
                 data = _read_unchanged(entry, budget) if is_readable else None
                 if data is not None:
+                    budget -= len(data)
                     files[path] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
                     file = SavedFile.of(data, entry.status.st_mode & 0o777)
                     saved["files"][entry.path] = file.model_dump(exclude_none=True)
@@ -317,40 +320,23 @@ class Backups:
             yield root
 
 
-class _ByteBudget:
-    """How many bytes of files still fit into a backup."""
-
-    def __init__(self, remaining: int) -> None:
-        self.remaining = remaining
-
-    def spend(self, size: int) -> None:
-        self.remaining -= size
-        if self.remaining < 0:
-            raise InvalidArgument(
-                "the workspaces are too large for a backup",
-                hint="Clean up workspaces, or set backup_mb higher",
-            )
-
-
-def _read_unchanged(entry: WorkspaceEntry, budget: _ByteBudget) -> bytes | None:
+def _read_unchanged(entry: WorkspaceEntry, budget: int) -> bytes | None:
     """Return a file's bytes; a file that is being written is read again a few times."""
     data: bytes | None = None
     for _ in range(_READ_ATTEMPTS):
         before = entry.fingerprint()
-        data = entry.read(budget.remaining + 1)
+        data = entry.read(budget + 1)
         if before is not None and before == entry.fingerprint():
             break
-    budget.spend(len(data or b""))
+    if len(data or b"") > budget:
+        raise InvalidArgument(
+            "the workspaces are too large for a backup",
+            hint="Clean up workspaces, or set backup_mb higher",
+        )
     return data
 
 
 def _to_json(entry: KnowledgeEntry) -> dict[str, Any]:
-    return {
-        "content": entry.content,
-        "summary": entry.summary,
-        "tags": entry.tags,
-        "metadata": entry.metadata,
-        "actor": entry.actor,
-        "created_at": format_time(entry.created_at),
-        "updated_at": format_time(entry.updated_at),
-    }
+    values = {name: getattr(entry, name) for name in SavedEntry.model_fields}
+    times = {name: format_time(values[name]) for name in ("created_at", "updated_at")}
+    return {**values, **times}

@@ -1,16 +1,43 @@
-"""Cursors: a position in a list, signed so that it cannot be forged or used elsewhere."""
+"""Pages and cursors: a cursor is a position in a list that cannot be forged or used elsewhere."""
 
 import base64
 import binascii
 import hashlib
 import hmac
 import json
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Generic, TypeVar
 
 from memrecall.errors import InvalidArgument
 
+Item = TypeVar("Item")
+
 _SIGNATURE_BYTES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage(Generic[Item]):
+    """A page of a list, and the cursor of the next page if there is one."""
+
+    items: tuple[Item, ...]
+    next_cursor: str | None = None
+
+
+def make_page(
+    rows: Sequence[Item],
+    size: int,
+    secret: bytes,
+    binding: Sequence[object],
+    position: Callable[[Item], tuple[datetime, str]],
+) -> StoredPage[Item]:
+    """Return a page of `size` rows; one row more shows that there is a next page."""
+    items = tuple(rows[:size])
+    if len(rows) <= size:
+        return StoredPage(items)
+    moment, key = position(items[-1])
+    return StoredPage(items, seal_cursor(secret, binding, [moment.isoformat(), key]))
 
 
 def seal_cursor(secret: bytes, binding: Sequence[object], position: Sequence[object]) -> str:

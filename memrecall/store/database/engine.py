@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Dialect, Engine, Executable, Row
-from sqlalchemy.engine import URL
 from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import (
     InvalidArgument,
@@ -21,7 +20,6 @@ from memrecall.errors import (
 )
 from memrecall.store.database.dialects import (
     INVALID_TEXT,
-    DatabaseDialect,
     Durability,
     parse_location,
 )
@@ -89,41 +87,33 @@ class Database:
     """A connection pool on one SQLite file or PostgreSQL database."""
 
     def __init__(
-        self, engine: AsyncEngine, url: URL, dialect: DatabaseDialect, direct: Engine | None
-    ) -> None:
-        self._engine = engine
-        self._direct = direct
-        self._write_lock = asyncio.Lock()
-        self.dialect = dialect
-        self.file = dialect.get_file(url)
-        without_password = url.difference_update_query(["password"]).render_as_string()
-        self.location = str(self.file) if self.file else without_password
-
-    @classmethod
-    def connect(
-        cls,
+        self,
         location: str,
         *,
         create: bool = True,
         durability: Durability = "full",
         lock_timeout: float = 10.0,
-    ) -> "Database":
-        """Return a pool that has not connected yet; without `create` the file must exist."""
-        dialect, url = parse_location(location)
-        dialect.prepare_file(url, create=create)
-        options = (url, durability, lock_timeout)
-        direct = dialect.create_direct_engine(*options)
-        return cls(dialect.create_engine(*options), url, dialect, direct)
+    ) -> None:
+        """Make a pool that has not connected yet; without `create` the file must exist."""
+        self.dialect, url = parse_location(location)
+        self.dialect.prepare_file(url, create=create)
+        self._engine = self.dialect.create_engine(url, durability, lock_timeout)
+        self._direct = self.dialect.create_direct_engine(url, durability, lock_timeout)
+        self._lock_timeout = lock_timeout
+        self._write_lock = asyncio.Lock()
+        self.file = self.dialect.get_file(url)
+        without_password = url.difference_update_query(["password"]).render_as_string()
+        self.location = str(self.file) if self.file else without_password
 
-    async def prepare(self, lock_timeout: float) -> None:
+    async def prepare(self) -> None:
         """Switch a SQLite file to write-ahead logging; PostgreSQL needs nothing."""
         if self._direct is not None:
-            await asyncio.to_thread(self._switch_to_wal, self._direct, lock_timeout)
+            await asyncio.to_thread(self._switch_to_wal, self._direct)
 
-    def _switch_to_wal(self, direct: Engine, lock_timeout: float) -> None:
+    def _switch_to_wal(self, direct: Engine) -> None:
         # Several processes may open a new file at once, and while the journal mode changes, SQLite
         # reports a lock without waiting for its busy timeout.
-        deadline = time.monotonic() + lock_timeout
+        deadline = time.monotonic() + self._lock_timeout
         while True:
             try:
                 with self._typed_errors(), direct.connect():

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import bindparam, select, update
+from sqlalchemy.engine import RowMapping
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import Disabled, NotFound
@@ -135,8 +136,8 @@ async def lock_existing_user(connection: AsyncConnection, scope: Scope) -> Locks
     if scope.user_id not in locked:
         raise NotFound(f"there is no user {scope.user_id!r}", hint="Store a message first")
     user = locked[scope.user_id]
-    require_enabled("user", scope.user_id, user.status)
-    return Locks(now, {scope.user_id: user.version}, {})
+    require_enabled("user", scope.user_id, user["status"])
+    return Locks(now, {scope.user_id: user["version"]}, {})
 
 
 async def lock_knowledge(
@@ -161,10 +162,8 @@ async def ensure_agents(
     statement = select(agents.c.agent_id, agents.c.status)
     rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
     if len(rows) < len(ids):  # rare: reading first saves every later write a statement
-        new = [
-            {"agent_id": name, "agent_name": name, "create_time": now, "update_time": now}
-            for name in ids
-        ]
+        stamps = {"create_time": now, "update_time": now}
+        new = [{"agent_id": name, "agent_name": name, **stamps} for name in ids]
         await insert_missing(connection, agents, new)
         rows = await select_by_keys(connection, statement, [agents.c.agent_id], ids)
     if if_enabled:
@@ -178,37 +177,24 @@ async def _lock_or_create_users(
     first_scopes = {scope.user_id: scope for scope in reversed(scopes)}
     locked = await lock_users(connection, first_scopes)
     while len(locked) < len(first_scopes):  # some are new, or were erased meanwhile
+        stamps = {"create_time": now, "update_time": now}
         new = [
-            {
-                "user_id": user,
-                "agent_id": agent_of(scope),
-                "epoch": new_epoch(),
-                "create_time": now,
-                "update_time": now,
-            }
+            {"user_id": user, "agent_id": agent_of(scope), "epoch": new_epoch(), **stamps}
             for user, scope in sorted(first_scopes.items())
         ]
         await insert_missing(connection, users, new)
         locked = await lock_users(connection, first_scopes)
     for user, row in locked.items():
-        require_enabled("user", user, row.status)
-    return {user: row.version for user, row in locked.items()}
+        require_enabled("user", user, row["status"])
+    return {user: row["version"] for user, row in locked.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class LockedUser:
-    """What locking a user's row has read of it."""
-
-    version: int
-    status: int
-
-
-async def lock_users(connection: AsyncConnection, user_ids: Iterable[str]) -> dict[str, LockedUser]:
-    """Lock the users that exist until the transaction ends."""
+async def lock_users(connection: AsyncConnection, user_ids: Iterable[str]) -> dict[str, RowMapping]:
+    """Lock the users that exist until the transaction ends; return their version and status."""
     statement = select(users.c.user_id, users.c.status, users.c.version)
     locking = statement.order_by(users.c.user_id).with_for_update()
     rows = await select_by_keys(connection, locking, [users.c.user_id], sorted(user_ids))
-    return {row["user_id"]: LockedUser(row["version"], row["status"]) for row in rows}
+    return {row["user_id"]: row for row in rows}
 
 
 async def _open_sessions(
@@ -225,14 +211,9 @@ async def _open_sessions(
     key_columns = [sessions.c.user_id, sessions.c.session_id]
     rows = await select_by_keys(connection, statement, key_columns, sorted(first_scopes))
     if len(rows) < len(first_scopes):
+        stamps = {"create_time": now, "update_time": now}
         new = [
-            {
-                "user_id": user,
-                "session_id": session,
-                "agent_id": agent_of(scope),
-                "create_time": now,
-                "update_time": now,
-            }
+            {"user_id": user, "session_id": session, "agent_id": agent_of(scope), **stamps}
             for (user, session), scope in sorted(first_scopes.items())
         ]
         await insert_missing(connection, sessions, new)

@@ -15,16 +15,34 @@ from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_existing_user, lock_scopes
 from memrecall.store.memories.revisions import EDITABLE_FIELDS
 from memrecall.store.memories.writer import MemoryWriter, with_key
-from memrecall.store.messages.records import (
-    ScopedMessage,
-    WriteResult,
-    insert_messages,
-    with_message_id,
-)
-from memrecall.types import NewMemory, Origin, check_text
+from memrecall.store.messages.records import ScopedMessage, WriteResult, insert_messages
+from memrecall.types import NewMemory, NewMessage, Origin, check_text
 
 Result = TypeVar("Result")
 PlanEvent = Literal["ADD", "UPDATE", "DELETE", "NONE"]
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`."""
+
+    event: PlanEvent
+    memory: NewMemory | None = None
+    memory_key: str | None = None
+    origin: Origin = Origin.USER
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOutcome:
+    """The result of a step: `memory_key` is the memory that it added, ended or found."""
+
+    event: PlanEvent
+    memory_key: str | None
+    text: str = ""
+    previous_key: str | None = None
+    previous_text: str | None = None
+    reason: str = ""
 
 
 class MemoryChanges:
@@ -71,6 +89,56 @@ class MemoryChanges:
         """Take back a memory's last change that was not taken back yet."""
         await self._write(actor, lambda writer: writer.undo(memory_key))
 
+    async def apply_plan(self, steps: Sequence[PlanStep], *, actor: str) -> list[PlanOutcome]:
+        """Apply the steps that extraction decided on, all or none; return their outcomes.
+
+        Others may have written since the plan was made: a memory that exists already is not stored
+        twice, and one that replaces a missing memory is simply added.
+        """
+
+        async def work(connection: AsyncConnection) -> list[PlanOutcome]:
+            locks = await lock_scopes(connection, [self._scope], with_sessions=False)
+            writer = MemoryWriter(connection, locks, self._scope, actor)
+            outcomes = [await _apply(writer, step) for step in steps]
+            if any(outcome.event != "NONE" for outcome in outcomes):
+                await locks.save(connection)
+            return outcomes
+
+        return await self._database.transact(work)
+
+    async def write_turn(
+        self,
+        messages: Sequence[NewMessage],
+        memories: Sequence[tuple[NewMemory, Origin] | None],
+        *,
+        actor: str,
+    ) -> tuple[WriteResult, list[str | None]]:
+        """Store messages and the memory made from each, all or nothing.
+
+        Return the keys of the memories in the order of the messages. A message that was stored
+        already makes no memory.
+        """
+        entries = [ScopedMessage(self._scope, message) for message in messages]
+
+        async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
+            locks = await lock_scopes(connection, [self._scope], with_sessions=True)
+            result = await insert_messages(connection, entries, locks)
+            keys: list[str | None] = [None] * len(entries)
+            batches: dict[Origin, list[NewMemory]] = {}
+            for index, (pair, is_new) in enumerate(zip(memories, result.created, strict=True)):
+                if pair is not None and is_new:
+                    source = {"source_message_ids": (result.ids[index],)}
+                    memory = with_key(pair[0]).model_copy(update=source)
+                    keys[index] = memory.memory_key
+                    batches.setdefault(pair[1], []).append(memory)
+            writer = MemoryWriter(connection, locks, self._scope, actor)
+            for origin, batch in batches.items():
+                await writer.add_new(batch, origin)
+            await locks.save(connection)
+            return result, keys
+
+        return await self._database.transact(work)
+
     async def purge(self, keys: Sequence[str]) -> int:
         """Erase memories with their history and vectors, and return how many."""
 
@@ -94,49 +162,6 @@ class MemoryChanges:
             return result
 
         return await self._database.transact(work)
-
-
-@dataclass(frozen=True, slots=True)
-class PlanStep:
-    """ADD stores `memory`; UPDATE supersedes `memory_key` with it; DELETE ends `memory_key`."""
-
-    event: PlanEvent
-    memory: NewMemory | None = None
-    memory_key: str | None = None
-    origin: Origin = Origin.USER
-    reason: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class PlanOutcome:
-    """The result of a step: `memory_key` is the memory that it added, ended or found."""
-
-    event: PlanEvent
-    memory_key: str | None
-    text: str = ""
-    previous_key: str | None = None
-    previous_text: str | None = None
-    reason: str = ""
-
-
-async def apply_plan(
-    database: Database, scope: Scope, steps: Sequence[PlanStep], actor: str
-) -> list[PlanOutcome]:
-    """Apply all steps or none, and return an outcome for each.
-
-    Others may have written since the plan was made: a memory that exists already is not stored
-    twice, and one that replaces a missing memory is simply added.
-    """
-
-    async def work(connection: AsyncConnection) -> list[PlanOutcome]:
-        locks = await lock_scopes(connection, [scope], with_sessions=False)
-        writer = MemoryWriter(connection, locks, scope, actor)
-        outcomes = [await _apply(writer, step) for step in steps]
-        if any(outcome.event != "NONE" for outcome in outcomes):
-            await locks.save(connection)
-        return outcomes
-
-    return await database.transact(work)
 
 
 async def _apply(writer: MemoryWriter, step: PlanStep) -> PlanOutcome:
@@ -170,38 +195,3 @@ async def _apply_end(writer: MemoryWriter, step: PlanStep) -> PlanOutcome:
     except NotFound:
         return PlanOutcome("NONE", step.memory_key, reason="not there any more")
     return PlanOutcome("DELETE", step.memory_key, text or "", reason=step.reason)
-
-
-async def write_turn(
-    database: Database,
-    entries: Sequence[ScopedMessage],
-    memories: Sequence[tuple[NewMemory, Origin] | None],
-    actor: str,
-) -> tuple[WriteResult, list[str | None]]:
-    """Store messages of one scope and the memory made from each, all or nothing.
-
-    Return the keys of the memories in the order of the messages. A message that was stored already
-    makes no memory.
-    """
-    with_ids = [with_message_id(entry) for entry in entries]
-    with_own_ids = [entry for entry in entries if entry.message.message_id is not None]
-
-    async def work(connection: AsyncConnection) -> tuple[WriteResult, list[str | None]]:
-        scopes = {entry.scope for entry in with_ids}
-        locks = await lock_scopes(connection, scopes, with_sessions=True)
-        result = await insert_messages(connection, with_ids, locks, with_own_ids)
-        keys: list[str | None] = [None] * len(with_ids)
-        batches: dict[Origin, list[NewMemory]] = {}
-        for index, (pair, is_new) in enumerate(zip(memories, result.created, strict=True)):
-            if pair is not None and is_new:
-                source = {"source_message_ids": (result.ids[index],)}
-                memory = with_key(pair[0]).model_copy(update=source)
-                keys[index] = memory.memory_key
-                batches.setdefault(pair[1], []).append(memory)
-        for origin, batch in batches.items():
-            writer = MemoryWriter(connection, locks, with_ids[0].scope, actor)
-            await writer.add_new(batch, origin)
-        await locks.save(connection)
-        return result, keys
-
-    return await database.transact(work)

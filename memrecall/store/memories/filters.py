@@ -1,7 +1,7 @@
 """Filters on memories: parsed from dicts, applied in Python and in SQL with the same meaning."""
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -184,18 +184,13 @@ def _parse_operator(name: str, symbol: object, value: object) -> Filter:
     if symbol == "ne":
         return FilterNot(_parse_comparison(name, "eq", value))
     if symbol in ("in", "nin"):
-        choices = _require_list(name, value)
-        any_choice = FilterAny(tuple(_parse_comparison(name, "eq", item) for item in choices))
+        if not isinstance(value, list | tuple | set | frozenset):
+            raise InvalidArgument(
+                f"'in' of filter {name!r} takes a list, not {value!r}", hint="Put it into a list"
+            )
+        any_choice = FilterAny(tuple(_parse_comparison(name, "eq", item) for item in value))
         return any_choice if symbol == "in" else FilterNot(any_choice)
     return _parse_comparison(name, symbol, value)  # type: ignore[arg-type]  # one of _COMPARE
-
-
-def _require_list(name: str, value: object) -> Sequence[object]:
-    if not isinstance(value, list | tuple | set | frozenset):
-        raise InvalidArgument(
-            f"'in' of filter {name!r} takes a list, not {value!r}", hint="Put it into a list"
-        )
-    return list(value)
 
 
 def _parse_comparison(name: str, symbol: Operator, value: object) -> Compare:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Select, and_, bindparam, func, or_, select, update
@@ -11,13 +12,14 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql import ColumnElement
 
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import lock_scopes
+from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import come_after, require_limit, split
 from memrecall.store.database.tables import memories
 from memrecall.store.memories.filters import Filter, FilterAll, to_condition
-from memrecall.store.memories.revisions import filter_visible, memory_not_found
+from memrecall.store.memories.revisions import Revision, filter_visible, memory_not_found
 from memrecall.store.memories.writer import MemoryWriter, with_key
 from memrecall.store.messages.records import WriteResult
 from memrecall.types import MemoryRecord, NewMemory, Origin, check_text, parse_time
@@ -47,20 +49,13 @@ class MemoryQuery:
 CURRENT = MemoryQuery()
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMemoryPage:
-    """A page of memories, and the cursor of the next page if there is one."""
-
-    items: tuple[MemoryRecord, ...]
-    next_cursor: str | None = None
-
-
 class Memories:
-    """Adds memories to one scope and reads those that are not deleted."""
+    """The memories of one scope: adds them, reads them by key and lists them."""
 
-    def __init__(self, database: Database, scope: Scope) -> None:
+    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
         self._database = database
         self._scope = scope
+        self._secret = cursor_secret
 
     async def add(
         self, batch: Sequence[NewMemory], *, origin: Origin, actor: str = "memrecall"
@@ -81,7 +76,7 @@ class Memories:
         return await self._database.transact(work)
 
     async def get(self, memory_key: str) -> MemoryRecord:
-        """Return one memory; NotFound if the scope has none or may not see it."""
+        """Return one memory; NotFound if the scope has none, may not see it, or it is deleted."""
         records = await self.get_many([memory_key])
         if not records:
             raise memory_not_found(memory_key)
@@ -100,18 +95,9 @@ class Memories:
             records += [_to_record(row) for row in rows]
         return records
 
-
-class MemoryList:
-    """Lists the memories of one scope, latest first."""
-
-    def __init__(self, database: Database, scope: Scope, cursor_secret: bytes) -> None:
-        self._database = database
-        self._scope = scope
-        self._secret = cursor_secret
-
     async def page(
         self, query: MemoryQuery = CURRENT, *, limit: int = 100, cursor: str | None = None
-    ) -> StoredMemoryPage:
+    ) -> StoredPage[MemoryRecord]:
         """Return a page of memories, latest first."""
         require_limit("limit", limit, LARGEST_PAGE)
         binding = ["memories", self._scope.user_id, self._scope.agent_id, *query.fingerprint()]
@@ -121,21 +107,38 @@ class MemoryList:
             created_at, key = open_cursor(self._secret, binding, cursor)
             statement = statement.where(come_after(*order, parse_time(created_at), key))
         statement = statement.order_by(order[0].desc(), order[1])
-        # One row more than the page has shows whether there is a next page.
         rows = await self._database.fetch(statement.limit(limit + 1))
-        items = tuple(_to_record(row) for row in rows[:limit])
-        if len(rows) <= limit:
-            return StoredMemoryPage(items)
-        last = [items[-1].created_at.isoformat(), items[-1].memory_key]
-        return StoredMemoryPage(items, seal_cursor(self._secret, binding, last))
+        records = [_to_record(row) for row in rows]
+        key_of = attrgetter("created_at", "memory_key")
+        return make_page(records, limit, self._secret, binding, key_of)
 
-    async def get(self, memory_key: str) -> MemoryRecord:
+    async def get_any(self, memory_key: str) -> MemoryRecord:
         """Return one memory, deleted and superseded ones too; NotFound if there is none."""
         statement = filter_visible(select(memories), self._scope)
         rows = await self._database.fetch(statement.where(memories.c.memory_key == memory_key))
         if not rows:
             raise memory_not_found(memory_key)
         return _to_record(rows[0])
+
+    async def history(self, memory_key: str) -> list[Revision]:
+        """Return a memory's change history, oldest first, deleted memories included."""
+        memory = await self.get_any(memory_key)
+        columns = [revisions.c[name] for name in Revision.__slots__]
+        statement = select(*columns).where(
+            revisions.c.user_id == self._scope.user_id, revisions.c.memory_key == memory_key
+        )
+        changes = await self._database.fetch(statement.order_by(revisions.c.number))
+        added = Revision(
+            memory_key=memory_key,
+            number=0,
+            event="ADD",
+            old_text=None,
+            new_text=changes[0].old_text if changes else memory.content,
+            actor=memory.provenance.actor,
+            at=memory.created_at,
+            other_key=memory.supersedes,
+        )
+        return [added, *(Revision(**row._mapping) for row in changes)]
 
     async def keys(self, query: MemoryQuery) -> list[str]:
         """Return the keys of all matching memories, sorted."""

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from memrecall.errors import NotFound
 from memrecall.scope import Permission, Scope
-from memrecall.store.database.engine import Database
 from memrecall.store.database.locks import Locks
 from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import filter_scope, select_by_keys
@@ -57,7 +56,7 @@ _VECTOR_KEY = (
 
 
 @dataclass(frozen=True, slots=True)
-class MemoryChange:
+class PendingChange:
     """A pending change of one row, and its history entry."""
 
     row: Mapping[str, Any]
@@ -108,7 +107,7 @@ class MemoryChange:
 
 
 async def write_changes(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange], actor: str
+    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange], actor: str
 ) -> None:
     """Write changes of one user's memories and their history; the caller saves the locks."""
     if not changes:
@@ -140,7 +139,7 @@ async def _last_numbers(
 
 
 async def _update_vectors(
-    connection: AsyncConnection, locks: Locks, changes: Sequence[MemoryChange]
+    connection: AsyncConnection, locks: Locks, changes: Sequence[PendingChange]
 ) -> None:
     """Remove the vectors of changed texts; give the others to readers again."""
     stale = [change.key for change in changes if change.changes_text]
@@ -196,33 +195,6 @@ class Revision:
     reason: str = ""
     other_key: str | None = None
     undone: bool = False
-
-
-_REVISION_COLUMNS = [revisions.c[name] for name in Revision.__slots__]
-
-
-async def read_history(database: Database, scope: Scope, memory_key: str) -> list[Revision]:
-    """Return a memory's change history, oldest first, deleted memories included."""
-    columns = ("content", "created_at", "provenance", "supersedes")
-    statement = filter_visible(select(*(memories.c[name] for name in columns)), scope)
-    rows = await database.fetch(statement.where(memories.c.memory_key == memory_key))
-    if not rows:
-        raise memory_not_found(memory_key)
-    statement = select(*_REVISION_COLUMNS).where(
-        revisions.c.user_id == scope.user_id, revisions.c.memory_key == memory_key
-    )
-    changes = await database.fetch(statement.order_by(revisions.c.number))
-    added = Revision(
-        memory_key=memory_key,
-        number=0,
-        event="ADD",
-        old_text=None,
-        new_text=changes[0].old_text if changes else rows[0].content,
-        actor=rows[0].provenance["actor"],
-        at=rows[0].created_at,
-        other_key=rows[0].supersedes,
-    )
-    return [added, *(Revision(**row._mapping) for row in changes)]
 
 
 def filter_visible(statement: Select[Any], scope: Scope) -> Select[Any]:

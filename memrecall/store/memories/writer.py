@@ -14,7 +14,7 @@ from memrecall.store.database.memory_tables import revisions
 from memrecall.store.database.statements import new_id, select_by_keys, split
 from memrecall.store.database.tables import memories, messages, vectors
 from memrecall.store.memories.revisions import (
-    MemoryChange,
+    PendingChange,
     filter_visible,
     last_revision,
     mark_undone,
@@ -57,7 +57,7 @@ class MemoryWriter:
             new["content"], new["truncated"] = truncate(new["content"])
         if "keywords" in new:
             new["keywords"] = [keyword.model_dump() for keyword in new["keywords"]]
-        await self._write(MemoryChange(row, _with_search_text(row, new), "UPDATE", reason))
+        await self._write(PendingChange(row, _with_search_text(row, new), "UPDATE", reason))
 
     async def supersede(self, memory_key: str, new: NewMemory, origin: Origin, reason: str) -> str:
         """Add a memory in the place of another, which ends; return the new key."""
@@ -73,14 +73,14 @@ class MemoryWriter:
         began = row["valid_from"] or row["created_at"]
         end = max(min(new.valid_from or self._locks.now, self._locks.now), began)
         values = {"valid_to": end, "superseded_by": new.memory_key, "superseded_reason": reason}
-        await self._write(MemoryChange(row, values, "UPDATE", reason, new.memory_key))
+        await self._write(PendingChange(row, values, "UPDATE", reason, new.memory_key))
         return str(new.memory_key)
 
     async def end(self, memory_key: str, reason: str) -> None:
         """End a memory's validity now."""
         row = await self._require(memory_key)
         values = {"valid_to": self._locks.now, "superseded_reason": reason}
-        await self._write(MemoryChange(row, values, "DELETE", reason))
+        await self._write(PendingChange(row, values, "DELETE", reason))
 
     async def delete(self, memory_keys: Sequence[str] | None, reason: str) -> int:
         """Hide memories, or all of the scope; return how many were not hidden already."""
@@ -93,7 +93,7 @@ class MemoryWriter:
         else:
             rows = await self._select_by_keys(statement, memories.c.memory_key, memory_keys)
         values = {"deleted_at": self._locks.now}
-        await self._write(*(MemoryChange(dict(row), values, "DELETE", reason) for row in rows))
+        await self._write(*(PendingChange(dict(row), values, "DELETE", reason) for row in rows))
         return len(rows)
 
     async def undo(self, memory_key: str) -> None:
@@ -109,7 +109,7 @@ class MemoryWriter:
                 f"memory {memory_key!r} has no change to undo", hint="Read its history first"
             )
         values = _with_search_text(row, last["before"])
-        changes = [MemoryChange(row, values, "UNDO", last["event"])]
+        changes = [PendingChange(row, values, "UNDO", last["event"])]
         if last["other_key"] is not None:
             successor = await self._find(last["other_key"])
             if successor["superseded_by"] is not None:
@@ -119,7 +119,7 @@ class MemoryWriter:
                 )
             if successor["deleted_at"] is None:
                 hidden = {"deleted_at": self._locks.now}
-                changes.append(MemoryChange(successor, hidden, "DELETE", f"undo of {memory_key}"))
+                changes.append(PendingChange(successor, hidden, "DELETE", f"undo of {memory_key}"))
         await self._write(*changes)
         await mark_undone(self._connection, last)
 
@@ -155,7 +155,7 @@ class MemoryWriter:
         )
         return await self._connection.scalar(statement.limit(1))
 
-    async def _write(self, *changes: MemoryChange) -> None:
+    async def _write(self, *changes: PendingChange) -> None:
         await write_changes(self._connection, self._locks, changes, self._actor)
 
     async def _find(self, memory_key: str) -> Row:
@@ -274,10 +274,7 @@ async def _erase(connection: AsyncConnection, user_id: str, keys: list[str]) -> 
 
 
 def _with_search_text(row: Row, values: Mapping[str, Any]) -> dict[str, Any]:
-    new = {**row, **values}
-    keywords = (keyword["keyword"] for keyword in new["keywords"])
-    text = memory_search_text(new["summary"], new["content"], keywords)
-    return {**values, "search_text": text}
+    return {**values, "search_text": memory_search_text({**row, **values})}
 
 
 def _require_equal(row: dict[str, Any], stored: Any) -> None:

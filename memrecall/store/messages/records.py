@@ -1,6 +1,6 @@
 """Writing messages: in batches, all or nothing, and never twice."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from memrecall.store.database.tables import memories, messages
 from memrecall.store.texts import make_search_text
 from memrecall.types import NewMessage
 
-_Key = tuple[str, str]
+_Key = tuple[str, str]  # user and message
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,47 +45,33 @@ async def write_messages(database: Database, entries: Sequence[ScopedMessage]) -
     """Store a batch, all or nothing; Conflict if a message is stored with another content."""
     if not entries:
         return WriteResult()
-    with_ids = [with_message_id(entry) for entry in entries]
-    with_own_ids = [entry for entry in entries if entry.message.message_id is not None]
 
     async def work(connection: AsyncConnection) -> WriteResult:
-        scopes = {entry.scope for entry in with_ids}
-        locks = await lock_scopes(connection, scopes, with_sessions=True)
-        result = await insert_messages(connection, with_ids, locks, with_own_ids)
+        locks = await lock_scopes(connection, {e.scope for e in entries}, with_sessions=True)
+        result = await insert_messages(connection, entries, locks)
         await locks.save(connection)
         return result
 
     return await database.transact(work)
 
 
-def with_message_id(entry: ScopedMessage) -> ScopedMessage:
-    """Return the entry with its message's own id or a new one."""
-    if entry.message.message_id is not None:
-        return entry
-    return ScopedMessage(entry.scope, entry.message.model_copy(update={"message_id": new_id("m")}))
-
-
 async def insert_messages(
-    connection: AsyncConnection,
-    entries: Sequence[ScopedMessage],
-    locks: Locks,
-    with_own_ids: Sequence[ScopedMessage],
+    connection: AsyncConnection, entries: Sequence[ScopedMessage], locks: Locks
 ) -> WriteResult:
-    """Insert the entries that are not stored yet; the caller saves the locks.
-
-    Only entries `with_own_ids` can be stored already; an id made here is new.
-    """
-    stored_rows = await _find_stored(connection, with_own_ids) if with_own_ids else {}
+    """Insert the entries that are not stored yet; the caller saves the locks."""
+    # Only messages with their own ids can be stored already; an id made here is new.
+    keys = [(entry.scope.user_id, entry.message.message_id or new_id("m")) for entry in entries]
+    own_keys = {key for key, e in zip(keys, entries, strict=True) if e.message.message_id}
+    stored_rows = await _find_stored(connection, sorted(own_keys)) if own_keys else {}
     new_rows: dict[_Key, dict[str, Any]] = {}
     created: list[bool] = []
     errors: dict[int, CallerError] = {}
-    for position, entry in enumerate(entries):
-        key = _key_of(entry)
+    for position, (key, entry) in enumerate(zip(keys, entries, strict=True)):
         stored = stored_rows.get(key, new_rows.get(key))
         created.append(stored is None)
         try:
             if stored is None:
-                new_rows[key] = _to_row(entry, locks)
+                new_rows[key] = _to_row(key, entry, locks)
             else:
                 _require_equal(entry, stored, in_batch=key in new_rows)
         except CallerError as error:
@@ -97,19 +83,11 @@ async def insert_messages(
         raise first
     if new_rows:
         await connection.execute(insert(messages), list(new_rows.values()))
-    return WriteResult(tuple(_key_of(entry)[1] for entry in entries), tuple(created))
+    return WriteResult(tuple(message_id for _, message_id in keys), tuple(created))
 
 
-def _key_of(entry: ScopedMessage) -> _Key:
-    assert entry.message.message_id is not None  # noqa: S101 -- `with_message_id` gave it one
-    return entry.scope.user_id, entry.message.message_id
-
-
-async def _find_stored(
-    connection: AsyncConnection, entries: Iterable[ScopedMessage]
-) -> dict[_Key, RowMapping]:
+async def _find_stored(connection: AsyncConnection, keys: Sequence[_Key]) -> dict[_Key, RowMapping]:
     """Return the rows that have ids of the batch; Conflict if a memory has one."""
-    keys = sorted({_key_of(entry) for entry in entries})
     columns = [memories.c.user_id, memories.c.memory_key]
     conflicts = await select_by_keys(connection, select(*columns), columns, keys)
     if conflicts:
@@ -147,13 +125,13 @@ def _require_equal(
         )
 
 
-def _to_row(entry: ScopedMessage, locks: Locks) -> dict[str, Any]:
+def _to_row(key: _Key, entry: ScopedMessage, locks: Locks) -> dict[str, Any]:
     scope, message = entry.scope, entry.message
     session = session_of(scope)
     sequence_no, create_time = locks.sessions[scope.user_id, session].next(locks.now)
     return {
         "user_id": scope.user_id,
-        "message_id": message.message_id,
+        "message_id": key[1],
         "agent_id": agent_of(scope),
         "session_id": session,
         "role": message.role.value,

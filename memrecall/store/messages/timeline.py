@@ -1,7 +1,8 @@
 """Reading one user's messages: by time, around a message, along a branch."""
 
 import json
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -22,7 +23,7 @@ from sqlalchemy.sql.elements import UnaryExpression
 
 from memrecall.errors import NotFound
 from memrecall.scope import Scope
-from memrecall.store.database.cursors import open_cursor, seal_cursor
+from memrecall.store.database.cursors import StoredPage, make_page, open_cursor
 from memrecall.store.database.engine import Database
 from memrecall.store.database.statements import filter_scope, require_limit, split
 from memrecall.store.database.tables import messages
@@ -36,6 +37,7 @@ NEIGHBORS_AFTER = 0
 LONGEST_THREAD = 1_000
 NODES_PER_READ = 200
 
+_Direction = Callable[[str], UnaryExpression[Any]]  # `asc` or `desc`
 _COLUMNS = [column for column in messages.c if column.name not in ("search_text", "change_no")]
 _SESSION_ORDER = (messages.c.ts, messages.c.sequence_no)
 # Every search ends with it: built once, because building costs as much as running.
@@ -128,14 +130,6 @@ class ThreadWalk:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredMessagePage:
-    """A page of messages, and the cursor of the next page if there is one."""
-
-    items: tuple[Message, ...]
-    next_cursor: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class MessageFilter:
     """Which messages of a timeline to list: from `since` on, before `until`."""
 
@@ -189,7 +183,7 @@ class Timeline:
         *,
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
-    ) -> StoredMessagePage:
+    ) -> StoredPage[Message]:
         """Return a page of messages, latest first."""
         require_limit("page_size", page_size, LARGEST_PAGE)
         statement = self._filter(filter)
@@ -205,25 +199,24 @@ class Timeline:
             rows = await self._fetch(statement.order_by(*order).limit(count))
         else:
             ts, message_id = open_cursor(self._secret, binding, cursor)
-            last = (parse_time(ts), message_id)
-            rows = await self._fetch(_select_after_cursor(statement, last, order, count))
-        items = tuple(rows[:page_size])
-        if len(rows) <= page_size:
-            return StoredMessagePage(items)
-        position = [items[-1].ts.isoformat(), items[-1].message_id]
-        return StoredMessagePage(items, seal_cursor(self._secret, binding, position))
+            key, directions = (parse_time(ts), message_id), (desc, asc)
+            rows = await self._fetch(_select_beyond(statement, key, count, directions, order))
+        key_of = operator.attrgetter("ts", "message_id")
+        return make_page(rows, page_size, self._secret, binding, key_of)
 
     async def neighbors(
         self, message_id: str, *, before: int = NEIGHBORS_BEFORE, after: int = NEIGHBORS_AFTER
-    ) -> StoredMessagePage:
+    ) -> StoredPage[Message]:
         """Return a message with those just before and after it, oldest first."""
         require_limit("before", before, LARGEST_PAGE, smallest=0)
         require_limit("after", after, LARGEST_PAGE, smallest=0)
         anchor = await self.get(message_id)
-        statement = self._select()
-        earlier = await self._fetch(_select_before(statement, anchor, before)) if before else []
-        later = await self._fetch(_select_after(statement, anchor, after)) if after else []
-        return StoredMessagePage((*reversed(earlier), anchor, *later))
+        statement, key = self._select(), (anchor.ts, anchor.message_id)
+        earlier = _select_beyond(statement, key, before, (desc, desc))
+        later = _select_beyond(statement, key, after, (asc, asc))
+        rows_before = await self._fetch(earlier) if before else []
+        rows_after = await self._fetch(later) if after else []
+        return StoredPage((*reversed(rows_before), anchor, *rows_after))
 
     async def thread(
         self, before: str | None = None, *, session_id: str, limit: int
@@ -270,14 +263,14 @@ class Timeline:
 
     def _filter(self, filter: MessageFilter) -> Select[Any]:  # noqa: A002
         statement = self._select()
-        if filter.since is not None:
-            statement = statement.where(messages.c.ts >= filter.since)
-        if filter.until is not None:
-            statement = statement.where(messages.c.ts < filter.until)
-        if filter.role is not None:
-            statement = statement.where(messages.c.role == filter.role.value)
-        if filter.session_id is not None:
-            statement = statement.where(messages.c.session_id == filter.session_id)
+        for column, compare, value in (
+            (messages.c.ts, operator.ge, filter.since),
+            (messages.c.ts, operator.lt, filter.until),
+            (messages.c.role, operator.eq, filter.role and filter.role.value),
+            (messages.c.session_id, operator.eq, filter.session_id),
+        ):
+            if value is not None:
+                statement = statement.where(compare(column, value))
         return statement
 
     async def _fetch(
@@ -296,43 +289,29 @@ def to_message(row: Any) -> Message:
     return Message.model_validate({**row._mapping, "metadata": row.metadata or {}})
 
 
-def _select_after_cursor(
-    statement: Select[Any], last: tuple[datetime, str], order: list[Any], count: int
-) -> CompoundSelect[Any]:
-    """Return the query for what follows on a page: equal times by id, then earlier times."""
-    ts, message_id = last
-    equal = statement.where(messages.c.ts == ts, messages.c.message_id > message_id)
-    earlier = statement.where(messages.c.ts < ts)
-    return _join_ranges(equal, earlier, [desc("ts"), asc("message_id")], count, order)
-
-
-def _select_before(statement: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
-    """Return the query for what comes before a message in time, nearest first."""
-    equal = statement.where(messages.c.ts == anchor.ts, messages.c.message_id < anchor.message_id)
-    earlier = statement.where(messages.c.ts < anchor.ts)
-    return _join_ranges(equal, earlier, [desc("ts"), desc("message_id")], count)
-
-
-def _select_after(statement: Select[Any], anchor: Message, count: int) -> CompoundSelect[Any]:
-    """Return the query for what comes after a message in time, nearest first."""
-    equal = statement.where(messages.c.ts == anchor.ts, messages.c.message_id > anchor.message_id)
-    later = statement.where(messages.c.ts > anchor.ts)
-    return _join_ranges(equal, later, [asc("ts"), asc("message_id")], count)
-
-
-def _join_ranges(
-    equal: Select[Any],
-    beyond: Select[Any],
-    order: list[UnaryExpression[Any]],
+def _select_beyond(
+    statement: Select[Any],
+    key: tuple[datetime, str],
     count: int,
+    directions: tuple[_Direction, _Direction],
     inner_order: list[Any] | None = None,
 ) -> CompoundSelect[Any]:
-    """Return the first rows of two ranges of the index, each read from its beginning.
+    """Return the query for what follows a time and id in an order, nearest first.
 
-    One range with a condition on equal times would be read from the first of them each time, and
-    an import may have given all its messages the same time.
+    It reads two ranges of the index, each from its beginning. One range with a condition on equal
+    times would be read from the first of them each time, and an import may have given all its
+    messages the same time.
     """
-    inner = inner_order or order
-    parts = (part.order_by(*inner).limit(count).subquery() for part in (equal, beyond))
+    columns = (messages.c.ts, messages.c.message_id)
+    is_beyond = [
+        column > value if direction is asc else column < value
+        for column, value, direction in zip(columns, key, directions, strict=True)
+    ]
+    equal = statement.where(messages.c.ts == key[0], is_beyond[1])
+    order = [directions[0]("ts"), directions[1]("message_id")]
+    parts = [
+        part.order_by(*(inner_order or order)).limit(count).subquery()
+        for part in (equal, statement.where(is_beyond[0]))
+    ]
     both = union_all(*(select(part) for part in parts))
     return both.order_by(*order).limit(count)

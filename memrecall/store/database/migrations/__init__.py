@@ -66,7 +66,14 @@ async def _upgrade(connection: AsyncConnection, database: Database, target: int)
         if step == 5:
             await _index_knowledge(connection)
     if version == 0:
-        await connection.execute(insert(meta), _initial_meta())
+        facts = {
+            "schema_version": "0",
+            "database_id": secrets.token_hex(16),
+            "cursor_secret": secrets.token_hex(32),
+            "text_version": str(TEXT_VERSION),
+        }
+        rows = [{"name": name, "value": value} for name, value in facts.items()]
+        await connection.execute(insert(meta), rows)
     set_version = update(meta).where(meta.c.name == "schema_version")
     await connection.execute(set_version.values(value=str(target)))
 
@@ -93,12 +100,3 @@ async def _index_knowledge(connection: AsyncConnection) -> None:
     ]
     if bases:
         await connection.execute(insert(knowledge_bases), bases)
-
-
-def _initial_meta() -> list[dict[str, str]]:
-    return [
-        {"name": "schema_version", "value": "0"},
-        {"name": "database_id", "value": secrets.token_hex(16)},
-        {"name": "cursor_secret", "value": secrets.token_hex(32)},
-        {"name": "text_version", "value": str(TEXT_VERSION)},
-    ]

@@ -1,13 +1,13 @@
-"""The knowledge graph of one scope: entities with all their names, relations with validity.
+"""Knowledge graphs: the interface of graph databases, and the default one in the store's tables.
 
 Names are compared without regard to width, case and spaces, and each belongs to one entity.
 """
 
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Protocol
 
 from sqlalchemy import ColumnElement, Select, and_, bindparam, delete, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
@@ -20,7 +20,11 @@ from memrecall.store.database.memory_tables import aliases, entities, relations
 from memrecall.store.database.statements import filter_scope, new_id, select_by_keys, split
 from memrecall.types import NAME_LENGTH, check_text
 
+Row = Mapping[str, Any]
+
 MAX_RELATIONS = 5_000  # that one query returns
+# The tables of an export that hold a graph, wherever it is stored.
+GRAPH_TABLES = ("entities", "aliases", "relations")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,53 @@ def fold_name(name: str) -> str:
     return fold_text(name)[:NAME_LENGTH]
 
 
+class ScopedGraph(Protocol):
+    """The graph of one scope; without an agent, that of all agents of the user."""
+
+    async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
+        """Store entities (name to type) and relations; return the ids of new relations."""
+
+    async def merge(self, name: str, alias: str) -> None:
+        """Merge two entities: all relations of `alias` become relations of `name`."""
+
+    async def entities(self, names: Iterable[str]) -> list[StoredEntity]:
+        """Return the entities that have any of the names."""
+
+    async def page(self, *, limit: int, after: str | None = None) -> list[StoredEntity]:
+        """Return the entities that follow the id `after`, oldest first."""
+
+    async def around(
+        self, entity_ids: Sequence[str], as_of: datetime | None = None, limit: int = MAX_RELATIONS
+    ) -> list[tuple[str, str, StoredRelation]]:
+        """Return the latest valid relations of entities, with source id and destination id."""
+
+
+class GraphDB(Protocol):
+    """A database of all users' graphs, each of which can be erased completely."""
+
+    @property
+    def is_in_store(self) -> bool:
+        """Whether the store exports, imports and erases the graphs with its other tables."""
+
+    def for_scope(self, scope: Scope) -> ScopedGraph:
+        """Return the graph of a scope."""
+
+    def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
+        """Yield everything of a user as rows of `GRAPH_TABLES`, times as RFC 3339."""
+
+    async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
+        """Store such rows; those whose key exists stay as they are."""
+
+    async def erase_user(self, user_id: str) -> None:
+        """Remove everything of a user."""
+
+    async def erase_session(self, user_id: str, session_id: str) -> None:
+        """Remove everything that comes from a session."""
+
+    async def close(self) -> None:
+        """Close all connections and files."""
+
+
 # Every search runs it: built once, because building costs as much as running.
 _SELECT_BY_NAME = select(aliases.c.entity_id, aliases.c.agent_id).where(
     aliases.c.user_id == bindparam("of_user"),
@@ -85,12 +136,7 @@ class Graph:
 
     async def add(self, types: dict[str, str], new: Sequence[NewRelation]) -> list[str]:
         """Store entities (name to type) and relations; return the ids of new relations."""
-        names = {name: kind for name, kind in types.items() if fold_name(name)}
-        for relation in new:
-            names.setdefault(relation.source, "thing")
-            names.setdefault(relation.destination, "thing")
-        for name in names:
-            check_name(name)
+        names = collect_names(types, new)
         if not names:
             return []
         return await self._database.transact(lambda c: self._add(c, names, new))
@@ -127,7 +173,12 @@ class Graph:
 
     async def _fetch_entities(self, statement: Select[Any]) -> list[StoredEntity]:
         rows = await self._database.fetch(statement)
-        names = await self._fetch_names([row.entity_id for row in rows])
+        of_rows = aliases.c.entity_id.in_([row.entity_id for row in rows])
+        select_names = select(aliases.c.entity_id, aliases.c.name).where(of_rows)
+        select_names = filter_scope(select_names, aliases, self._scope).order_by(aliases.c.alias)
+        names: dict[str, list[str]] = {}
+        for row in await self._database.fetch(select_names) if rows else ():
+            names.setdefault(row.entity_id, []).append(row.name)
         return [
             StoredEntity(row.entity_id, row.name, row.type, tuple(names.get(row.entity_id, ())))
             for row in rows
@@ -161,16 +212,6 @@ class Graph:
         """Return whether the scope has no relation."""
         statement = filter_scope(select(relations.c.relation_id), relations, self._scope)
         return not await self._database.fetch(statement.limit(1))
-
-    async def _fetch_names(self, entity_ids: list[str]) -> dict[str, list[str]]:
-        if not entity_ids:
-            return {}
-        statement = select(aliases.c.entity_id, aliases.c.name)
-        statement = filter_scope(statement, aliases, self._scope).order_by(aliases.c.alias)
-        names: dict[str, list[str]] = {}
-        for row in await self._database.fetch(statement.where(aliases.c.entity_id.in_(entity_ids))):
-            names.setdefault(row.entity_id, []).append(row.name)
-        return names
 
     async def _add(
         self, connection: AsyncConnection, names: dict[str, str], new: Sequence[NewRelation]
@@ -271,24 +312,59 @@ class Graph:
         await locks.save(connection)
 
 
+class StoreGraphs:
+    """Graphs in the tables of the store."""
+
+    is_in_store = True
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def for_scope(self, scope: Scope) -> ScopedGraph:
+        """Return the graph of a scope."""
+        return Graph(self._database, scope)
+
+    async def rows(self, user_id: str) -> AsyncIterator[tuple[str, Row]]:
+        """Yield nothing: the store exports its tables itself."""
+        no_rows: tuple[tuple[str, Row], ...] = ()
+        for row in no_rows:
+            yield row
+
+    async def add_rows(self, user_id: str, rows: Iterable[tuple[str, Row]]) -> None:
+        """Do nothing: the store imports its tables itself."""
+
+    async def erase_user(self, user_id: str) -> None:
+        """Do nothing: the store erases its tables itself."""
+
+    async def erase_session(self, user_id: str, session_id: str) -> None:
+        """Do nothing: the store erases its tables itself."""
+
+    async def close(self) -> None:
+        """Do nothing: the store closes the database."""
+
+
 def _select_relations() -> Select[Any]:
     """Return the query for relations with the names of their ends."""
     source, destination = entities.alias("source"), entities.alias("destination")
-    joined = relations.join(
-        source,
-        and_(
-            source.c.user_id == relations.c.user_id,
-            source.c.entity_id == relations.c.source_id,
-        ),
-    ).join(
-        destination,
-        and_(
-            destination.c.user_id == relations.c.user_id,
-            destination.c.entity_id == relations.c.destination_id,
-        ),
-    )
     names = (source.c.name.label("source"), destination.c.name.label("destination"))
-    return select(relations, *names).select_from(joined)
+    statement = select(relations, *names)
+    for end, end_id in (
+        (source, relations.c.source_id),
+        (destination, relations.c.destination_id),
+    ):
+        same_entity = and_(end.c.user_id == relations.c.user_id, end.c.entity_id == end_id)
+        statement = statement.join(end, same_entity)
+    return statement
+
+
+def collect_names(types: dict[str, str], new: Sequence[NewRelation]) -> dict[str, str]:
+    """Return the type of every entity to store; InvalidArgument for a text that names none."""
+    ends = [end for relation in new for end in (relation.source, relation.destination)]
+    named = {name: kind for name, kind in types.items() if fold_name(name)}
+    names = {**named, **{end: "thing" for end in ends if end not in named}}
+    for name in names:
+        check_name(name)
+    return names
 
 
 def check_name(name: str) -> None:

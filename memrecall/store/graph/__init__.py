@@ -1,1 +1,0 @@
-"""Entities and their relations."""
