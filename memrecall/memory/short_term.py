@@ -15,7 +15,7 @@ from memrecall.errors import InvalidArgument
 from memrecall.extraction.protocol import Extractor, Utterance
 from memrecall.memory.records import to_utterance
 from memrecall.scope import Scope
-from memrecall.search.ranking.small import rank_texts
+from memrecall.search.ranking.lexical import rank_texts
 from memrecall.store import Checkpoint, Store, StoredSummary
 from memrecall.text_length import estimate_tokens
 from memrecall.types import Message, check_json, check_text

@@ -4,7 +4,8 @@ import json
 from pathlib import Path
 
 from memrecall.evaluation.metrics import summarize
-from memrecall.evaluation.runs import QuestionResult, RunFolder, RunPlan, RunState
+from memrecall.evaluation.questions import QuestionResult
+from memrecall.evaluation.runs import RunFolder, RunPlan, RunState
 
 from .sample import SCRIPT
 

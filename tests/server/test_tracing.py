@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind
 
 from memrecall.memory import Library
 from memrecall.testing import ScriptedClient, call
-from tests.test_telemetry import Told
+from tests.test_telemetry import SpanRecorder
 from tests.waiting import wait_until
 
 from .process import NO_PAGES, PATIENCE, run, served
@@ -29,12 +29,12 @@ HANDOFF = {"reason": SECRET, "search_summary": SECRET, "confidence": 0.9}
 
 
 @pytest.fixture
-def told() -> Told:
-    return Told()
+def recorder() -> SpanRecorder:
+    return SpanRecorder()
 
 
 @pytest.fixture
-async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
+async def traced(lite_library: Library, recorder: SpanRecorder) -> AsyncIterator[Site]:
     model = ScriptedClient(
         [
             call("search_memories", query=f"{SECRET} tea"),
@@ -43,7 +43,7 @@ async def traced(lite_library: Library, told: Told) -> AsyncIterator[Site]:
         ],
         tokens=(700, 30),
     )
-    async with in_process(lite_library, model_client=model, tracer=told.tracer) as site:
+    async with in_process(lite_library, model_client=model, tracer=recorder.tracer) as site:
         yield site
 
 
@@ -53,10 +53,10 @@ async def with_tea(site: Site) -> httpx.AsyncClient:
     return client
 
 
-async def last(told: Told, name: str) -> ReadableSpan:
+async def last(recorder: SpanRecorder, name: str) -> ReadableSpan:
     """The span of a request, which ends a moment after its answer was read."""
-    await wait_until(lambda: bool(told.spans) and told.spans[-1].name == name)
-    return told.spans[-1]
+    await wait_until(lambda: bool(recorder.spans) and recorder.spans[-1].name == name)
+    return recorder.spans[-1]
 
 
 def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
@@ -67,13 +67,13 @@ def tree(spans: tuple[ReadableSpan, ...], root: ReadableSpan) -> Any:
     return (root.name, [tree(spans, span) for span in below]) if below else root.name
 
 
-async def test_recall_is_one_span_tree(traced: Site, told: Told) -> None:
+async def test_recall_is_one_span_tree(traced: Site, recorder: SpanRecorder) -> None:
     client = await with_tea(traced)
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"})
     assert answer.json()["stop_reason"] == "handoff", answer.text
 
-    root = await last(told, "POST /v1/users/{user_id}/recall")
-    spans = told.spans
+    root = await last(recorder, "POST /v1/users/{user_id}/recall")
+    spans = recorder.spans
     chat = "chat scripted"
     assert tree(spans, root) == (
         "POST /v1/users/{user_id}/recall",
@@ -98,16 +98,16 @@ async def test_recall_is_one_span_tree(traced: Site, told: Told) -> None:
     assert by_name[root.name]["http.response.status_code"] == 200
 
 
-async def test_streamed_recall_is_the_same_span_tree(traced: Site, told: Told) -> None:
+async def test_streamed_recall_is_the_same_span_tree(traced: Site, recorder: SpanRecorder) -> None:
     client = await with_tea(traced)
     stream = {"Accept": "text/event-stream"}
     answer = await client.post(RECALL, json={"query": f"which {SECRET} tea?"}, headers=stream)
     assert "event: done" in answer.text
-    root = await last(told, "POST /v1/users/{user_id}/recall")
-    assert len(tree(told.spans, root)[1]) == 6
+    root = await last(recorder, "POST /v1/users/{user_id}/recall")
+    assert len(tree(recorder.spans, root)[1]) == 6
 
 
-async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> None:
+async def test_spans_contain_no_content_or_user(traced: Site, recorder: SpanRecorder) -> None:
     client = await with_tea(traced)
     query = {"user_id": "ann", "query_text": f"{SECRET} tea"}
     await client.get("/v1/users/ann/messages")
@@ -121,8 +121,8 @@ async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> Non
     await client.request(SECRET.upper(), "/healthz")
     await traced.client(f"mr_{SECRET}_{SECRET}").get("/v1/users/ann/messages")
 
-    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in told.spans) == 11)
-    spans = told.spans
+    await wait_until(lambda: sum(span.kind is SpanKind.SERVER for span in recorder.spans) == 11)
+    spans = recorder.spans
     everything = json.dumps([json.loads(span.to_json()) for span in spans]).lower()
     assert SECRET not in everything
     assert "ann" not in everything
@@ -139,18 +139,18 @@ async def test_spans_contain_no_content_or_user(traced: Site, told: Told) -> Non
 
 
 async def test_log_names_the_trace(
-    traced: Site, told: Told, caplog: pytest.LogCaptureFixture
+    traced: Site, recorder: SpanRecorder, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "memrecall")
     await traced.client().get("/healthz")
-    span = await last(told, "GET /healthz")
+    span = await last(recorder, "GET /healthz")
     assert span.context is not None
     (line,) = [record for record in caplog.records if record.message == "request"]
     assert vars(line)["fields"]["trace_id"] == f"{span.context.trace_id:032x}"
 
 
 async def test_bug_is_recorded_as_span_error(
-    traced: Site, told: Told, monkeypatch: pytest.MonkeyPatch
+    traced: Site, recorder: SpanRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client = await with_tea(traced)
 
@@ -160,7 +160,7 @@ async def test_bug_is_recorded_as_span_error(
     monkeypatch.setattr(traced.library, "find_messages", broken)
     body = {"user_id": "ann", "query_text": "tea"}
     error(await client.post("/v1/messages/lexical_search", json=body), 500, "INTERNAL")
-    request = await last(told, "POST /v1/messages/lexical_search")
+    request = await last(recorder, "POST /v1/messages/lexical_search")
     assert (request.attributes or {})["error.type"] == "500"
     assert SECRET not in request.to_json()
 
